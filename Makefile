@@ -1,0 +1,51 @@
+# Holdfast's commands. Everything installs into .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8765
+
+.PHONY: setup up test check bench torture lock help
+
+help:  ## what each command does
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /	/'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Holdfast needs Python 3.11 or newer; set PYTHON=/path/to/python3."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# uv installs the same locked set several times faster; pip is enough.
+INSTALL = $(shell command -v uv >/dev/null 2>&1 && echo 'VIRTUAL_ENV=$(VENV) uv pip' || echo '$(BIN)/python -m pip --disable-pip-version-check')
+
+$(VENV)/.runtime: $(BIN)/python requirements.lock pyproject.toml
+	$(INSTALL) install --quiet --require-hashes -r requirements.lock
+	$(INSTALL) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
+	$(INSTALL) install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+setup: $(VENV)/.runtime  ## install what is missing into .venv; a no-op when done
+
+up: setup  ## start the server in the foreground (PORT=…, HOLDFAST_HOME=…)
+	@exec $(BIN)/holdfast serve --port $(PORT)
+
+check: $(VENV)/.dev  ## the quick gate: format, lint, types, floors, unit tests
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95
+
+test: $(VENV)/.dev  ## the whole test run
+	$(BIN)/python -m pytest -n 2 --level=test tests
+
+torture: $(VENV)/.dev  ## fault injection, one line per promise (SEED=…, ROWS=R01,R03, ALLOW_SKIP=R03)
+	$(BIN)/python -m tests.torture $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))
+
+bench: $(VENV)/.dev  ## figures as ratios against yardsticks in the same run (ONLY=NAME,NAME)
+	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
+
+lock:  ## make the lock files anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build -o requirements.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
