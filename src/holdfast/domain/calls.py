@@ -1,0 +1,96 @@
+"""Calls: the life of one tool call, folded from what the journal writes about it.
+
+intended ──▶ started ──▶ finished
+    │            └─────▶ unknown ──▶ settled (retried · skipped · marked done)
+    └─▶ finished (refused or skipped before it ran)
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.messages import ResultStatus
+from holdfast.domain.tools import Effect
+
+
+class CallState(StrEnum):
+    """How far a call has come."""
+
+    INTENDED = "intended"
+    STARTED = "started"
+    FINISHED = "finished"
+    UNKNOWN = "unknown"
+    SETTLED = "settled"
+
+
+class Settlement(StrEnum):
+    """How somebody put an unknown outcome right."""
+
+    RETRIED = "retried"
+    SKIPPED = "skipped"
+    MARKED_DONE = "marked_done"
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One tool call of a session."""
+
+    id: CallId
+    session_id: SessionId
+    turn: int
+    name: str
+    arguments: dict[str, Any]
+    state: CallState = CallState.INTENDED
+    effect: Effect = Effect.UNSAFE
+    idempotency_key: str
+    settlement: Settlement | None = None
+
+
+NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
+    CallState.INTENDED: frozenset({CallState.STARTED, CallState.FINISHED}),
+    CallState.STARTED: frozenset({CallState.STARTED, CallState.FINISHED, CallState.UNKNOWN}),
+    CallState.FINISHED: frozenset(),
+    CallState.UNKNOWN: frozenset({CallState.SETTLED}),
+    CallState.SETTLED: frozenset(),
+}
+
+
+def started(call: Call) -> Call:
+    """Return the call as running; a recovered pure or idempotent call may start again."""
+    if call.state is CallState.STARTED and call.effect is Effect.UNSAFE:
+        raise _refusal(call, CallState.STARTED)
+    return _moved(call, CallState.STARTED)
+
+
+def finished(call: Call, status: ResultStatus) -> Call:
+    """Return the call with its result written down."""
+    unknown = status is ResultStatus.UNKNOWN
+    return _moved(call, CallState.UNKNOWN if unknown else CallState.FINISHED)
+
+
+def settled(call: Call, how: Settlement) -> Call:
+    """Return the call with its unknown outcome put right."""
+    return msgspec.structs.replace(_moved(call, CallState.SETTLED), settlement=how)
+
+
+def is_open(call: Call) -> bool:
+    """Tell whether the call still lacks its one result."""
+    return call.state in {CallState.INTENDED, CallState.STARTED}
+
+
+def _moved(call: Call, state: CallState) -> Call:
+    if state not in NEXT[call.state]:
+        raise _refusal(call, state)
+    return msgspec.structs.replace(call, state=state)
+
+
+def _refusal(call: Call, state: CallState) -> Conflict:
+    return Conflict(
+        Code.CALL_NOT_OPEN,
+        f"Call {call.id} is {call.state}; it cannot become {state}.",
+        {"state": call.state},
+    )

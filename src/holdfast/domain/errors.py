@@ -1,0 +1,130 @@
+"""Every error a caller can meet. The class says what the caller can do, the code what happened.
+
+    HoldfastError
+    ├── Invalid        change the request
+    ├── Denied         you may not
+    ├── NotFound       there is no such thing
+    ├── Conflict       not in this state
+    ├── LimitReached   wait, or free something
+    ├── Unavailable    something outside failed
+    ├── StorageFull    the disk refuses
+    └── Internal       our bug
+
+How an error looks (HTTP status, exit code) is decided by one table per surface, not here.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+
+class Code(StrEnum):
+    """What happened: one closed list for every surface."""
+
+    AGENT_ARCHIVED = "agent_archived"
+    AGENT_INVALID = "agent_invalid"
+    AGENT_NOT_FOUND = "agent_not_found"
+    AGENT_SYNTAX = "agent_syntax"
+    APPROVAL_CLOSED = "approval_closed"
+    CALL_NOT_OPEN = "call_not_open"
+    CONFIG_INVALID = "config_invalid"
+    CORRUPT_ROW = "corrupt_row"
+    CORRUPT_STORE = "corrupt_store"
+    CURSOR_AHEAD = "cursor_ahead"
+    FILE_EXISTS = "file_exists"
+    GRANT_EXCEEDED = "grant_exceeded"
+    ID_REUSED = "id_reused"
+    INTERNAL = "internal"
+    INVALID_CONTEXT = "invalid_context"
+    INVALID_CURSOR = "invalid_cursor"
+    INVALID_FILTER = "invalid_filter"
+    INVALID_ID = "invalid_id"
+    INVALID_INPUT = "invalid_input"
+    INVALID_LIMIT = "invalid_limit"
+    INVALID_TEXT = "invalid_text"
+    KEYCHAIN_UNAVAILABLE = "keychain_unavailable"
+    LEASE_LOST = "lease_lost"
+    MESSAGE_EMPTY = "message_empty"
+    MESSAGE_ID_REUSED = "message_id_reused"
+    MESSAGE_INVALID = "message_invalid"
+    MESSAGE_NOT_FOUND = "message_not_found"
+    MESSAGE_TOO_LARGE = "message_too_large"
+    MODEL_NOT_FOUND = "model_not_found"
+    NOT_A_FILE = "not_a_file"
+    NOT_A_FOLDER = "not_a_folder"
+    PORT_IN_USE = "port_in_use"
+    REPO_INVALID = "repo_invalid"
+    REPO_IN_USE = "repo_in_use"
+    REPO_NOT_FOUND = "repo_not_found"
+    REPO_OUTSIDE_ROOT = "repo_outside_root"
+    REPO_REQUIRED = "repo_required"
+    ROLE_NOT_ALLOWED = "role_not_allowed"
+    SCHEMA_NEWER = "schema_newer"
+    SCHEMA_OLDER = "schema_older"
+    SCRIPT_INVALID = "script_invalid"
+    SECRET_INTERPOLATION = "secret_interpolation"
+    SESSION_CLOSED = "session_closed"
+    SESSION_FAILED = "session_failed"
+    SESSION_HAS_FORKS = "session_has_forks"
+    SESSION_NOT_FOUND = "session_not_found"
+    SLOW_READER = "slow_reader"
+    SLUG_TAKEN = "slug_taken"
+    STORAGE_FULL = "storage_full"
+    STORE_BUSY = "store_busy"
+    STORE_CLOSED = "store_closed"
+    STORE_FOREIGN = "store_foreign"
+    STORE_KEY_INVALID = "store_key_invalid"
+    STORE_KEY_MISSING = "store_key_missing"
+    STORE_KEY_WRONG = "store_key_wrong"
+    STORE_POISONED = "store_poisoned"
+    STORE_UNWRITABLE = "store_unwritable"
+    TURN_RUNNING = "turn_running"
+    TURN_NOT_RUNNING = "turn_not_running"
+    UNSUITABLE_FILE_SYSTEM = "unsuitable_file_system"
+    WORKSPACE_ROOT_UNSET = "workspace_root_unset"
+
+
+class HoldfastError(Exception):
+    """The root: an error with a code for programs and a message for people."""
+
+    def __init__(self, code: Code, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = dict(details or {})
+
+    def body(self) -> dict[str, Any]:
+        """Return the body every surface shows."""
+        return {"error": str(self.code), "message": self.message, "details": self.details}
+
+
+class Invalid(HoldfastError):
+    """The request cannot be right in any state: change it."""
+
+
+class Denied(HoldfastError):
+    """The caller may not do this."""
+
+
+class NotFound(HoldfastError):
+    """There is no such thing, or it belongs to somebody else."""
+
+
+class Conflict(HoldfastError):
+    """The request is right, but not in this state."""
+
+
+class LimitReached(HoldfastError):
+    """Wait, or free something."""
+
+
+class Unavailable(HoldfastError):
+    """Something outside failed; the same request may work later."""
+
+
+class StorageFull(HoldfastError):
+    """The disk refuses; nothing was changed."""
+
+
+class Internal(HoldfastError):
+    """Our bug."""

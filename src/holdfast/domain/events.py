@@ -1,0 +1,300 @@
+"""Events: the news of a session, as it is stamped by the journal and followed by readers.
+
+Drop every event and no conversation is lost: the messages are the record.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, get_args
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.calls import Settlement
+from holdfast.domain.contexts import SessionContext
+from holdfast.domain.costs import Usage
+from holdfast.domain.ids import (
+    ApprovalId,
+    CallId,
+    EventId,
+    MessageId,
+    ModelId,
+    SessionId,
+    uuid7,
+)
+from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
+from holdfast.domain.sessions import Status, StopReason
+from holdfast.domain.times import microseconds
+
+
+class FailureCode(StrEnum):
+    """Why a turn or a step failed: one closed list."""
+
+    INVALID_REQUEST = "invalid_request"
+    CONTEXT_OVERFLOW = "context_overflow"
+    CONTENT_FILTER = "content_filter"
+    PROVIDER_AUTH = "provider_auth"
+    PROVIDER_RATE_LIMIT = "provider_rate_limit"
+    PROVIDER_UNAVAILABLE = "provider_unavailable"
+    TOOL_FAILED = "tool_failed"
+    TURN_LIMIT = "turn_limit"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    INTERRUPTED = "interrupted"
+    INTERNAL = "internal"
+
+
+RETRYABLE: Final = frozenset(
+    {
+        FailureCode.PROVIDER_RATE_LIMIT,
+        FailureCode.PROVIDER_UNAVAILABLE,
+        FailureCode.INTERRUPTED,
+    }
+)
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """A failure as data: safe to show, and naming the remedy."""
+
+    code: FailureCode
+    message: str
+    correlation_id: str | None = None
+
+    @property
+    def retryable(self) -> bool:
+        """Tell whether the same turn may work later."""
+        return self.code in RETRYABLE
+
+
+class Channel(StrEnum):
+    """What a delta is a piece of."""
+
+    TEXT = "text"
+    REASONING = "reasoning"
+
+
+class SessionOpened(Struct, frozen=True, kw_only=True, tag="session.opened"):
+    """A notebook was opened."""
+
+    agent: str
+    model: str | None = None
+    context: SessionContext
+
+
+class SessionResumed(Struct, frozen=True, kw_only=True, tag="session.resumed"):
+    """A closed session is open again."""
+
+
+class SessionClosed(Struct, frozen=True, kw_only=True, tag="session.closed"):
+    """A session has ended."""
+
+    status: Status
+    reason: str | None = None
+
+
+class SessionForked(Struct, frozen=True, kw_only=True, tag="session.forked"):
+    """Another session goes on from a row of this one."""
+
+    target: SessionId
+    sequence: int
+
+
+class SessionCompacted(Struct, frozen=True, kw_only=True, tag="session.compacted"):
+    """A summary stands for what came before; the rows stay."""
+
+    message_id: MessageId
+    kept: int
+    dropped_through: int
+
+
+class SessionExported(Struct, frozen=True, kw_only=True, tag="session.exported"):
+    """The session was written out as a workflow."""
+
+    target: str
+
+
+class SessionObserved(Struct, frozen=True, kw_only=True, tag="session.observed"):
+    """Somebody made a claim about this session."""
+
+    target: str
+
+
+class TurnStarted(Struct, frozen=True, kw_only=True, tag="turn.started"):
+    """A turn begins."""
+
+
+class TurnEnded(Struct, frozen=True, kw_only=True, tag="turn.ended"):
+    """A turn is over; exactly one for every `turn.started`."""
+
+    stop_reason: StopReason
+    usage: Usage = Usage()
+    microcents: int = 0
+    failure: Failure | None = None
+
+
+class StepStarted(Struct, frozen=True, kw_only=True, tag="step.started"):
+    """A model is asked; `message_id` is reserved for the text to come."""
+
+    step: int
+    model_id: ModelId
+    message_id: MessageId
+
+
+class StepDelta(Struct, frozen=True, kw_only=True, tag="step.delta"):
+    """A piece of text; pruned some time after its turn, because the message holds the text."""
+
+    step: int
+    channel: Channel
+    offset: int
+    text: str
+
+
+class StepEnded(Struct, frozen=True, kw_only=True, tag="step.ended"):
+    """A model has answered."""
+
+    step: int
+    usage: Usage | None = None
+    microcents: int = 0
+
+
+class StepFailed(Struct, frozen=True, kw_only=True, tag="step.failed"):
+    """A model did not answer; the next one of the chain, if any, is named."""
+
+    step: int
+    failure: Failure
+    next_model_id: ModelId | None = None
+
+
+class MessageAppended(Struct, frozen=True, kw_only=True, tag="message.appended"):
+    """A row was written into the record."""
+
+    message_id: MessageId
+    role: Role
+    sequence: int
+
+
+class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool.started"):
+    """A call begins to act."""
+
+    call_id: CallId
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolEnded(Struct, frozen=True, kw_only=True, tag="tool.ended"):
+    """A call has its one result."""
+
+    call_id: CallId
+    name: str
+    status: ResultStatus
+    result: Any = None
+    failure: ToolError | None = None
+
+
+class CallSettled(Struct, frozen=True, kw_only=True, tag="call.settled"):
+    """Somebody put an unknown outcome right."""
+
+    call_id: CallId
+    how: Settlement
+    by: str
+
+
+class ApprovalRequested(Struct, frozen=True, kw_only=True, tag="approval.requested"):
+    """A durable question waits for its answer."""
+
+    approval_id: ApprovalId
+    call_id: CallId | None = None
+    question: str
+
+
+class ApprovalAnswered(Struct, frozen=True, kw_only=True, tag="approval.answered"):
+    """A question has its answer."""
+
+    approval_id: ApprovalId
+    call_id: CallId | None = None
+    decision: str
+    by: str
+
+
+class PlanChanged(Struct, frozen=True, kw_only=True, tag="plan.changed"):
+    """The agent changed its plan."""
+
+    steps: tuple[PlanStep, ...]
+
+
+class ZoneArchived(Struct, frozen=True, kw_only=True, tag="zone.archived"):
+    """The agent's desk was cleared into an archive."""
+
+    zone: str
+
+
+Payload = (
+    SessionOpened
+    | SessionResumed
+    | SessionClosed
+    | SessionForked
+    | SessionCompacted
+    | SessionExported
+    | SessionObserved
+    | TurnStarted
+    | TurnEnded
+    | StepStarted
+    | StepDelta
+    | StepEnded
+    | StepFailed
+    | MessageAppended
+    | ToolStarted
+    | ToolEnded
+    | CallSettled
+    | ApprovalRequested
+    | ApprovalAnswered
+    | PlanChanged
+    | ZoneArchived
+)
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """A stamped piece of news; sequences are dense for each session and start at 1."""
+
+    id: EventId
+    session_id: SessionId
+    sequence: int
+    turn: int | None = None
+    at: datetime
+    payload: Payload
+
+
+def event_id(session_id: SessionId, sequence: int, at: datetime) -> EventId:
+    """Return the id of an event: computed, because its number and its session make it unique."""
+    own_bits = int(session_id[-12:], 16) & 0x3FF_FFFF_FFFF
+    return EventId(uuid7(microseconds(at) // 1000, own_bits << 32 | sequence & 0xFFFF_FFFF))
+
+
+class Gap(Struct, frozen=True, kw_only=True):
+    """Numbers that will not come, and what to read instead: every number is covered."""
+
+    from_sequence: int
+    to_sequence: int
+    reason: str = "pruned"
+    resync: str = "messages"
+
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Payload] = msgspec.json.Decoder(Payload)
+
+
+def encode_payload(payload: Payload) -> bytes:
+    """Return the stored bytes of an event's content."""
+    return _encoder.encode(payload)
+
+
+def decode_payload(stored: bytes) -> Payload:
+    """Return the content that the stored bytes hold; raises `msgspec.ValidationError`."""
+    return _decoder.decode(stored)
+
+
+def name_of(payload: Payload | type[Payload]) -> str:
+    """Return the event's house name, `noun.past_tense`."""
+    return str(payload.__struct_config__.tag)
+
+
+NAMES: Final = frozenset(name_of(payload) for payload in get_args(Payload))

@@ -1,0 +1,74 @@
+"""Identifiers: their types, their grammar, and how a new one is made.
+
+Time and randomness are arguments; nothing here reads a clock or rolls a die.
+"""
+
+import re
+from typing import Final, NewType
+
+from holdfast.domain.errors import Code, Invalid
+
+Owner = NewType("Owner", str)
+AgentId = NewType("AgentId", str)
+ApprovalId = NewType("ApprovalId", str)
+CallId = NewType("CallId", str)
+EventId = NewType("EventId", str)
+MessageId = NewType("MessageId", str)
+ModelId = NewType("ModelId", str)
+RepoId = NewType("RepoId", str)
+SessionId = NewType("SessionId", str)
+
+LOCAL_OWNER: Final = Owner("local")
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_OWNER = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
+_SLUG = re.compile(r"[A-Za-z0-9_-]{1,255}")
+
+
+def uuid7(milliseconds: int, randomness: int) -> str:
+    """Return a version 7 UUID (RFC 9562) of a Unix time and at least 74 random bits."""
+    value = (
+        (milliseconds & 0xFFFF_FFFF_FFFF) << 80
+        | 0x7000 << 64
+        | (randomness & 0xFFF) << 64
+        | 0x8000_0000_0000_0000
+        | (randomness >> 12) & 0x3FFF_FFFF_FFFF_FFFF
+    )
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def is_uuid(text: str) -> bool:
+    """Tell whether the text is a UUID as we write it: lower case, with dashes."""
+    return _UUID.fullmatch(text) is not None
+
+
+def require_uuid(text: str, *, what: str) -> str:
+    """Return the client's id in our spelling, or refuse it."""
+    lowered = text.lower()
+    if not is_uuid(lowered):
+        raise Invalid(
+            Code.INVALID_ID, f"{what} must be a UUID such as 0192f0c1-….", {"field": what}
+        )
+    return lowered
+
+
+def is_slug(text: str) -> bool:
+    """Tell whether the text may name an agent."""
+    return _SLUG.fullmatch(text) is not None
+
+
+def require_owner(text: str) -> Owner:
+    """Return the text as an owner, or refuse it."""
+    if _OWNER.fullmatch(text) is None:
+        raise Invalid(
+            Code.INVALID_ID,
+            "An owner has 1 to 128 characters out of A-Z, a-z, 0-9, '_', '.', '@' and '-'.",
+            {"field": "owner"},
+        )
+    return Owner(text)
+
+
+def slug_of(name: str) -> str:
+    """Make a slug out of a display name; empty when the name has no usable character."""
+    return re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-")[:255]

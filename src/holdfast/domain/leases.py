@@ -1,0 +1,41 @@
+"""Leases: who may write a session's turn, until when, and under which epoch.
+
+The epoch grows with every change of hands and is a condition of every write of a turn, so a
+holder that slept through its own end can do no harm. Instants are milliseconds of the machine's
+boot clock, which no one can set.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.ids import SessionId
+
+DURATION_MS: Final = 4_000
+RENEWAL_MS: Final = 1_000
+
+
+class Holder(Struct, frozen=True, kw_only=True):
+    """A process, so described that its death can be proven on the same boot."""
+
+    boot: str
+    pid: int
+    started: int
+    nonce: str
+
+    def __str__(self) -> str:
+        return f"{self.boot}/{self.pid}/{self.started}/{self.nonce}"
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """The right to run one session's turns."""
+
+    session_id: SessionId
+    holder: str
+    epoch: int
+
+
+def holder_of(text: str) -> Holder:
+    """Read a holder as it was stored."""
+    boot, pid, started, nonce = text.split("/")
+    return Holder(boot=boot, pid=int(pid), started=int(started), nonce=nonce)

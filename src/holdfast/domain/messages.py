@@ -1,0 +1,236 @@
+"""Messages: the record of a session, row by row, each chained to the one before by its hash.
+
+This is the durable form. What a model is sent is another type (`ports.py`), made by the engine.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
+from holdfast.domain.texts import is_encodable
+from holdfast.domain.times import microseconds
+
+
+class Role(StrEnum):
+    """Who speaks in a row, and in which form."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL_CALL = "tool_call"
+    TOOL_RESULT = "tool_result"
+    SYSTEM = "system"
+
+
+class ResultStatus(StrEnum):
+    """How a tool call came out."""
+
+    OK = "ok"
+    ERROR = "error"
+    UNKNOWN = "unknown"
+    SKIPPED = "skipped"
+    DENIED = "denied"
+
+
+class NoticeCode(StrEnum):
+    """What a notice tells; those in `CLOSING` end a turn and are never passed over."""
+
+    ABORTED = "aborted"
+    INTERRUPTED = "interrupted"
+    TURN_LIMIT = "turn_limit"
+    BUDGET = "budget"
+    ERROR = "error"
+    SESSION_CLOSED = "session_closed"
+    CALL_SETTLED = "call_settled"
+    INFORMATION = "information"
+
+
+CLOSING: Final = frozenset(
+    {
+        NoticeCode.ABORTED,
+        NoticeCode.INTERRUPTED,
+        NoticeCode.TURN_LIMIT,
+        NoticeCode.BUDGET,
+        NoticeCode.ERROR,
+    }
+)
+
+
+class Text(Struct, frozen=True, kw_only=True, tag="text"):
+    """Words."""
+
+    text: str
+
+
+class Reasoning(Struct, frozen=True, kw_only=True, tag="reasoning"):
+    """What a model thought; it has no field for a provider's signature, so none can be stored."""
+
+    text: str
+
+
+class Media(Struct, frozen=True, kw_only=True, tag="media"):
+    """A handle to bytes in the content-addressed table, never the bytes."""
+
+    mime_type: str
+    ref: str
+    name: str | None = None
+    byte_length: int | None = None
+
+
+class ToolCall(Struct, frozen=True, kw_only=True, tag="tool_call"):
+    """What the agent asks to be done."""
+
+    id: CallId
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolError(Struct, frozen=True, kw_only=True):
+    """Why a call has no result."""
+
+    code: str
+    message: str
+
+
+class ToolResult(Struct, frozen=True, kw_only=True, tag="tool_result"):
+    """What came of a call; every call has exactly one."""
+
+    call_id: CallId
+    name: str
+    status: ResultStatus
+    result: Any = None
+    error: ToolError | None = None
+
+
+class PlanStep(Struct, frozen=True, kw_only=True):
+    """One step of a plan."""
+
+    text: str
+    status: str = "pending"
+
+
+class Plan(Struct, frozen=True, kw_only=True, tag="plan"):
+    """What the agent means to do."""
+
+    steps: tuple[PlanStep, ...]
+
+
+class Notice(Struct, frozen=True, kw_only=True, tag="notice"):
+    """What Holdfast itself has to say in the record."""
+
+    code: NoticeCode
+    text: str
+
+
+class Compaction(Struct, frozen=True, kw_only=True, tag="compaction"):
+    """A summary that stands for every row up to a sequence; the rows stay."""
+
+    summary: str
+    dropped_through: int
+
+
+Part = Text | Reasoning | Media | ToolCall | ToolResult | Plan | Notice | Compaction
+
+PARTS_OF: Final[Mapping[Role, tuple[type[Part], ...]]] = {
+    Role.USER: (Text, Media),
+    Role.ASSISTANT: (Text, Reasoning, Media),
+    Role.TOOL_CALL: (ToolCall,),
+    Role.TOOL_RESULT: (ToolResult,),
+    Role.SYSTEM: (Text, Plan, Notice, Compaction),
+}
+_ALONE: Final = frozenset({Role.TOOL_CALL, Role.TOOL_RESULT})
+
+TEXT_LARGEST: Final = 1 << 20
+MEDIA_MOST: Final = 16
+CHAIN_START: Final = bytes(32)
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One row of the record: append-only, numbered from 1, never edited."""
+
+    id: MessageId
+    session_id: SessionId
+    sequence: int
+    turn: int
+    role: Role
+    parts: tuple[Part, ...]
+    model_id: ModelId | None = None
+    created_at: datetime
+    hash: str
+
+    def __post_init__(self) -> None:
+        require_parts(self.role, self.parts)
+
+    @property
+    def text(self) -> str:
+        """Return the words of the row, without reasoning, calls and notices."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
+    """Refuse parts that a row of this role cannot hold."""
+    allowed = PARTS_OF[role]
+    for part in parts:
+        if not isinstance(part, allowed):
+            raise Invalid(
+                Code.MESSAGE_INVALID,
+                f"A {role} message cannot hold a {part.__struct_config__.tag} part.",
+                {"role": role},
+            )
+    if role in _ALONE and len(parts) != 1:
+        raise Invalid(
+            Code.MESSAGE_INVALID, f"A {role} message holds exactly one part.", {"role": role}
+        )
+
+
+def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return the parts of a user's message, or refuse what is empty, too large or unclean."""
+    require_parts(Role.USER, parts)
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    pictures = len(parts) - len(texts)
+    words = "".join(texts)
+    if not pictures and not words.strip():
+        raise Invalid(Code.MESSAGE_EMPTY, "The message is empty; say something.")
+    if "\x00" in words or not is_encodable(words):
+        raise Invalid(
+            Code.INVALID_TEXT,
+            "The message contains a NUL character or a lone surrogate; remove it.",
+            {"field": "text"},
+        )
+    if len(words) > TEXT_LARGEST or len(words.encode()) > TEXT_LARGEST:
+        raise Invalid(Code.MESSAGE_TOO_LARGE, "The text of a message may have 1 MiB at most.")
+    if pictures > MEDIA_MOST:
+        raise Invalid(Code.MESSAGE_TOO_LARGE, f"A message may have {MEDIA_MOST} media at most.")
+    return parts
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(tuple[Part, ...])
+
+
+def encode_parts(parts: tuple[Part, ...]) -> bytes:
+    """Return the stored bytes of a row's content."""
+    return _encoder.encode(parts)
+
+
+def decode_parts(stored: bytes) -> tuple[Part, ...]:
+    """Return the parts that the stored bytes hold; raises `msgspec.ValidationError`."""
+    return _decoder.decode(stored)
+
+
+def link(previous: bytes, message: Message, content: bytes) -> bytes:
+    """Return the hash that chains a row to the one before it.
+
+    Every stored column takes part, the hash itself and the session apart: a fork's first own
+    row chains to the row it inherits, so one chain runs through both sessions.
+    """
+    at = microseconds(message.created_at)
+    columns = f"{message.id}|{message.sequence}|{message.turn}|{message.role.value}"
+    rest = f"|{message.model_id or ''}|{at}|"
+    return hashlib.sha256(previous + columns.encode() + rest.encode() + content).digest()

@@ -1,0 +1,44 @@
+"""What text may be: any Unicode but NUL and lone surrogates, within a limit.
+
+NUL ends a string in too many places between here and a screen, and a lone surrogate has no UTF-8.
+"""
+
+from holdfast.domain.errors import Code, Invalid
+
+
+def require_text(text: str, *, field: str, longest: int, shortest: int = 0) -> str:
+    """Return the text unchanged, or refuse it naming the field, never the value."""
+    if not shortest <= len(text) <= longest:
+        raise Invalid(
+            Code.INVALID_TEXT,
+            f"{field} must have {shortest} to {longest} characters, not {len(text)}.",
+            {"field": field, "length": len(text)},
+        )
+    if "\x00" in text:
+        raise Invalid(
+            Code.INVALID_TEXT, f"{field} must not contain a NUL character.", {"field": field}
+        )
+    if not is_encodable(text):
+        raise Invalid(
+            Code.INVALID_TEXT, f"{field} must not contain a lone surrogate.", {"field": field}
+        )
+    return text
+
+
+def is_encodable(text: str) -> bool:
+    """Tell whether the text has a UTF-8 form."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def require_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tags without repeats, in their order, or refuse them."""
+    distinct = tuple(dict.fromkeys(tags))
+    if len(distinct) > 50:
+        raise Invalid(Code.INVALID_TEXT, "At most 50 tags.", {"field": "tags"})
+    for tag in distinct:
+        require_text(tag, field="tags", shortest=1, longest=64)
+    return distinct

@@ -1,0 +1,170 @@
+"""Turns: the one grouping of rows, and what a crash or an interrupt leaves of a turn.
+
+Projection, recovery, resume and export all ask here, so they cannot disagree.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+
+from holdfast.domain.agents import Recovery
+from holdfast.domain.calls import Call, CallState, is_open
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome
+from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted, ToolEnded
+from holdfast.domain.messages import (
+    CLOSING,
+    Message,
+    Notice,
+    NoticeCode,
+    Plan,
+    ResultStatus,
+    Role,
+    Text,
+    ToolError,
+    ToolResult,
+)
+from holdfast.domain.sessions import StopReason
+from holdfast.domain.tools import Effect
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """The rows of one turn number, in the order they were written."""
+
+    number: int
+    messages: tuple[Message, ...]
+
+    @property
+    def is_answered(self) -> bool:
+        """Tell whether the last row that counts is an assistant's text.
+
+        Plans and informational notices do not count; text before a tool call is no answer.
+        """
+        counting = [row for row in self.messages if not _is_aside(row)]
+        return bool(counting) and counting[-1].role is Role.ASSISTANT and bool(counting[-1].text)
+
+
+def turns(messages: Iterable[Message]) -> list[Turn]:
+    """Group rows by turn number and sequence; rows of turn 0 belong to no turn."""
+    ordered = sorted(
+        (row for row in messages if row.turn > 0), key=lambda row: (row.turn, row.sequence)
+    )
+    return [
+        Turn(number=number, messages=tuple(rows))
+        for number, rows in groupby(ordered, key=lambda row: row.turn)
+    ]
+
+
+class OpenStep(Struct, frozen=True, kw_only=True):
+    """A model step that has begun and not ended, with the text it has streamed so far."""
+
+    started: StepStarted
+    text: str = ""
+
+
+class Mend(Struct, frozen=True, kw_only=True):
+    """What recovery appends, and whether the turn then goes on."""
+
+    drafts: tuple[Draft, ...]
+    outcome: Outcome | None = None
+
+
+def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery) -> Mend:
+    """Decide, call by call, what a crash in the middle of a turn means.
+
+    A step is asked again; a call that did not start, and one that may run twice, go on from
+    where they were; a started unsafe call is unknown and ends the turn, unless the agent is told
+    to continue.
+    """
+    doubtful = [call for call in calls if _is_doubtful(call)]
+    if not doubtful or recovery is Recovery.CONTINUE:
+        return Mend(drafts=(*_closed_step(step), *_answers(doubtful)))
+    failure = Failure(code=FailureCode.INTERRUPTED, message=_INTERRUPTED)
+    return Mend(
+        drafts=(*_kept_text(step), *_closed_step(step), *_answers(calls)),
+        outcome=Outcome(stop_reason=StopReason.INTERRUPTED, failure=failure),
+    )
+
+
+def after_abort(step: OpenStep | None, calls: Sequence[Call]) -> Mend:
+    """Decide what an interrupt by the user leaves: the text so far, and every call answered."""
+    return Mend(
+        drafts=(*_kept_text(step), *_closed_step(step), *_answers(calls)),
+        outcome=Outcome(stop_reason=StopReason.ABORTED),
+    )
+
+
+_UNKNOWN = ToolError(code="unknown", message="outcome unknown: the call was cut off while it ran")
+_SKIPPED = ToolError(code="aborted", message="the call was not run: its turn ended before")
+_ABORTED = ToolError(code="aborted", message="the call was stopped while it ran")
+_INTERRUPTED = "The turn was cut off while a tool ran; settle the unknown call or send a message."
+
+
+def closing_notice(outcome: Outcome) -> MessageDraft | None:
+    """Return the row that ends a turn which ended badly, so kept text cannot pass for an answer."""
+    try:
+        code = NoticeCode(outcome.stop_reason.value)
+    except ValueError:
+        return None
+    failure = outcome.failure
+    told = f"{failure.code}: {failure.message}" if failure else _TOLD[outcome.stop_reason]
+    return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=told),))
+
+
+_TOLD = {
+    StopReason.ABORTED: "The turn was stopped by its user.",
+    StopReason.INTERRUPTED: "The turn was cut off.",
+    StopReason.TURN_LIMIT: "The session has reached its limit of turns.",
+    StopReason.BUDGET: "The session's budget is spent.",
+    StopReason.ERROR: "The turn failed.",
+}
+
+
+def _is_aside(row: Message) -> bool:
+    return row.role is Role.SYSTEM and all(
+        isinstance(part, Plan) or (isinstance(part, Notice) and part.code not in CLOSING)
+        for part in row.parts
+    )
+
+
+def _is_doubtful(call: Call) -> bool:
+    return call.state is CallState.STARTED and call.effect is Effect.UNSAFE
+
+
+def _closed_step(step: OpenStep | None) -> tuple[Draft, ...]:
+    if step is None:
+        return ()
+    failure = Failure(code=FailureCode.INTERRUPTED, message="The model's answer was cut off.")
+    return (StepFailed(step=step.started.step, failure=failure),)
+
+
+def _kept_text(step: OpenStep | None) -> tuple[Draft, ...]:
+    if step is None or not step.text:
+        return ()
+    return (
+        MessageDraft(
+            id=step.started.message_id,
+            role=Role.ASSISTANT,
+            parts=(Text(text=step.text),),
+            model_id=step.started.model_id,
+        ),
+    )
+
+
+def _answers(calls: Sequence[Call]) -> Iterator[Draft]:
+    """Yield the results of the calls that are open when their turn ends, in the calls' order."""
+    for call in filter(is_open, calls):
+        if call.state is CallState.INTENDED:
+            yield from _result(call, ResultStatus.SKIPPED, _SKIPPED)
+        elif _is_doubtful(call):
+            yield from _result(call, ResultStatus.UNKNOWN, _UNKNOWN)
+        else:
+            yield from _result(call, ResultStatus.ERROR, _ABORTED)
+
+
+def _result(call: Call, status: ResultStatus, error: ToolError) -> tuple[Draft, ...]:
+    result = ToolResult(call_id=call.id, name=call.name, status=status, error=error)
+    return (
+        MessageDraft(role=Role.TOOL_RESULT, parts=(result,)),
+        ToolEnded(call_id=call.id, name=call.name, status=status, failure=error),
+    )
