@@ -1,0 +1,141 @@
+"""Language models as the engine asks them. These are the in-flight types, never stored.
+
+`engine/projection.py` is the only bridge from the durable messages to these.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from enum import StrEnum
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.domain.agents import ReasoningEffort
+from holdfast.domain.costs import Usage
+from holdfast.domain.models import Model
+
+
+class FailureKind(StrEnum):
+    """How a provider failed; decides what is tried next."""
+
+    RATE_LIMIT = "rate_limit"
+    UNAVAILABLE = "unavailable"
+    AUTH = "auth"
+    TOO_LONG = "too_long"
+    BAD_REQUEST = "bad_request"
+    FILTERED = "filtered"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+class StepStop(StrEnum):
+    """Why a model stopped."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_USE = "tool_use"
+    FILTERED = "filtered"
+
+
+class LlmToolCall(Struct, frozen=True, kw_only=True):
+    """A call inside a request."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+class LlmMessage(Struct, frozen=True, kw_only=True):
+    """One message of a request: `user`, `assistant` (perhaps with calls) or `tool`."""
+
+    role: str
+    text: str = ""
+    calls: tuple[LlmToolCall, ...] = ()
+    call_id: str | None = None
+
+
+class LlmRequest(Struct, frozen=True, kw_only=True):
+    """What a model is asked; `ordinal` numbers the requests of a session, retries included."""
+
+    model: Model
+    system: str | None = None
+    messages: tuple[LlmMessage, ...]
+    temperature: float | None = None
+    max_tokens: int | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    ordinal: int
+
+
+class TextDelta(Struct, frozen=True, kw_only=True):
+    """A piece of the answer."""
+
+    text: str
+
+
+class ReasoningDelta(Struct, frozen=True, kw_only=True):
+    """A piece of the model's thinking."""
+
+    text: str
+
+
+class ReasoningEnded(Struct, frozen=True, kw_only=True):
+    """The thinking is over; a signature stays inside the turn and with its provider."""
+
+    signature: str | None = None
+
+
+class CallStarted(Struct, frozen=True, kw_only=True):
+    """The model begins to ask for a tool; the id is unique within the session."""
+
+    id: str
+    name: str
+
+
+class CallArguments(Struct, frozen=True, kw_only=True):
+    """A piece of the JSON text of a call's arguments."""
+
+    id: str
+    text: str
+
+
+class CallEnded(Struct, frozen=True, kw_only=True):
+    """The call is complete; one that was cut off never ends."""
+
+    id: str
+
+
+class Stopped(Struct, frozen=True, kw_only=True):
+    """The model has finished."""
+
+    reason: StepStop
+    usage: Usage | None = None
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """The provider failed; the message is safe to show."""
+
+    kind: FailureKind
+    message: str
+    status: int | None = None
+    retry_after: float | None = None
+
+
+LlmDelta = (
+    TextDelta
+    | ReasoningDelta
+    | ReasoningEnded
+    | CallStarted
+    | CallArguments
+    | CallEnded
+    | Stopped
+    | Failed
+)
+
+
+class Llm(Protocol):
+    """A model to ask."""
+
+    def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
+        """Stream the answer; failures are deltas, and the last delta is `Stopped` or `Failed`."""
+
+    def check(self, model: Model) -> None:
+        """Refuse, with `Invalid`, a model that could never be asked as it is written."""

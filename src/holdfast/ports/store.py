@@ -1,0 +1,242 @@
+"""The store: tables of the nouns, all seen through one transaction."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from holdfast.domain.agents import Agent
+from holdfast.domain.calls import Call
+from holdfast.domain.costs import CostEntry
+from holdfast.domain.events import Event
+from holdfast.domain.ids import (
+    AgentId,
+    CallId,
+    MessageId,
+    ModelId,
+    Owner,
+    RepoId,
+    SessionId,
+)
+from holdfast.domain.messages import Message
+from holdfast.domain.models import Model
+from holdfast.domain.queries import AgentQuery, SessionQuery
+from holdfast.domain.repos import Repo
+from holdfast.domain.sessions import Head, Session
+
+T = TypeVar("T")
+
+
+class Frame(Struct, frozen=True):
+    """An event as it is passed on: its number and its encoded envelope."""
+
+    sequence: int
+    envelope: bytes
+
+
+class Segment(Struct, frozen=True):
+    """A stretch of rows of one session that a fork inherits, or owns, up to a sequence."""
+
+    key: int
+    session_id: SessionId
+    first: int
+    last: int
+
+
+class AgentTable(Protocol):
+    """Agents by owner."""
+
+    async def add(self, agent: Agent) -> None:
+        """Add an agent; a taken slug or id is the caller's business to have checked."""
+
+    async def save(self, agent: Agent) -> None:
+        """Replace a stored agent."""
+
+    async def by_id(self, owner: Owner, agent_id: AgentId) -> Agent | None:
+        """Return the agent, if this owner has it."""
+
+    async def by_slug(self, owner: Owner, slug: str) -> Agent | None:
+        """Return the agent of that slug, if this owner has it."""
+
+    async def page(self, query: AgentQuery) -> list[Agent]:
+        """Return the matching agents, newest first."""
+
+
+class ModelTable(Protocol):
+    """Models, shared by all owners."""
+
+    async def add(self, model: Model) -> None:
+        """Add a model; one that is there stays as it is."""
+
+    async def by_id(self, model_id: ModelId) -> Model | None:
+        """Return the model."""
+
+    async def all(self) -> list[Model]:
+        """Return every model, by provider and name."""
+
+
+class RepoTable(Protocol):
+    """Repositories by owner."""
+
+    async def add(self, repo: Repo) -> None:
+        """Add a repository."""
+
+    async def by_id(self, owner: Owner, repo_id: RepoId) -> Repo | None:
+        """Return the repository, if this owner has it."""
+
+    async def by_path(self, owner: Owner, path: str) -> Repo | None:
+        """Return the repository registered at a resolved path."""
+
+    async def all(self, owner: Owner) -> list[Repo]:
+        """Return the owner's repositories by name."""
+
+    async def is_used(self, repo_id: RepoId) -> bool:
+        """Tell whether a session is bound to the repository."""
+
+    async def remove(self, repo_id: RepoId) -> None:
+        """Remove the repository."""
+
+
+class SessionTable(Protocol):
+    """Sessions: a small row that changes with every write, and what was frozen when it opened."""
+
+    async def add(self, session: Session, head: Head, digest: bytes) -> Head:
+        """Add a session; the digest of the opening request makes a retry recognisable."""
+
+    async def digest(self, session_id: SessionId) -> bytes | None:
+        """Return the digest of the request that opened the session."""
+
+    async def head(self, session_id: SessionId) -> Head | None:
+        """Return where the notebook stands."""
+
+    async def save(self, head: Head) -> None:
+        """Write back where the notebook stands."""
+
+    async def get(self, session_id: SessionId) -> tuple[Session, Head] | None:
+        """Return the session and where it stands."""
+
+    async def patch(self, session: Session) -> None:
+        """Replace what the owner may change: title, tags, model, approval, metadata."""
+
+    async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
+        """Return the matching sessions in the query's order."""
+
+    async def count(self, query: SessionQuery) -> int:
+        """Return how many sessions match, paging aside."""
+
+    async def lineage(self, session_id: SessionId) -> tuple[Segment, ...]:
+        """Return the stretches of rows that make up the session, oldest first."""
+
+    async def forks(self, session_id: SessionId) -> list[SessionId]:
+        """Return the sessions that point into this one."""
+
+    async def extend(self, holder: str, until: int) -> set[SessionId]:
+        """Extend every lease of a holder; return the sessions it still holds."""
+
+    async def unsettled(self) -> list[Head]:
+        """Return the heads of all sessions in which a turn is open or waits."""
+
+    async def detach(self, session_id: SessionId) -> None:
+        """Copy what a fork inherits into it, so that it stands alone."""
+
+    async def remove(self, head: Head, at: datetime) -> None:
+        """Remove the session with all that belongs to it and leave a tombstone."""
+
+    async def is_buried(self, session_id: SessionId) -> bool:
+        """Tell whether a tombstone of that id stands."""
+
+
+class MessageTable(Protocol):
+    """The record. Rows are appended and read; nothing else can be done to them."""
+
+    async def append(self, key: int, rows: Sequence[tuple[Message, bytes]]) -> None:
+        """Append rows with their encoded parts."""
+
+    async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
+        """Return a row by its id, inherited rows aside."""
+
+    async def span(self, segment: Segment, *, limit: int, newest: bool = False) -> list[Message]:
+        """Return rows of a stretch, ascending, each checked against the chain."""
+
+
+class EventTable(Protocol):
+    """The news."""
+
+    async def append(self, key: int, events: Sequence[Event]) -> None:
+        """Append events."""
+
+    async def after(self, head: Head, sequence: int, *, limit: int) -> list[Frame]:
+        """Return frames after a cursor, at most 1 MiB of them but at least one."""
+
+    async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
+        """Return events of the given names from a sequence on."""
+
+    async def prune(self, before: datetime, *, limit: int) -> int:
+        """Remove deltas of settled turns written before an instant; return how many."""
+
+
+class CallTable(Protocol):
+    """Tool calls."""
+
+    async def save(self, key: int, call: Call) -> None:
+        """Add a call or replace it."""
+
+    async def by_id(self, head: Head, call_id: CallId) -> Call | None:
+        """Return a call of the session."""
+
+    async def of_turn(self, head: Head, turn: int) -> list[Call]:
+        """Return the calls of a turn in the order they were intended."""
+
+
+class CostTable(Protocol):
+    """The ledger."""
+
+    async def add(self, key: int, entry: CostEntry) -> bool:
+        """Add an entry; `False` when that request is already in the ledger."""
+
+    async def of_turn(self, head: Head, turn: int) -> list[CostEntry]:
+        """Return the entries of a turn."""
+
+    async def of_session(self, head: Head) -> list[CostEntry]:
+        """Return the session's entries in the order they were written."""
+
+
+class Tx(Protocol):
+    """One transaction: the tables, all of the same instant."""
+
+    @property
+    def agents(self) -> AgentTable: ...
+    @property
+    def models(self) -> ModelTable: ...
+    @property
+    def repos(self) -> RepoTable: ...
+    @property
+    def sessions(self) -> SessionTable: ...
+    @property
+    def messages(self) -> MessageTable: ...
+    @property
+    def events(self) -> EventTable: ...
+    @property
+    def calls(self) -> CallTable: ...
+    @property
+    def costs(self) -> CostTable: ...
+
+
+class Store(Protocol):
+    """Where everything is kept. Work awaits nothing but its transaction (decision 0008)."""
+
+    async def read(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
+        """Run work on one consistent snapshot."""
+
+    async def write(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
+        """Run work in a transaction; return only when its commit is on disk."""
+
+    async def scrub(self) -> bool:
+        """Take removed rows out of every file; `False` when a reader is in the way for now."""
+
+    async def check(self) -> list[str]:
+        """Return the faults found in the store, one sentence each; empty when it is sound."""
+
+    async def close(self) -> None:
+        """Let go of the store; what was acknowledged is on disk already."""
