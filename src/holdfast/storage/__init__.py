@@ -1,0 +1,1 @@
+"""The embedded store: SQLite, encrypted at rest, one writer, group commit."""

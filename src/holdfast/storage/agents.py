@@ -1,0 +1,116 @@
+"""The `agents` table."""
+
+import msgspec
+
+from holdfast.domain.agents import Agent
+from holdfast.domain.ids import AgentId, Owner
+from holdfast.domain.queries import AgentQuery
+from holdfast.domain.times import microseconds
+from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound
+
+ADD = """
+-- A new agent; the body holds all of it, the columns what is searched.
+INSERT INTO agents (id, owner, slug, name, status, created_at, body, checksum)
+VALUES (:id, :owner, :slug, :name, :status, :created_at, :body, :checksum)
+"""
+
+SAVE = """
+-- An agent as it is now.
+UPDATE agents
+   SET slug = :slug, name = :name, status = :status, body = :body, checksum = :checksum
+ WHERE id = :id
+"""
+
+BY_ID = """
+-- One agent of an owner.
+SELECT id, body, checksum
+  FROM agents
+ WHERE id = :id
+   AND owner = :owner
+"""
+
+BY_SLUG = """
+-- One agent of an owner, by its slug.
+SELECT id, body, checksum
+  FROM agents
+ WHERE slug = :slug
+   AND owner = :owner
+"""
+
+PAGE = """
+-- An owner's agents, newest first, after a key.
+SELECT id, body, checksum
+  FROM agents
+ WHERE owner = :owner
+   AND (:status IS NULL OR status = :status)
+   AND (:text IS NULL OR instr(lower(name), :text) > 0 OR instr(lower(slug), :text) > 0)
+   AND (:created_at IS NULL OR (created_at, id) < (:created_at, :before_id))
+ ORDER BY created_at DESC, id DESC
+ LIMIT :limit
+"""
+
+_decoder = msgspec.json.Decoder(Agent)
+
+
+class Agents:
+    """Agents in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def add(self, agent: Agent) -> None:
+        await self._db.execute(ADD, _columns(agent))
+
+    async def save(self, agent: Agent) -> None:
+        await self._db.execute(SAVE, _columns(agent))
+
+    async def by_id(self, owner: Owner, agent_id: AgentId) -> Agent | None:
+        rows = await self._db.fetch(BY_ID, {"id": agent_id, "owner": owner})
+        return _agent(rows[0]) if rows else None
+
+    async def by_slug(self, owner: Owner, slug: str) -> Agent | None:
+        rows = await self._db.fetch(BY_SLUG, {"slug": slug, "owner": owner})
+        return _agent(rows[0]) if rows else None
+
+    async def page(self, query: AgentQuery) -> list[Agent]:
+        before = query.before
+        found: list[Agent] = []
+        parameters = {
+            "owner": query.owner,
+            "status": query.status,
+            "text": query.text.lower() if query.text else None,
+            "created_at": microseconds(before[0]) if before else None,
+            "before_id": before[1] if before else None,
+            # Tags are judged on the decoded agent, so a page is filled from a longer stretch.
+            "limit": -1 if query.tags else query.limit,
+        }
+        for row in await self._db.fetch(PAGE, parameters):
+            agent = _agent(row)
+            if set(query.tags) <= set(agent.tags):
+                found.append(agent)
+            if len(found) == query.limit:
+                break
+        return found
+
+
+def _columns(agent: Agent) -> dict[str, object]:
+    body = encode(agent)
+    return {
+        "id": agent.id,
+        "owner": agent.owner,
+        "slug": agent.slug,
+        "name": agent.name,
+        "status": agent.status.value,
+        "created_at": microseconds(agent.created_at),
+        "body": body,
+        "checksum": checksum(body),
+    }
+
+
+def _agent(row: Row) -> Agent:
+    agent_id, body, stored = row
+    require_sound(stored, body, what=f"agent {agent_id}")
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise corrupt(f"agent {agent_id}") from error

@@ -1,0 +1,62 @@
+"""A connection as the tables see it: statements in, rows out; and how stored content is checked.
+
+The methods are coroutines that never wait on SQLite, so the same table code serves a database
+that does wait (decision 0008).
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from holdfast.domain.errors import Code, Internal
+
+Row = tuple[Any, ...]
+Parameters = Mapping[str, Any]
+NOTHING: Final[Parameters] = {}
+
+
+class Database(Protocol):
+    """Runs statements inside the current transaction."""
+
+    async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
+        """Return all rows of a query."""
+
+    async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
+        """Run a statement for its effect."""
+
+    async def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
+        """Run a statement once for each set of parameters."""
+
+
+def checksum(*columns: object) -> int:
+    """Return the checksum kept beside stored content that no hash chain protects."""
+    total = 0
+    for column in columns:
+        data = column if isinstance(column, bytes) else str(column).encode()
+        total = zlib.crc32(data, total)
+    return total
+
+
+def require_sound(stored: int, *columns: object, what: str) -> None:
+    """Refuse content that is not what was written."""
+    if checksum(*columns) != stored:
+        raise corrupt(what)
+
+
+def corrupt(what: str) -> Internal:
+    """Return the error for a row that cannot be what was written."""
+    return Internal(
+        Code.CORRUPT_ROW,
+        f"{what} is damaged and is not shown; run `holdfast doctor`, or restore a backup.",
+        {"row": what},
+    )
+
+
+def only(rows: Sequence[Row]) -> Row | None:
+    """Return the one row, if there is one."""
+    return rows[0] if rows else None
+
+
+encode = msgspec.json.Encoder().encode

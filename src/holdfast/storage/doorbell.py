@@ -1,0 +1,103 @@
+"""The doorbell: rings at once for what this process writes, and soon for what others write.
+
+Other processes are noticed by asking SQLite, twenty times a second and only while somebody
+listens, whether the file has changed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Final, Self
+from weakref import WeakValueDictionary
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import SessionId
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 0.05
+
+
+class _Door:
+    """All who listen for one session."""
+
+    def __init__(self) -> None:
+        self.rings = 0
+        self.rung = asyncio.Event()
+
+    def ring(self) -> None:
+        self.rings += 1
+        self.rung.set()
+        self.rung = asyncio.Event()
+
+
+class StoreBell:
+    """One listener's ear."""
+
+    def __init__(self, door: _Door) -> None:
+        self._door = door
+        self._heard = door.rings
+
+    async def rung(self) -> None:
+        """Return once the door was rung after this bell was taken."""
+        while self._door.rings == self._heard:
+            await self._door.rung.wait()
+
+
+class StoreDoorbell:
+    """Implements the `Doorbell` port. Use as a context manager: it watches the file."""
+
+    def __init__(self, version: Callable[[], Awaitable[int]]) -> None:
+        """`version` returns a number that changes when another process writes."""
+        self._version = version
+        self._doors: WeakValueDictionary[SessionId, _Door] = WeakValueDictionary()
+        self._listening = asyncio.Event()
+        self._tasks = asyncio.TaskGroup()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._watching = self._tasks.create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    def listen(self, session_id: SessionId) -> StoreBell:
+        """Start listening for a session."""
+        door = self._doors.get(session_id)
+        if door is None:
+            door = self._doors[session_id] = _Door()
+        self._listening.set()
+        return StoreBell(door)
+
+    def ring(self, session_id: SessionId) -> None:
+        """Tell everyone here who listens for the session."""
+        door = self._doors.get(session_id)
+        if door is not None:
+            door.ring()
+
+    async def _watch(self) -> None:
+        seen = 0
+        while True:
+            await self._listening.wait()
+            try:
+                version = await self._version()
+            except HoldfastError as error:
+                log.warning("the store cannot be watched: %s", error.message)
+                version = seen
+            if version != seen:
+                seen = version
+                for door in list(self._doors.values()):
+                    door.ring()
+            if not self._doors:
+                self._listening.clear()
+            await asyncio.sleep(INTERVAL)

@@ -1,0 +1,135 @@
+"""The `events` table: what is only passed on is not decoded."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from holdfast.domain.events import Event, decode_payload, encode_payload, event_id, name_of
+from holdfast.domain.sessions import Head
+from holdfast.domain.times import instant, microseconds
+from holdfast.ports import Frame
+from holdfast.storage.database import Database, Row, checksum, corrupt, require_sound
+
+APPEND = """
+-- The next piece of news.
+INSERT INTO events (session_key, sequence, turn, at, name, payload, checksum)
+VALUES (:session_key, :sequence, :turn, :at, :name, :payload, :checksum)
+"""
+
+AFTER = """
+-- News after a cursor, in the order it was written.
+SELECT sequence, turn, at, name, payload, checksum
+  FROM events
+ WHERE session_key = :session_key
+   AND sequence > :after
+ ORDER BY sequence
+ LIMIT :limit
+"""
+
+PRUNE = """
+-- Deltas of turns that have ended some time ago: their messages hold the text.
+DELETE FROM events
+ WHERE (session_key, sequence) IN (
+       SELECT e.session_key, e.sequence
+         FROM events e
+         JOIN sessions s ON s.key = e.session_key
+        WHERE e.name = 'step.delta'
+          AND e.at < :before
+          AND e.turn <= s.settled
+        ORDER BY e.at
+        LIMIT :limit)
+RETURNING 1
+"""
+
+PAGE_BYTES: Final = 1 << 20
+
+
+class Events:
+    """The news in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def append(self, key: int, events: Sequence[Event]) -> None:
+        for event in events:
+            at = microseconds(event.at)
+            payload = encode_payload(event.payload)
+            await self._db.execute(
+                APPEND,
+                {
+                    "session_key": key,
+                    "sequence": event.sequence,
+                    "turn": event.turn,
+                    "at": at,
+                    "name": name_of(event.payload),
+                    "payload": payload,
+                    "checksum": _sum(event.sequence, event.turn, at, payload),
+                },
+            )
+
+    async def after(self, head: Head, sequence: int, *, limit: int) -> list[Frame]:
+        frames: list[Frame] = []
+        size = 0
+        for row in await self._rows(head, sequence, limit):
+            frame = _frame(row, head)
+            size += len(frame.envelope)
+            if frames and size > PAGE_BYTES:
+                break
+            frames.append(frame)
+        return frames
+
+    async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
+        rows = await self._rows(head, sequence - 1, -1)
+        return [_event(row, head) for row in rows if row[3] in names]
+
+    async def prune(self, before: datetime, *, limit: int) -> int:
+        rows = await self._db.fetch(PRUNE, {"before": microseconds(before), "limit": limit})
+        return len(rows)
+
+    async def _rows(self, head: Head, after: int, limit: int) -> list[Row]:
+        return await self._db.fetch(
+            AFTER, {"session_key": head.key, "after": after, "limit": limit}
+        )
+
+
+def _sum(sequence: int, turn: int | None, at: int, payload: bytes) -> int:
+    return checksum(f"{sequence}|{turn}|{at}|", payload)
+
+
+def _frame(row: Row, head: Head) -> Frame:
+    """Build the envelope around the stored payload without decoding it."""
+    sequence, turn, at, _, payload, stored = row
+    if _sum(sequence, turn, at, payload) != stored:
+        raise corrupt(f"event {sequence} of session {head.session_id}")
+    when = instant(at)
+    shown_turn = "" if turn is None else f'"turn":{turn},'
+    # The form of `msgspec.json.encode(Event(…))`, which a test holds it to.
+    start = (
+        f'{{"id":"{event_id(head.session_id, sequence, when)}","session_id":"{head.session_id}",'
+        f'"sequence":{sequence},{shown_turn}"at":"{_iso(when)}","payload":'
+    )
+    return Frame(sequence, start.encode() + payload + b"}")
+
+
+def _iso(when: datetime) -> str:
+    return when.replace(tzinfo=None).isoformat() + "Z"
+
+
+def _event(row: Row, head: Head) -> Event:
+    sequence, turn, at, _, payload, stored = row
+    what = f"event {sequence} of session {head.session_id}"
+    require_sound(stored, f"{sequence}|{turn}|{at}|", payload, what=what)
+    when = instant(at)
+    try:
+        return Event(
+            id=event_id(head.session_id, sequence, when),
+            session_id=head.session_id,
+            sequence=sequence,
+            turn=turn,
+            at=when,
+            payload=decode_payload(payload),
+        )
+    except msgspec.MsgspecError as error:
+        raise corrupt(what) from error

@@ -1,0 +1,106 @@
+"""The folder and the files of the store: who may read them, and whether the disk keeps promises.
+
+Only the file system is judged here; what stands in the files is not.
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from holdfast.domain.errors import Code, Denied, Invalid
+
+# Names as in /proc/self/mountinfo. A network file system breaks SQLite's shared memory and locks;
+# memory forgets everything at the next boot, so nothing on it may be called saved.
+UNSUITABLE: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "glusterfs", "lustre"}
+    | {"tmpfs", "ramfs", "devtmpfs", "autofs"}
+)
+MOUNTS: Final = Path("/proc/self/mountinfo")
+
+
+def private_folder(path: Path) -> Path:
+    """Return the folder, made if it is missing, readable by its owner only."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            raise Invalid(Code.NOT_A_FOLDER, f"{path} must be a folder, and not a link to one.")
+        path.chmod(0o700)
+    except FileExistsError:
+        raise Invalid(Code.NOT_A_FOLDER, f"{path} is not a folder.") from None
+    except PermissionError as error:
+        raise Denied(
+            Code.STORE_UNWRITABLE, f"{path} cannot be written; choose another HOLDFAST_HOME."
+        ) from error
+    except OSError as error:
+        raise Denied(
+            Code.STORE_UNWRITABLE, f"{path} cannot be used: {error.strerror}; choose another."
+        ) from error
+    return path
+
+
+def private_file(path: Path) -> bool:
+    """See to it that a private file exists; tell whether it was made just now.
+
+    The file is made before SQLite sees it, because its companions inherit this mode.
+    """
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(path, flags, 0o600))
+    except FileExistsError:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise Invalid(Code.NOT_A_FILE, f"{path} must be a file, and not a link.") from None
+        _lock_down(path)
+        return False
+    except OSError as error:
+        raise Denied(Code.STORE_UNWRITABLE, f"{path} cannot be made: {error.strerror}.") from error
+    return True
+
+
+def _lock_down(path: Path) -> None:
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        try:
+            name.chmod(0o600)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise Denied(
+                Code.STORE_UNWRITABLE, f"{name} cannot be made private: {error.strerror}."
+            ) from error
+
+
+def file_system_of(path: Path, mounts: Path = MOUNTS) -> str | None:
+    """Return the type of the file system that holds the path, where the system tells."""
+    try:
+        lines = mounts.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    best: tuple[int, str | None] = (-1, None)
+    target = path.resolve().parts
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        point = Path(_unescaped(fields[4])).parts
+        # The later of two mounts on one point is the visible one.
+        if target[: len(point)] == point and len(point) >= best[0]:
+            best = (len(point), after.split(" ")[0])
+    return best[1]
+
+
+def require_suitable(path: Path, mounts: Path = MOUNTS) -> None:
+    """Refuse a file system on which "saved" would not be true."""
+    kind = file_system_of(path, mounts)
+    if kind is not None and (kind in UNSUITABLE or kind.startswith("fuse.")):
+        raise Denied(
+            Code.UNSUITABLE_FILE_SYSTEM,
+            f"{path} is on a {kind} file system, which cannot keep a store safe; "
+            "put HOLDFAST_HOME on a local disk.",
+            {"file_system": kind},
+        )
+
+
+def _unescaped(text: str) -> str:
+    for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(escape, character)
+    return text

@@ -1,0 +1,156 @@
+"""The `messages` table: rows in, rows out, each checked against the chain before it is shown."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.domain.ids import MessageId, SessionId
+from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts, link
+from holdfast.domain.sessions import Head
+from holdfast.domain.times import instant, microseconds
+from holdfast.ports import Segment
+from holdfast.storage.database import Database, Row, corrupt
+
+APPEND = """
+-- The next row of the record.
+INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash)
+VALUES (:session_key, :sequence, :id, :turn, :role, :parts, :model_id, :created_at, :hash)
+"""
+
+BY_ID = """
+-- One row by its id, and the hash of the row before it.
+SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.hash,
+       (SELECT p.hash
+          FROM messages p
+         WHERE p.session_key = m.session_key
+           AND p.sequence = m.sequence - 1)
+  FROM messages m
+ WHERE m.session_key = :session_key
+   AND m.id = :id
+"""
+
+HASH_AT = """
+-- The hash of one row.
+SELECT hash
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence = :sequence
+"""
+
+OLDEST = """
+-- Rows of a stretch from its beginning.
+SELECT sequence, id, turn, role, parts, model_id, created_at, hash
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence BETWEEN :first AND :last
+ ORDER BY sequence
+ LIMIT :limit
+"""
+
+NEWEST = """
+-- Rows of a stretch from its end.
+SELECT sequence, id, turn, role, parts, model_id, created_at, hash
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence BETWEEN :first AND :last
+ ORDER BY sequence DESC
+ LIMIT :limit
+"""
+
+ANCHOR = """
+-- The hash that the first row of a fork chains to.
+SELECT p.hash
+  FROM sessions s
+  JOIN messages p ON p.session_key = s.forked_key AND p.sequence = s.forked_at
+ WHERE s.key = :session_key
+"""
+
+_ROLES = {role.value: role for role in Role}
+
+
+class Messages:
+    """The record in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def append(self, key: int, rows: Sequence[tuple[Message, bytes]]) -> None:
+        for message, content in rows:
+            await self._db.execute(
+                APPEND,
+                {
+                    "session_key": key,
+                    "sequence": message.sequence,
+                    "id": message.id,
+                    "turn": message.turn,
+                    "role": message.role.value,
+                    "parts": content,
+                    "model_id": message.model_id,
+                    "created_at": microseconds(message.created_at),
+                    "hash": bytes.fromhex(message.hash),
+                },
+            )
+
+    async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
+        rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": message_id})
+        if not rows:
+            return None
+        *columns, previous = rows[0]
+        if previous is None:
+            previous = await self._hash_before(head.key, columns[0])
+        return _checked([tuple(columns)], head.session_id, previous)[0]
+
+    async def span(self, segment: Segment, *, limit: int, newest: bool = False) -> list[Message]:
+        parameters = {
+            "session_key": segment.key,
+            "first": segment.first,
+            "last": segment.last,
+            "limit": limit,
+        }
+        rows = await self._db.fetch(NEWEST if newest else OLDEST, parameters)
+        if newest:
+            rows.reverse()
+        if not rows:
+            return []
+        previous = await self._hash_before(segment.key, rows[0][0])
+        return _checked(rows, segment.session_id, previous)
+
+    async def _hash_before(self, key: int, sequence: int) -> bytes:
+        if sequence == 1:
+            return CHAIN_START
+        at = {"session_key": key, "sequence": sequence - 1}
+        rows = await self._db.fetch(HASH_AT, at)
+        if not rows:
+            rows = await self._db.fetch(ANCHOR, {"session_key": key})
+        # Without an anchor no row can prove itself; an impossible hash says so for each.
+        return bytes(rows[0][0]) if rows else b""
+
+
+def _checked(rows: Sequence[Row], session_id: SessionId, previous: bytes) -> list[Message]:
+    """Decode rows that follow one another, refusing the first that breaks the chain."""
+    messages = []
+    for row in rows:
+        message = _message(row, session_id)
+        if link(previous, message, row[4]).hex() != message.hash:
+            raise corrupt(f"message {message.sequence} of session {session_id}")
+        previous = row[7]
+        messages.append(message)
+    return messages
+
+
+def _message(row: Row, session_id: SessionId) -> Message:
+    sequence, message_id, turn, role, parts, model_id, created_at, hash_ = row
+    try:
+        return Message(
+            id=message_id,
+            session_id=session_id,
+            sequence=sequence,
+            turn=turn,
+            role=_ROLES[role],
+            parts=decode_parts(parts),
+            model_id=model_id,
+            created_at=instant(created_at),
+            hash=hash_.hex(),
+        )
+    except (msgspec.MsgspecError, KeyError, OverflowError) as error:
+        raise corrupt(f"message {sequence} of session {session_id}") from error

@@ -1,0 +1,161 @@
+"""Numbered migrations, up and down; the mark is written in the transaction that did the work."""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.storage.sqlite import APPLICATION_ID, Connection, translated
+
+_NAME: Final = re.compile(r"(\d{4})_([a-z_]+)\.up\.sql")
+
+MARK = """
+-- The migration that was just applied.
+INSERT INTO migrations (number, name, checksum, applied_at)
+VALUES (:number, :name, :checksum, :applied_at)
+"""
+
+UNMARK = """
+-- The migration that is being taken back.
+DELETE FROM migrations
+ WHERE number = :number
+"""
+
+
+class Migration(Struct, frozen=True, kw_only=True):
+    """One step of the schema, both ways."""
+
+    number: int
+    name: str
+    up: str
+    down: str
+
+    @property
+    def checksum(self) -> str:
+        """Return the hash that tells whether an applied step was changed afterwards."""
+        return hashlib.sha256(self.up.encode()).hexdigest()
+
+
+def migrations() -> list[Migration]:
+    """Return every migration this version knows, in order."""
+    folder = files("holdfast.storage") / "migrations"
+    found = []
+    for entry in folder.iterdir():
+        if match := _NAME.fullmatch(entry.name):
+            number, name = match.groups()
+            down = folder / f"{number}_{name}.down.sql"
+            found.append(
+                Migration(
+                    number=int(number), name=name, up=entry.read_text(), down=down.read_text()
+                )
+            )
+    return sorted(found, key=lambda migration: migration.number)
+
+
+def version(connection: Connection) -> int:
+    """Return the number of the last migration the store has seen; 0 for an empty one."""
+    return int(connection.pragma("user_version"))
+
+
+def newest() -> int:
+    """Return the schema version of this program."""
+    return migrations()[-1].number
+
+
+def require_current(connection: Connection) -> None:
+    """Make the schema of an empty store; refuse one that is newer or older than this program."""
+    found, wanted = version(connection), newest()
+    if found == 0:
+        up(connection)
+        return
+    if found > wanted:
+        raise Conflict(
+            Code.SCHEMA_NEWER,
+            f"The store has schema {found}, this Holdfast knows {wanted}; install a newer one.",
+            {"store": found, "program": wanted},
+        )
+    if found < wanted:
+        raise Conflict(
+            Code.SCHEMA_OLDER,
+            f"The store has schema {found}, this Holdfast needs {wanted}; "
+            "run `holdfast migrate up`.",
+            {"store": found, "program": wanted},
+        )
+
+
+def up(connection: Connection, to: int | None = None) -> list[Migration]:
+    """Apply every missing migration up to a number; safe to run from several processes at once."""
+    target = newest() if to is None else to
+    _require_known(target)
+    return _walk(connection, lambda found: _next_up(found, target), _apply)
+
+
+def down(connection: Connection, to: int) -> list[Migration]:
+    """Take migrations back until a number is the last one applied."""
+    _require_known(to)
+    return _walk(connection, lambda found: _next_down(found, to), _take_back)
+
+
+Step = Callable[[Connection, Migration], None]
+
+
+def _walk(
+    connection: Connection, choose: Callable[[int], Migration | None], step: Step
+) -> list[Migration]:
+    done: list[Migration] = []
+    while True:
+        with translated():
+            connection.raw.execute("BEGIN IMMEDIATE")
+            try:
+                # Chosen under the lock: another process may have walked meanwhile.
+                migration = choose(version(connection))
+                if migration is not None:
+                    step(connection, migration)
+            except BaseException:
+                connection.raw.execute("ROLLBACK")
+                raise
+            connection.raw.execute("COMMIT")
+        if migration is None:
+            return done
+        done.append(migration)
+
+
+def _next_up(found: int, to: int) -> Migration | None:
+    waiting = [migration for migration in migrations() if found < migration.number <= to]
+    return waiting[0] if waiting else None
+
+
+def _next_down(found: int, to: int) -> Migration | None:
+    applied = [migration for migration in migrations() if to < migration.number <= found]
+    return applied[-1] if applied else None
+
+
+def _apply(connection: Connection, migration: Migration) -> None:
+    connection.raw.execute(migration.up)
+    mark = {
+        "number": migration.number,
+        "name": migration.name,
+        "checksum": migration.checksum,
+        "applied_at": time.time_ns() // 1000,
+    }
+    connection.raw.execute(MARK, mark)
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.pragma("user_version", migration.number)
+
+
+def _take_back(connection: Connection, migration: Migration) -> None:
+    connection.raw.execute(UNMARK, {"number": migration.number})
+    connection.raw.execute(migration.down)
+    connection.pragma("user_version", migration.number - 1)
+
+
+def _require_known(number: int) -> None:
+    if not 0 <= number <= newest():
+        raise Invalid(
+            Code.INVALID_INPUT, f"There is no migration {number}; the last is {newest()}."
+        )

@@ -1,0 +1,179 @@
+-- The notebook: who answers, where, and everything that is written down about it.
+
+CREATE TABLE migrations (
+    number     INTEGER PRIMARY KEY,
+    name       TEXT    NOT NULL,
+    checksum   TEXT    NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE agents (
+    id         TEXT    PRIMARY KEY,
+    owner      TEXT    NOT NULL,
+    slug       TEXT    NOT NULL,
+    name       TEXT    NOT NULL,
+    status     TEXT    NOT NULL,
+    created_at INTEGER NOT NULL,
+    body       BLOB    NOT NULL,
+    checksum   INTEGER NOT NULL,
+    UNIQUE (owner, slug)
+) STRICT;
+
+CREATE INDEX agents_by_time ON agents (owner, created_at, id);
+
+CREATE TABLE models (
+    id       TEXT    PRIMARY KEY,
+    provider TEXT    NOT NULL,
+    name     TEXT    NOT NULL,
+    body     BLOB    NOT NULL,
+    checksum INTEGER NOT NULL,
+    UNIQUE (provider, name)
+) STRICT;
+
+CREATE TABLE repos (
+    id         TEXT    PRIMARY KEY,
+    owner      TEXT    NOT NULL,
+    name       TEXT    NOT NULL,
+    path       TEXT    NOT NULL,
+    created_at INTEGER NOT NULL,
+    UNIQUE (owner, path)
+) STRICT;
+
+-- One small row per session: it changes with every write and hands out the numbers.
+CREATE TABLE sessions (
+    key         INTEGER PRIMARY KEY,
+    id          TEXT    NOT NULL UNIQUE,
+    owner       TEXT    NOT NULL,
+    agent_id    TEXT    NOT NULL REFERENCES agents (id),
+    repo_id     TEXT    REFERENCES repos (id),
+    forked_key  INTEGER REFERENCES sessions (key),
+    forked_at   INTEGER,
+    title       TEXT,
+    status      TEXT    NOT NULL,
+    last_stop   TEXT,
+    reason      TEXT,
+    turn        INTEGER NOT NULL,
+    settled     INTEGER NOT NULL,
+    messages    INTEGER NOT NULL,
+    events      INTEGER NOT NULL,
+    began       INTEGER NOT NULL,
+    chain       BLOB    NOT NULL,
+    holder      TEXT,
+    until       INTEGER NOT NULL,
+    epoch       INTEGER NOT NULL,
+    tokens_in   INTEGER NOT NULL,
+    tokens_out  INTEGER NOT NULL,
+    microcents  INTEGER NOT NULL,
+    requests    INTEGER NOT NULL,
+    created_at  INTEGER NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    started_at  INTEGER,
+    finished_at INTEGER
+) STRICT;
+
+CREATE INDEX sessions_by_time ON sessions (owner, created_at, id);
+CREATE INDEX sessions_by_agent ON sessions (agent_id, created_at);
+CREATE INDEX sessions_by_repo ON sessions (repo_id) WHERE repo_id IS NOT NULL;
+CREATE INDEX sessions_by_parent ON sessions (forked_key) WHERE forked_key IS NOT NULL;
+CREATE INDEX sessions_unsettled ON sessions (key) WHERE turn > settled;
+CREATE INDEX sessions_held ON sessions (holder) WHERE holder IS NOT NULL;
+
+-- What was frozen when the session opened, apart from the row that changes all the time.
+CREATE TABLE openings (
+    session_key INTEGER PRIMARY KEY REFERENCES sessions (key) ON DELETE CASCADE,
+    digest      BLOB    NOT NULL,
+    body        BLOB    NOT NULL,
+    checksum    INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE tombstones (
+    id         TEXT    PRIMARY KEY,
+    owner      TEXT    NOT NULL,
+    deleted_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE messages (
+    session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+    sequence    INTEGER NOT NULL,
+    id          TEXT    NOT NULL,
+    turn        INTEGER NOT NULL,
+    role        TEXT    NOT NULL,
+    parts       BLOB    NOT NULL,
+    model_id    TEXT,
+    created_at  INTEGER NOT NULL,
+    hash        BLOB    NOT NULL,
+    PRIMARY KEY (session_key, sequence)
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX messages_by_id ON messages (session_key, id);
+
+CREATE TRIGGER messages_are_never_edited
+BEFORE UPDATE ON messages
+BEGIN
+    SELECT RAISE(ABORT, 'messages are append-only');
+END;
+
+-- Rows go only together with their session, whose row is gone first.
+CREATE TRIGGER messages_are_never_removed_one_by_one
+BEFORE DELETE ON messages
+WHEN EXISTS (SELECT 1 FROM sessions WHERE key = OLD.session_key)
+BEGIN
+    SELECT RAISE(ABORT, 'messages are append-only');
+END;
+
+CREATE TABLE events (
+    session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+    sequence    INTEGER NOT NULL,
+    turn        INTEGER,
+    at          INTEGER NOT NULL,
+    name        TEXT    NOT NULL,
+    payload     BLOB    NOT NULL,
+    checksum    INTEGER NOT NULL,
+    PRIMARY KEY (session_key, sequence)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX events_deltas ON events (at) WHERE name = 'step.delta';
+
+CREATE TABLE calls (
+    session_key     INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+    id              TEXT    NOT NULL,
+    turn            INTEGER NOT NULL,
+    position        INTEGER NOT NULL,
+    name            TEXT    NOT NULL,
+    arguments       BLOB    NOT NULL,
+    state           TEXT    NOT NULL,
+    effect          TEXT    NOT NULL,
+    idempotency_key TEXT    NOT NULL,
+    settlement      TEXT,
+    checksum        INTEGER NOT NULL,
+    PRIMARY KEY (session_key, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX calls_unknown ON calls (session_key) WHERE state = 'unknown';
+
+CREATE TABLE costs (
+    request_id  TEXT    PRIMARY KEY,
+    session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+    turn        INTEGER NOT NULL,
+    model_id    TEXT    NOT NULL,
+    usage       BLOB    NOT NULL,
+    microcents  INTEGER NOT NULL,
+    priced      INTEGER NOT NULL,
+    at          INTEGER NOT NULL,
+    checksum    INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX costs_by_turn ON costs (session_key, turn);
+
+-- The names that readers of the store may know from elsewhere; read-only by nature.
+CREATE VIEW agent_sessions AS
+SELECT id, owner, agent_id, repo_id, title, status, tokens_in AS total_input_tokens,
+       tokens_out AS total_output_tokens, microcents AS total_cost_microcents,
+       created_at, updated_at
+  FROM sessions;
+
+CREATE VIEW session_messages AS
+SELECT m.id, s.id AS session_id, m.sequence AS sequence_number, m.role,
+       CAST(m.parts AS TEXT) AS content, m.model_id, m.created_at AS timestamp
+  FROM messages m
+  JOIN sessions s ON s.key = m.session_key;

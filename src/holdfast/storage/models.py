@@ -1,0 +1,66 @@
+"""The `models` table."""
+
+import msgspec
+
+from holdfast.domain.ids import ModelId
+from holdfast.domain.models import Model
+from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound
+
+ADD = """
+-- A model; one that is known stays as it is.
+INSERT INTO models (id, provider, name, body, checksum)
+VALUES (:id, :provider, :name, :body, :checksum)
+ON CONFLICT DO NOTHING
+"""
+
+BY_ID = """
+-- One model.
+SELECT id, body, checksum
+  FROM models
+ WHERE id = :id
+"""
+
+ALL = """
+-- Every model.
+SELECT id, body, checksum
+  FROM models
+ ORDER BY provider, name
+"""
+
+_decoder = msgspec.json.Decoder(Model)
+
+
+class Models:
+    """Models in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def add(self, model: Model) -> None:
+        body = encode(model)
+        await self._db.execute(
+            ADD,
+            {
+                "id": model.id,
+                "provider": model.provider,
+                "name": model.name,
+                "body": body,
+                "checksum": checksum(body),
+            },
+        )
+
+    async def by_id(self, model_id: ModelId) -> Model | None:
+        rows = await self._db.fetch(BY_ID, {"id": model_id})
+        return _model(rows[0]) if rows else None
+
+    async def all(self) -> list[Model]:
+        return [_model(row) for row in await self._db.fetch(ALL)]
+
+
+def _model(row: Row) -> Model:
+    model_id, body, stored = row
+    require_sound(stored, body, what=f"model {model_id}")
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise corrupt(f"model {model_id}") from error

@@ -1,0 +1,191 @@
+"""One SQLite connection: how it is opened, what it is checked for, and what its errors mean.
+
+Nothing here knows a table; threads and transactions are the business of `writer.py`.
+"""
+
+import random
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from holdfast.domain.errors import (
+    Code,
+    Conflict,
+    HoldfastError,
+    Internal,
+    StorageFull,
+    Unavailable,
+)
+from holdfast.storage.database import NOTHING, Parameters, Row
+
+APPLICATION_ID: Final = 0x486F6C64  # "Hold"
+OLDEST_SQLITE: Final = (3, 51, 3)
+BUSY_SECONDS: Final = 30.0
+PLAIN_HEADER: Final = b"SQLite format 3\x00"
+
+
+class Connection:
+    """A connection with our settings, in the form that tables use."""
+
+    def __init__(self, raw: apsw.Connection) -> None:
+        self.raw = raw
+
+    def query(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
+        """Return all rows of a query, for those who hold the connection themselves."""
+        return self.raw.execute(sql, parameters).fetchall()
+
+    async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
+        return self.raw.execute(sql, parameters).fetchall()
+
+    async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
+        self.raw.execute(sql, parameters)
+
+    async def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
+        self.raw.executemany(sql, rows)
+
+    def pragma(self, name: str, value: str | int | None = None) -> Any:
+        """Read a pragma, or set it and return what SQLite answers."""
+        return self.raw.pragma(name, value) if value is not None else self.raw.pragma(name)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.raw.close()
+
+
+def is_plain(path: Path) -> bool:
+    """Tell whether the file is a SQLite database that anyone can read."""
+    with path.open("rb") as file:
+        return file.read(len(PLAIN_HEADER)) == PLAIN_HEADER
+
+
+def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connection:
+    """Open a connection with our settings; a wrong key or a foreign file is refused."""
+    require_version(apsw.sqlite_lib_version())
+    with translated():
+        raw = apsw.Connection(str(path), vfs=vfs)
+    connection = Connection(raw)
+    try:
+        with translated():
+            _configure(connection, key)
+        _require_ours(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def require_version(version: str) -> None:
+    """Refuse a SQLite that can corrupt a WAL when two connections reset it."""
+    if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
+        wanted = ".".join(map(str, OLDEST_SQLITE))
+        raise Internal(
+            Code.CORRUPT_STORE,
+            f"SQLite {version} is too old to be safe; install apsw-sqlite3mc with {wanted}.",
+        )
+
+
+def _configure(connection: Connection, key: bytes | None) -> None:
+    connection.raw.set_busy_handler(_patience())
+    if key is not None:
+        connection.pragma("key", f"raw:{key.hex()}")
+    # The first touch of the file: here a wrong key shows.
+    connection.pragma("schema_version")
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "FULL")
+    connection.pragma("fullfsync", 1)
+    connection.pragma("checkpoint_fullfsync", 1)
+    connection.pragma("foreign_keys", 1)
+    connection.pragma("trusted_schema", 0)
+    connection.pragma("secure_delete", 1)
+    connection.pragma("temp_store", "MEMORY")
+    connection.pragma("journal_size_limit", 64 << 20)
+
+
+def _require_ours(connection: Connection, path: Path) -> None:
+    application = connection.pragma("application_id")
+    tables = connection.query("SELECT count(*) FROM sqlite_schema")[0][0]
+    if application != APPLICATION_ID and (application != 0 or tables > 0):
+        raise Conflict(
+            Code.STORE_FOREIGN,
+            f"{path} is a database of another program; choose another HOLDFAST_HOME.",
+        )
+
+
+def _patience() -> Any:
+    """Return a busy handler that waits in short, uneven steps, so that everyone gets a turn."""
+    deadline = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal deadline
+        now = time.monotonic()
+        if tries == 0:
+            deadline = now + BUSY_SECONDS
+        time.sleep(random.uniform(0.0002, 0.004))  # noqa: S311 — jitter, not a secret
+        return now < deadline
+
+    return wait
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise meaning(error) from error
+
+
+def meaning(error: apsw.Error) -> HoldfastError:
+    """Return what an error of SQLite means to a caller."""
+    for kinds, told, code, message in _MEANINGS:
+        if isinstance(error, kinds):
+            return told(code, message)
+    return Internal(Code.INTERNAL, "The store refused a statement; please report this.")
+
+
+_Meaning = tuple[tuple[type[apsw.Error], ...], type[HoldfastError], Code, str]
+
+_MEANINGS: Final[tuple[_Meaning, ...]] = (
+    (
+        (apsw.FullError,),
+        StorageFull,
+        Code.STORAGE_FULL,
+        "The disk is full; nothing was changed. Free some space and try again.",
+    ),
+    (
+        (apsw.NotADBError,),
+        Unavailable,
+        Code.STORE_KEY_WRONG,
+        "The store cannot be read with this key: the key is wrong, or the file is damaged. "
+        "Check HOLDFAST_KEY, the keychain and the key file, or restore a backup.",
+    ),
+    (
+        (apsw.CorruptError,),
+        Internal,
+        Code.CORRUPT_STORE,
+        "The store is damaged; run `holdfast doctor`, or restore a backup.",
+    ),
+    (
+        (apsw.BusyError, apsw.LockedError),
+        Unavailable,
+        Code.STORE_BUSY,
+        "Another process kept the store locked; try again.",
+    ),
+    (
+        (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError),
+        Unavailable,
+        Code.STORE_UNWRITABLE,
+        "The store cannot be written; check the rights of its folder and file.",
+    ),
+    (
+        (apsw.IOError, apsw.NoMemError),
+        Unavailable,
+        Code.STORE_POISONED,
+        "The disk or the memory failed; nothing is acknowledged until the store was reopened and "
+        "verified. Repeat the request with the same id.",
+    ),
+)

@@ -1,0 +1,151 @@
+"""The embedded store: one writer, a few readers, one file."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import apsw
+
+from holdfast.domain.errors import Code, Unavailable
+from holdfast.ports import Tx
+from holdfast.storage import checks
+from holdfast.storage.agents import Agents
+from holdfast.storage.calls import Calls
+from holdfast.storage.costs import Costs
+from holdfast.storage.database import Database
+from holdfast.storage.events import Events
+from holdfast.storage.files import private_file, require_suitable
+from holdfast.storage.messages import Messages
+from holdfast.storage.migrate import require_current
+from holdfast.storage.models import Models
+from holdfast.storage.repos import Repos
+from holdfast.storage.sessions import Sessions
+from holdfast.storage.sqlite import Connection, connect, is_plain, translated
+from holdfast.storage.writer import Writer, drive
+
+T = TypeVar("T")
+Work = Callable[[Tx], Coroutine[Any, Any, T]]
+
+READERS: Final = 4
+
+
+class Tables:
+    """The tables of one connection."""
+
+    def __init__(self, database: Database) -> None:
+        self.agents = Agents(database)
+        self.models = Models(database)
+        self.repos = Repos(database)
+        self.sessions = Sessions(database)
+        self.messages = Messages(database)
+        self.events = Events(database)
+        self.calls = Calls(database)
+        self.costs = Costs(database)
+
+
+class SqliteStore:
+    """Implements the `Store` port on one SQLite file."""
+
+    def __init__(self, path: Path, key: bytes | None, *, vfs: str | None = None) -> None:
+        """Open the store, making it if it is missing; `key` is ignored by a plain file."""
+        require_suitable(path.parent)
+        fresh = private_file(path) or path.stat().st_size == 0
+        self.path = path
+        self.key = key if fresh or not is_plain(path) else None
+        self._vfs = vfs
+        self._writer = Writer(self._prepared(), self._connect)
+        self._tables = Tables(self._writer.connection)
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
+        self._own = threading.local()
+        self._readers: list[Connection] = []
+        self._closed = False
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work in a transaction; return only when its commit is on disk."""
+        return cast(T, await self._writer.submit(lambda: work(self._writer_tables())))
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work on one consistent snapshot."""
+        return await self._in_reader(lambda connection, tables: _snapshot(connection, work, tables))
+
+    async def version(self) -> int:
+        """Return a number that changes when another process has written to the store."""
+
+        async def peek() -> int:
+            return int(self._writer.connection.pragma("data_version"))
+
+        return cast(int, await self._writer.submit(peek))
+
+    async def check(self) -> list[str]:
+        """Return the faults found in the file, one sentence each."""
+        return await self._in_reader(lambda connection, _: checks.faults(connection))
+
+    async def scrub(self) -> bool:
+        """Take removed rows out of the log file too; `False` while a reader is in the way."""
+        return await self._in_reader(lambda connection, _: _emptied_log(connection))
+
+    async def close(self) -> None:
+        """Let go of the file."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._writer.close()
+        await asyncio.to_thread(self._pool.shutdown)
+        for reader in self._readers:
+            reader.close()
+
+    def _prepared(self) -> Connection:
+        connection = self._connect()
+        try:
+            require_current(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect(self) -> Connection:
+        return connect(self.path, self.key, vfs=self._vfs)
+
+    def _writer_tables(self) -> Tx:
+        # A reopened connection needs tables of its own.
+        if self._tables.agents._db is not self._writer.connection:
+            self._tables = Tables(self._writer.connection)
+        return self._tables
+
+    async def _in_reader(self, work: Callable[[Connection, Tx], T]) -> T:
+        if self._closed:
+            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
+
+        def run() -> T:
+            with translated():
+                return work(*self._reader())
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, run)
+
+    def _reader(self) -> tuple[Connection, Tx]:
+        """Return this thread's own connection, opened at its first use."""
+        found = getattr(self._own, "reader", None)
+        if found is None:
+            connection = self._connect()
+            self._readers.append(connection)
+            found = self._own.reader = (connection, Tables(connection))
+        return found
+
+
+def _snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
+    connection.raw.execute("BEGIN")
+    try:
+        return drive(work(tables))
+    finally:
+        connection.raw.execute("COMMIT")
+
+
+def _emptied_log(connection: Connection) -> bool:
+    try:
+        connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        return False
+    return True

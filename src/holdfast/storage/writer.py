@@ -1,0 +1,174 @@
+"""The one writer of a process: a thread that commits in groups.
+
+What arrives while a commit is on its way to the disk goes into the next one, and every caller is
+told its own fate after the commit that holds its work. The first failed write or sync poisons the
+connection: nothing is acknowledged until it was closed, opened anew and verified.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar, cast
+
+import apsw
+
+from holdfast.domain.errors import Code, HoldfastError, Unavailable
+from holdfast.storage.sqlite import Connection, meaning
+
+log = logging.getLogger(__name__)
+
+GROUP_MOST: Final = 256
+
+T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Job:
+    """One caller's work and where its fate is told."""
+
+    __slots__ = ("error", "future", "loop", "result", "work")
+
+    def __init__(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def tell(self) -> None:
+        """Tell the caller, unless it has stopped waiting."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Writer:
+    """Runs work of the writer's connection, in order, in groups."""
+
+    def __init__(self, connection: Connection, reopen: Callable[[], Connection]) -> None:
+        self.connection = connection
+        self._reopen = reopen
+        self._poisoned = False
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+        self._closed = False
+        self._thread.start()
+
+    async def submit(self, work: Work) -> Any:
+        """Run work in a transaction and return its result once it is on disk."""
+        if self._closed:
+            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
+        job = Job(work, asyncio.get_running_loop())
+        self._jobs.put(job)
+        return await job.future
+
+    async def close(self) -> None:
+        """Finish what was submitted and let go of the connection."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        going_on = True
+        while going_on:
+            group = [self._jobs.get()]
+            while len(group) < GROUP_MOST and not self._jobs.empty():
+                group.append(self._jobs.get())
+            going_on = None not in group
+            jobs = [job for job in group if job is not None and not job.future.cancelled()]
+            if jobs:
+                self._commit(jobs)
+                _tell(jobs)
+        self.connection.close()
+
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        """Play all jobs in one transaction; whatever goes wrong with it goes wrong for all."""
+        try:
+            self._require_sound()
+            self.connection.raw.execute("BEGIN IMMEDIATE")
+            for job in jobs:
+                self._play(job)
+            self.connection.raw.execute("COMMIT")
+        except apsw.Error as error:
+            self._fail(jobs, error)
+        except HoldfastError as error:
+            for job in jobs:
+                job.error = error
+
+    def _play(self, job: Job) -> None:
+        """Run one job in a savepoint: a refused one takes nothing else with it."""
+        execute = self.connection.raw.execute
+        execute("SAVEPOINT job")
+        try:
+            job.result = drive(job.work())
+        except apsw.ConstraintError as error:
+            job.error = meaning(error)
+            log.exception("a statement broke a constraint")
+        except apsw.Error:
+            raise
+        except BaseException as error:  # noqa: BLE001 — the caller's own, told to the caller
+            job.error = error
+        else:
+            execute("RELEASE job")
+            return
+        execute("ROLLBACK TO job")
+        execute("RELEASE job")
+
+    def _fail(self, jobs: Sequence[Job], error: apsw.Error) -> None:
+        told = meaning(error)
+        log.error("a commit failed: %s (%s)", error, told.code)
+        for job in jobs:
+            job.error = told
+        self._poisoned = told.code is Code.STORE_POISONED
+        try:
+            if self.connection.raw.in_transaction:
+                self.connection.raw.execute("ROLLBACK")
+        except apsw.Error:
+            self._poisoned = True
+
+    def _require_sound(self) -> None:
+        """Reopen and verify after a failure; raises while the store cannot be trusted."""
+        if not self._poisoned:
+            return
+        self.connection.close()
+        self.connection = self._reopen()
+        # After a failed sync the system may call lost pages clean: all that is readable is written
+        # and synced once more, into the database file itself, before anything is acknowledged.
+        self.connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        faults = self.connection.raw.execute("PRAGMA quick_check(1)").fetchall()
+        if faults != [("ok",)]:
+            raise meaning(apsw.CorruptError("quick_check"))
+        self._poisoned = False
+        log.warning("the store was reopened and verified")
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that awaits nothing but its transaction, which on SQLite never waits."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    work.close()
+    raise RuntimeError("work inside a transaction awaited something other than the transaction")
+
+
+def _tell(jobs: Sequence[Job]) -> None:
+    """Tell all callers; one wake-up for each loop, however many callers it has."""
+    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        loops.setdefault(job.loop, []).append(job)
+    for loop, waiting in loops.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_tell_here, waiting)
+
+
+def _tell_here(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        job.tell()
