@@ -1,0 +1,42 @@
+"""Cursors of listings: opaque to the caller, and good for the listing that gave them only."""
+
+import base64
+import binascii
+import hashlib
+from datetime import datetime
+
+import msgspec
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.times import instant, microseconds
+
+Place = tuple[datetime, str]
+
+
+def encode_cursor(place: Place | None, filters: tuple[object, ...]) -> str | None:
+    """Return the cursor behind a place; nothing when there is nothing behind it."""
+    if place is None:
+        return None
+    content = [_mark(filters), microseconds(place[0]), place[1]]
+    return base64.urlsafe_b64encode(msgspec.json.encode(content)).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None, filters: tuple[object, ...]) -> Place | None:
+    """Return the place a cursor stands for, or refuse a damaged or foreign one."""
+    if cursor is None:
+        return None
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        decoded = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
+        mark, stamp, name = msgspec.json.decode(decoded, type=tuple[str, int, str])
+        if mark != _mark(filters):
+            raise ValueError("a cursor of another listing")
+        return instant(stamp), name
+    except (ValueError, OverflowError, binascii.Error, msgspec.MsgspecError):
+        raise Invalid(
+            Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew."
+        ) from None
+
+
+def _mark(filters: tuple[object, ...]) -> str:
+    return hashlib.sha256(repr(filters).encode()).hexdigest()[:16]

@@ -1,0 +1,136 @@
+"""Events: the log is the stream. Replay, live following and other processes are one code path."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Final, Self
+
+from holdfast.domain.errors import Code, Conflict, Invalid, LimitReached
+from holdfast.domain.events import Event, Gap
+from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.queries import Page, require_limit
+from holdfast.domain.sessions import Head
+from holdfast.ports import Doorbell, Store, Tx
+from holdfast.services.journal import session_not_found
+from holdfast.services.tails import Item, News, Tail, covered, end_of
+
+PAGE_MOST: Final = 10_000
+
+
+class Events:
+    """The news of sessions, for their owner. Use as a context manager: it runs the tails."""
+
+    def __init__(self, store: Store, doorbell: Doorbell) -> None:
+        self._store = store
+        self._doorbell = doorbell
+        self._tails: dict[SessionId, Tail] = {}
+        self._pumps: dict[SessionId, asyncio.Task[None]] = {}
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for pump in self._pumps.values():
+            pump.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    async def list(
+        self, owner: Owner, session_id: SessionId, *, after: int = 0, limit: int = 1_000
+    ) -> Page[Event | Gap]:
+        """Return the news after a cursor, with gaps where numbers were pruned."""
+        require_limit(limit, most=PAGE_MOST)
+
+        async def read(tx: Tx) -> tuple[Sequence[Item], int]:
+            head = await _required(tx, owner, session_id, after)
+            frames = await tx.events.after(head, after, limit=limit)
+            return covered(frames, after, head.events), head.events
+
+        items, last = await self._store.read(read)
+        more = bool(items) and end_of(items[-1]) < last
+        return Page(
+            items=tuple(_shown(item) for item in items),
+            next_cursor=str(end_of(items[-1])) if more else None,
+        )
+
+    async def follow(
+        self, owner: Owner, session_id: SessionId, *, after: int = 0
+    ) -> AsyncGenerator[Event | Gap, None]:
+        """Yield all news after the cursor, then wait for more; never skips, never ends."""
+        async with aclosing(self.batches(owner, session_id, after=after)) as batches:
+            async for items in batches:
+                for item in items:
+                    yield _shown(item)
+
+    async def batches(
+        self, owner: Owner, session_id: SessionId, *, after: int = 0, catch_up: bool = True
+    ) -> AsyncGenerator[Sequence[Item], None]:
+        """Yield news as it comes, several at a time, each batch within 1 MiB.
+
+        With `catch_up=False` a reader that was at the end of the log and fell more than 1 MiB
+        behind is not served from the log again: it is told where to resume.
+        """
+        head = await self._store.read(lambda tx: _required(tx, owner, session_id, after))
+        tail = self._join(session_id, head.events)
+        cursor = after
+        was_live = False
+        try:
+            while True:
+                if was_live and not catch_up and cursor < tail.base:
+                    raise _too_slow(cursor)
+                items = await tail.after(cursor)
+                yield items
+                cursor = end_of(items[-1])
+                was_live = was_live or cursor >= tail.last
+        finally:
+            self._leave(session_id, tail)
+
+    def _join(self, session_id: SessionId, last: int) -> Tail:
+        tail = self._tails.get(session_id)
+        if tail is None:
+            tail = Tail(self._store, self._doorbell, session_id, last)
+            self._tails[session_id] = tail
+            self._pumps[session_id] = self._tasks.create_task(tail.pump())
+        tail.readers += 1
+        return tail
+
+    def _leave(self, session_id: SessionId, tail: Tail) -> None:
+        tail.readers -= 1
+        if tail.readers == 0 and self._tails.get(session_id) is tail:
+            del self._tails[session_id]
+            self._pumps.pop(session_id).cancel()
+
+
+async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> Head:
+    """Return the head for a reader's cursor; a cursor from the future is never met with silence."""
+    head = await tx.sessions.head(session_id)
+    if head is None or head.owner != owner:
+        raise session_not_found(session_id)
+    if after < 0:
+        raise Invalid(Code.INVALID_CURSOR, "A cursor is the number of an event, or 0.")
+    if after > head.events:
+        raise Conflict(
+            Code.CURSOR_AHEAD,
+            f"The session has events up to {head.events}; the cursor says {after}.",
+            {"last": head.events},
+        )
+    return head
+
+
+def _shown(item: Item) -> Event | Gap:
+    return item.event if isinstance(item, News) else item
+
+
+def _too_slow(cursor: int) -> LimitReached:
+    return LimitReached(
+        Code.SLOW_READER,
+        f"The reader fell more than 1 MiB behind; follow again from {cursor}.",
+        {"resume_after": cursor},
+    )

@@ -1,0 +1,70 @@
+"""The rows of sessions whose turns run here, so that a long history is not read anew each turn.
+
+Nothing is believed because it is remembered: a remembered history counts only while the chain of
+the stored rows after it leads on from its last hash.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from holdfast.domain.ids import SessionId
+from holdfast.domain.messages import Message
+from holdfast.domain.sessions import Head
+from holdfast.ports import Segment, Tx
+
+ROWS_MOST: Final = 100_000
+ALL: Final = -1
+
+
+class Histories:
+    """Remembers the newest histories, up to a number of rows in all."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[SessionId, tuple[Message, ...]] = OrderedDict()
+        self._rows = 0
+
+    async def read(self, tx: Tx, head: Head) -> tuple[Message, ...]:
+        """Return all rows of the session, inherited ones first."""
+        known = self._forget(head.session_id)
+        last = len(known)
+        # Read again from the last remembered row on: where it is the stored one, so is all before.
+        rest = tuple(await rows_of(tx, head, max(last, 1), head.messages))
+        if not known or (rest and rest[0].hash == known[-1].hash):
+            history = known[:-1] + rest
+        else:
+            history = tuple(await rows_of(tx, head, 1, head.messages))
+        self._remember(head.session_id, history)
+        return history
+
+    def _forget(self, session_id: SessionId) -> tuple[Message, ...]:
+        known = self._known.pop(session_id, ())
+        self._rows -= len(known)
+        return known
+
+    def _remember(self, session_id: SessionId, history: tuple[Message, ...]) -> None:
+        self._known[session_id] = history
+        self._rows += len(history)
+        while self._rows > ROWS_MOST and len(self._known) > 1:
+            _, oldest = self._known.popitem(last=False)
+            self._rows -= len(oldest)
+
+
+async def rows_of(
+    tx: Tx, head: Head, first: int, last: int, *, limit: int = ALL, newest: bool = False
+) -> list[Message]:
+    """Return rows of a session by number, reading through the sessions it was forked from."""
+    if first > head.inherited:
+        own = Segment(head.key, head.session_id, first, last)
+        return await tx.messages.span(own, limit=limit, newest=newest)
+    found: list[Message] = []
+    lineage = await tx.sessions.lineage(head.session_id)
+    for part in reversed(lineage) if newest else lineage:
+        stretch = Segment(part.key, part.session_id, max(part.first, first), min(part.last, last))
+        if stretch.first > stretch.last:
+            continue
+        left = limit - len(found) if limit != ALL else ALL
+        rows = await tx.messages.span(stretch, limit=left, newest=newest)
+        found = rows + found if newest else found + rows
+        if len(found) == limit:
+            break
+    return found

@@ -1,0 +1,87 @@
+"""Leases: taking, keeping and letting go of the right to run a session's turns.
+
+Recovery happens here too, because whoever takes a session over from the dead mends its turn in
+the same transaction.
+"""
+
+from collections.abc import Collection
+
+from holdfast.domain.ids import SessionId
+from holdfast.domain.leases import DURATION_MS, Lease, holder_of
+from holdfast.domain.sessions import Head, Status, has_waiting_turn
+from holdfast.domain.turns import after_crash
+from holdfast.ports import Clock, Machine, Store
+from holdfast.services.journal import Journal, Pen, session_not_found
+from holdfast.services.turns import mend, open_step
+
+
+class Leases:
+    """The leases of this process, and its judgement of other processes' leases."""
+
+    def __init__(self, store: Store, journal: Journal, clock: Clock, machine: Machine) -> None:
+        self._store = store
+        self._journal = journal
+        self._clock = clock
+        self._machine = machine
+        self._me = str(machine.holder())
+
+    async def acquire(self, session_id: SessionId) -> Lease | None:
+        """Take the session if a turn waits in it and nobody alive holds it, mending its turn."""
+
+        async def take(pen: Pen) -> Lease | None:
+            head = pen.head
+            if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
+                return None
+            until = self._clock.boot_ms() + DURATION_MS
+            pen.move(holder=self._me, until=until, epoch=head.epoch + 1)
+            if head.status is Status.RUNNING:
+                await self._mend(pen)
+            if pen.head.holder is None:
+                return None
+            return Lease(session_id=session_id, holder=self._me, epoch=pen.head.epoch)
+
+        return await self._journal.write(session_id, take)
+
+    async def extend(self) -> set[SessionId]:
+        """Extend every lease of this process; return the sessions it still holds."""
+        until = self._clock.boot_ms() + DURATION_MS
+        return await self._store.write(lambda tx: tx.sessions.extend(self._me, until))
+
+    async def release(self, lease: Lease) -> None:
+        """Let go of a session; its turn stays open and can be taken over at once."""
+
+        async def let_go(pen: Pen) -> None:
+            pen.move(holder=None, until=0)
+
+        await self._journal.write(lease.session_id, let_go, lease=lease)
+
+    async def reap(self, held: Collection[SessionId]) -> list[SessionId]:
+        """Return the sessions in which a turn waits and that nobody alive holds.
+
+        A lease of this process counts as dead unless it is among the held ones.
+        """
+        heads = await self._store.read(lambda tx: tx.sessions.unsettled())
+        return [
+            head.session_id
+            for head in heads
+            if not self.is_live(head) or (head.holder == self._me and head.session_id not in held)
+        ]
+
+    def is_live(self, head: Head) -> bool:
+        """Tell whether somebody alive holds the session."""
+        if head.holder is None:
+            return False
+        holder = holder_of(head.holder)
+        me = self._machine.holder()
+        # The boot clock starts anew with every boot, so another boot's lease says nothing now.
+        if holder.boot != me.boot or self._machine.is_gone(holder):
+            return False
+        return head.until > self._clock.boot_ms()
+
+    async def _mend(self, pen: Pen) -> None:
+        found = await pen.tx.sessions.get(pen.head.session_id)
+        if found is None:
+            raise session_not_found(pen.head.session_id)
+        calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
+        session, _ = found
+        await mend(pen, after_crash(await open_step(pen), calls, session.agent.recovery))

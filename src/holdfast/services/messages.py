@@ -1,0 +1,138 @@
+"""Messages: sending one is writing it down; who plays the turn, and when, is decided elsewhere."""
+
+from typing import Final
+
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.ids import MessageId, Owner, SessionId, require_uuid
+from holdfast.domain.messages import Message, Part, Role, Text, require_sendable
+from holdfast.domain.queries import Page, require_limit
+from holdfast.domain.sessions import OnBusy, Status, admitting, title_of
+from holdfast.domain.turns import after_abort
+from holdfast.ports import Coordinator, Segment, Store, Tx
+from holdfast.services.histories import rows_of
+from holdfast.services.journal import Journal, Pen, session_not_found
+from holdfast.services.turns import mend, open_step
+
+PAGE_MOST: Final = 10_000
+
+
+class Messages:
+    """The record, for its owner."""
+
+    def __init__(self, store: Store, journal: Journal, coordinator: Coordinator) -> None:
+        self._store = store
+        self._journal = journal
+        self._coordinator = coordinator
+
+    async def send(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        content: str | tuple[Part, ...],
+        *,
+        id: str | None = None,
+        on_busy: OnBusy = OnBusy.QUEUE,
+    ) -> Message:
+        """Write a user's message down and see to it that it is answered.
+
+        With an `id`, repeating the call at any time returns the stored message.
+        """
+        parts = (Text(text=content),) if isinstance(content, str) else content
+        draft = MessageDraft(
+            role=Role.USER,
+            parts=require_sendable(parts),
+            id=MessageId(require_uuid(id, what="message id")) if id is not None else None,
+        )
+        message, interrupted = await self._journal.write(
+            session_id, lambda pen: _admit(pen, draft, on_busy), owner=owner
+        )
+        if interrupted:
+            self._coordinator.interrupt(session_id)
+        self._coordinator.wake(session_id)
+        return message
+
+    async def get(self, owner: Owner, session_id: SessionId, message_id: str) -> Message:
+        """Return one message of the session, inherited ones included."""
+
+        async def read(tx: Tx) -> Message | None:
+            for part in reversed(await _lineage(tx, owner, session_id)):
+                head = await tx.sessions.head(part.session_id)
+                found = head and await tx.messages.by_id(head, MessageId(message_id))
+                if found and part.first <= found.sequence <= part.last:
+                    return found
+            return None
+
+        message = await self._store.read(read)
+        if message is None:
+            raise Invalid(Code.MESSAGE_NOT_FOUND, "The session has no such message.")
+        return message
+
+    async def list(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = PAGE_MOST,
+    ) -> Page[Message]:
+        """Return messages by number, ascending; with `before`, the last ones before it."""
+        require_limit(limit, most=PAGE_MOST)
+        if after < 0 or (before is not None and before < 1):
+            raise Invalid(Code.INVALID_CURSOR, "A message number is a whole number from 1 on.")
+
+        async def read(tx: Tx) -> tuple[list[Message], int]:
+            head = await tx.sessions.head(session_id)
+            if head is None or head.owner != owner:
+                raise session_not_found(session_id)
+            last = head.messages if before is None else min(before - 1, head.messages)
+            rows = await rows_of(tx, head, after + 1, last, limit=limit, newest=before is not None)
+            return rows, last
+
+        rows, last = await self._store.read(read)
+        more = bool(rows) and before is None and rows[-1].sequence < last
+        return Page(items=tuple(rows), next_cursor=str(rows[-1].sequence) if more else None)
+
+
+async def _lineage(tx: Tx, owner: Owner, session_id: SessionId) -> list[Segment]:
+    head = await tx.sessions.head(session_id)
+    if head is None or head.owner != owner:
+        raise session_not_found(session_id)
+    return list(await tx.sessions.lineage(session_id))
+
+
+async def _admit(pen: Pen, draft: MessageDraft, on_busy: OnBusy) -> tuple[Message, bool]:
+    """Write the message into the turn it belongs to; tell whether a turn was stopped for it."""
+    stored = await _repeated(pen, draft)
+    if stored is not None:
+        return stored, False
+    busy = pen.head.status is Status.RUNNING
+    if busy and on_busy is OnBusy.REJECT:
+        raise Conflict(
+            Code.TURN_RUNNING, "A turn is running; wait for it, queue the message or interrupt."
+        )
+    if busy and on_busy is OnBusy.INTERRUPT:
+        await abort(pen)
+    pen.head = admitting(pen.head)
+    message = await pen.append(draft, pen.head.turn)
+    if pen.head.title is None:
+        pen.move(title=title_of(message.text))
+    return message, busy and on_busy is OnBusy.INTERRUPT
+
+
+async def _repeated(pen: Pen, draft: MessageDraft) -> Message | None:
+    """Return the stored message if this one was sent before; refuse its id with other content."""
+    stored = await pen.tx.messages.by_id(pen.head, draft.id) if draft.id else None
+    if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
+        raise Conflict(
+            Code.MESSAGE_ID_REUSED, "A message with this id and other content is stored already."
+        )
+    return stored
+
+
+async def abort(pen: Pen) -> None:
+    """Stop the running turn for its user, and fence whoever runs it."""
+    calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
+    await mend(pen, after_abort(await open_step(pen), calls))
+    pen.move(holder=None, until=0, epoch=pen.head.epoch + 1)

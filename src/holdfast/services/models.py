@@ -1,0 +1,47 @@
+"""Models: which there are, and which ones a session's turn may ask, in which order."""
+
+from collections.abc import Callable
+
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.errors import Code, NotFound
+from holdfast.domain.ids import ModelId, is_uuid
+from holdfast.domain.models import Model, model_of
+from holdfast.domain.sessions import Session
+from holdfast.ports import Store, Tx
+
+
+class Models:
+    """The catalogue."""
+
+    def __init__(self, store: Store, default: str, check: Callable[[Model], None]) -> None:
+        """`default` answers where nothing else is named; `check` refuses what cannot be asked."""
+        self._store = store
+        self._default = model_of(default)
+        self._check = check
+
+    async def list(self) -> list[Model]:
+        """Return every model the store knows, by provider and name."""
+        return await self._store.read(lambda tx: tx.models.all())
+
+    async def resolve(self, tx: Tx, ref: str) -> ModelId:
+        """Return the id of a model given by id, or by `provider:name`, which adds a new one."""
+        if is_uuid(ref):
+            known = await tx.models.by_id(ModelId(ref))
+            if known is None:
+                raise NotFound(
+                    Code.MODEL_NOT_FOUND, "There is no model of that id; write provider:name."
+                )
+            return known.id
+        model = model_of(ref)
+        self._check(model)
+        await tx.models.add(model)
+        return model.id
+
+    async def chain(self, tx: Tx, session: Session) -> tuple[Model, ...]:
+        """Return the models of a turn: the session's own first, then the agent's, each once."""
+        runtime = session.agent.runtime
+        own = [session.model_id] if session.model_id else []
+        entries = runtime.models if isinstance(runtime, LlmRuntime) else ()
+        wanted = dict.fromkeys([*own, *(entry.model_id for entry in entries)])
+        found = [await tx.models.by_id(model_id) for model_id in wanted]
+        return tuple(model for model in found if model is not None) or (self._default,)

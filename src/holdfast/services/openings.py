@@ -1,0 +1,244 @@
+"""Openings: a new notebook, either blank or as a fork that goes on from a row of another."""
+
+import hashlib
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus
+from holdfast.domain.contexts import SessionContext
+from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.events import SessionForked, SessionOpened
+from holdfast.domain.ids import Owner, SessionId, require_uuid
+from holdfast.domain.messages import CHAIN_START
+from holdfast.domain.openings import SessionRequest, digest_of
+from holdfast.domain.repos import Repo
+from holdfast.domain.sessions import ForkPoint, Head, Session, Status, cap_of
+from holdfast.domain.texts import require_text
+from holdfast.domain.tools import Grant, narrow, narrow_tools
+from holdfast.ports import Tx
+from holdfast.services.agents import find_agent
+from holdfast.services.histories import rows_of
+from holdfast.services.journal import Entry, Journal, session_not_found
+from holdfast.services.mint import Mint
+from holdfast.services.models import Models
+from holdfast.services.repos import Repos, find_repo
+
+PrivateFolder = Callable[[SessionId], str]
+
+
+class Openings:
+    """Opens notebooks; an id that the caller chooses makes a retry get the first answer."""
+
+    def __init__(
+        self, journal: Journal, models: Models, repos: Repos, mint: Mint, folder: PrivateFolder
+    ) -> None:
+        """`folder` names the private folder of a session that has no other workspace."""
+        self._journal = journal
+        self._models = models
+        self._repos = repos
+        self._mint = mint
+        self._folder = folder
+
+    async def open(
+        self, owner: Owner, agent: str, request: SessionRequest, *, id: str | None
+    ) -> Session:
+        """Open a session with an agent, given by id or slug."""
+        session_id = self._session_id(id)
+        digest = digest_of(owner, agent, request)
+
+        async def compose(entry: Entry) -> Session:
+            known = await _opened_before(entry, owner, session_id, digest)
+            if known is not None:
+                return known
+            chosen = await find_agent(entry.tx, owner, agent)
+            session = await self._built(entry, chosen, request, session_id)
+            return await _started(entry, session, _blank_head(session), digest)
+
+        return await self._journal.enter(compose)
+
+    async def fork(
+        self,
+        owner: Owner,
+        parent_id: SessionId,
+        *,
+        at: int | None = None,
+        title: str | None = None,
+        id: str | None = None,
+    ) -> Session:
+        """Open a session that shares the parent's rows up to a sequence: a pointer, not a copy."""
+        session_id = self._session_id(id)
+        if title is not None:
+            require_text(title, field="title", shortest=1, longest=255)
+        digest = hashlib.sha256(f"fork|{owner}|{parent_id}|{at}|{title}".encode()).digest()
+
+        async def compose(entry: Entry) -> Session:
+            known = await _opened_before(entry, owner, session_id, digest)
+            if known is not None:
+                return known
+            pen = await entry.open(parent_id, owner=owner)
+            point = pen.head.messages if at is None else _required_point(at, pen.head)
+            child, head = await _forked(entry, pen.head, point, session_id)
+            child = replace(child, title=title if title is not None else child.title)
+            head = replace(head, title=child.title)
+            await pen.tell(SessionForked(target=child.id, sequence=point))
+            return await _started(entry, child, head, digest)
+
+        return await self._journal.enter(compose)
+
+    def _session_id(self, wanted: str | None) -> SessionId:
+        return SessionId(
+            self._mint.new() if wanted is None else require_uuid(wanted, what="session id")
+        )
+
+    async def _built(
+        self, entry: Entry, agent: Agent, request: SessionRequest, session_id: SessionId
+    ) -> Session:
+        if agent.status is AgentStatus.ARCHIVED:
+            raise Conflict(
+                Code.AGENT_ARCHIVED,
+                "The agent is archived; make it active again first.",
+            )
+        repo = await self._repo(entry.tx, agent, request)
+        context = self._context(request, repo, session_id)
+        model = await self._models.resolve(entry.tx, request.model) if request.model else None
+        now = entry.now()
+        return Session(
+            id=session_id,
+            owner=agent.owner,
+            agent_id=agent.id,
+            agent=agent,
+            repo_id=repo.id if repo else None,
+            title=request.title,
+            tags=request.tags,
+            model_id=model,
+            context=context,
+            grant=_granted(agent, request, context),
+            tools=narrow_tools(agent.tools, request.tools),
+            approval=request.approval,
+            turn_cap=cap_of(request.turn_cap),
+            budget=request.budget,
+            created_at=now,
+            updated_at=now,
+            metadata=request.metadata,
+        )
+
+    async def _repo(self, tx: Tx, agent: Agent, request: SessionRequest) -> Repo | None:
+        if request.repo_id is None:
+            if isinstance(agent.runtime, AcpRuntime):
+                raise Invalid(Code.REPO_REQUIRED, "This agent works in a repository; name one.")
+            return None
+        repo = await find_repo(tx, agent.owner, request.repo_id)
+        self._repos.require_inside(repo)
+        return repo
+
+    def _context(
+        self, request: SessionRequest, repo: Repo | None, session_id: SessionId
+    ) -> SessionContext:
+        if request.context is not None:
+            return request.context
+        return SessionContext(working_dir=repo.path if repo else self._folder(session_id))
+
+
+async def _opened_before(
+    entry: Entry, owner: Owner, session_id: SessionId, digest: bytes
+) -> Session | None:
+    """Return the session of a repeated request; an id with another request is refused."""
+    stored = await entry.tx.sessions.digest(session_id)
+    if stored is None and not await entry.tx.sessions.is_buried(session_id):
+        return None
+    found = await entry.tx.sessions.get(session_id)
+    if found is None or found[0].owner != owner or stored != digest:
+        raise Conflict(Code.ID_REUSED, "This id is taken; leave it out, or choose another.")
+    return found[0]
+
+
+async def _started(entry: Entry, session: Session, head: Head, digest: bytes) -> Session:
+    pen = await entry.start(session, head, digest)
+    model = await entry.tx.models.by_id(session.model_id) if session.model_id else None
+    event = await pen.tell(
+        SessionOpened(
+            agent=session.agent.slug,
+            model=model.ref if model else None,
+            context=session.context,
+        )
+    )
+    return replace(
+        session,
+        message_count=pen.head.messages,
+        last_event=pen.head.events,
+        updated_at=event.at,
+    )
+
+
+def _blank_head(session: Session) -> Head:
+    return Head(
+        session_id=session.id,
+        owner=session.owner,
+        agent_id=session.agent_id,
+        title=session.title,
+        chain=CHAIN_START,
+        updated_at=session.created_at,
+    )
+
+
+async def _forked(
+    entry: Entry, parent: Head, point: int, session_id: SessionId
+) -> tuple[Session, Head]:
+    """Return the child and its head: all that it inherits counts as settled."""
+    found = await entry.tx.sessions.get(parent.session_id)
+    if found is None:
+        raise session_not_found(parent.session_id)
+    rows = await rows_of(entry.tx, parent, 1, point)
+    turn = max((row.turn for row in rows), default=0)
+    status = Status.IDLE if rows else Status.PENDING
+    now = entry.now()
+    child = Session(
+        id=session_id,
+        owner=parent.owner,
+        agent_id=parent.agent_id,
+        agent=found[0].agent,
+        repo_id=found[0].repo_id,
+        title=found[0].title,
+        tags=found[0].tags,
+        model_id=found[0].model_id,
+        context=found[0].context,
+        grant=found[0].grant,
+        tools=found[0].tools,
+        approval=found[0].approval,
+        status=status,
+        turn=turn,
+        settled=turn,
+        turn_cap=found[0].turn_cap,
+        budget=found[0].budget,
+        forked_from=ForkPoint(session_id=parent.session_id, sequence=point),
+        created_at=now,
+        updated_at=now,
+        metadata=found[0].metadata,
+    )
+    head = replace(
+        _blank_head(child),
+        status=status,
+        turn=turn,
+        settled=turn,
+        messages=point,
+        inherited=point,
+        chain=bytes.fromhex(rows[-1].hash) if rows else CHAIN_START,
+    )
+    return child, head
+
+
+def _required_point(at: int, head: Head) -> int:
+    if not 0 <= at <= head.messages:
+        raise Invalid(
+            Code.MESSAGE_NOT_FOUND,
+            f"The session has messages 1 to {head.messages}; it cannot be forked at {at}.",
+            {"at": at},
+        )
+    return at
+
+
+def _granted(agent: Agent, request: SessionRequest, context: SessionContext) -> Grant:
+    wanted = request.grant or replace(agent.grant, fs=context.fs_scope_tier)
+    narrow(agent.grant, replace(wanted, fs=context.fs_scope_tier))
+    return narrow(agent.grant, wanted)

@@ -1,0 +1,130 @@
+"""Repositories: registered by their owner, inside the workspace root, judged on real paths."""
+
+import logging
+from pathlib import Path
+
+from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
+from holdfast.domain.ids import Owner, RepoId
+from holdfast.domain.repos import Repo, is_within
+from holdfast.domain.texts import require_text
+from holdfast.ports import Clock, Store, Tx
+from holdfast.services.mint import Mint
+
+log = logging.getLogger(__name__)
+
+
+class Repos:
+    """Where work may happen, for its owner."""
+
+    def __init__(self, store: Store, clock: Clock, mint: Mint, root: Path | None) -> None:
+        """`root` is the folder that all repositories must lie in."""
+        self._store = store
+        self._clock = clock
+        self._mint = mint
+        self._root = root
+
+    async def add(
+        self, owner: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
+    ) -> Repo:
+        """Register a Git work tree; the same path again returns the repository that is there.
+
+        A person at a terminal may name any repository of theirs while no root is set.
+        """
+        resolved = self._admitted(owner, path, at_terminal=at_terminal)
+        title = name if name is not None else resolved.name or str(resolved)
+        require_text(title, field="name", shortest=1, longest=255)
+
+        async def work(tx: Tx) -> Repo:
+            known = await tx.repos.by_path(owner, str(resolved))
+            if known is not None:
+                return known
+            repo = Repo(
+                id=RepoId(self._mint.new()),
+                owner=owner,
+                name=title,
+                path=str(resolved),
+                created_at=self._clock.now(),
+            )
+            await tx.repos.add(repo)
+            return repo
+
+        return await self._store.write(work)
+
+    async def get(self, owner: Owner, repo_id: str) -> Repo:
+        """Return the owner's repository."""
+        return await self._store.read(lambda tx: find_repo(tx, owner, repo_id))
+
+    async def list(self, owner: Owner) -> list[Repo]:
+        """Return the owner's repositories by name."""
+        return await self._store.read(lambda tx: tx.repos.all(owner))
+
+    async def remove(self, owner: Owner, repo_id: str) -> None:
+        """Forget a repository that no session is bound to; its files stay."""
+
+        async def work(tx: Tx) -> None:
+            repo = await find_repo(tx, owner, repo_id)
+            if await tx.repos.is_used(repo.id):
+                raise Conflict(
+                    Code.REPO_IN_USE, "Sessions are bound to this repository; delete them first."
+                )
+            await tx.repos.remove(repo.id)
+
+        await self._store.write(work)
+
+    def require_inside(self, repo: Repo) -> Path:
+        """Judge a registered repository again, as its path resolves now."""
+        resolved = Path(repo.path).resolve()
+        if str(resolved) != repo.path or (self._root and not is_within(resolved, self._real_root)):
+            self._violation(repo.owner, repo.path, resolved)
+        return resolved
+
+    def _admitted(self, owner: Owner, path: str, *, at_terminal: bool) -> Path:
+        if self._root is None and not at_terminal:
+            raise Denied(
+                Code.WORKSPACE_ROOT_UNSET,
+                "Set AGENT_WORKSPACE_ROOT to the folder that holds your repositories.",
+            )
+        if "\x00" in path or not Path(path).is_absolute():
+            raise _invalid("an absolute path without NUL")
+        try:
+            resolved = Path(path).resolve()
+            is_tree = resolved.is_dir() and (resolved / ".git").exists()
+        except (OSError, RuntimeError):
+            raise _invalid("a readable folder") from None
+        if self._root is not None and not is_within(resolved, self._real_root):
+            self._violation(owner, path, resolved)
+        if not is_tree:
+            raise _invalid("an existing folder with a .git in it")
+        return resolved
+
+    @property
+    def _real_root(self) -> Path:
+        return (self._root or Path("/")).resolve()
+
+    def _violation(self, owner: Owner, given: str, resolved: Path) -> None:
+        log.warning(
+            "security.path_refused",
+            extra={
+                "fields": {
+                    "owner": owner,
+                    "given": given,
+                    "resolved": str(resolved),
+                    "root": str(self._root),
+                }
+            },
+        )
+        raise Denied(Code.REPO_OUTSIDE_ROOT, "The repository lies outside the workspace root.", {})
+
+
+async def find_repo(tx: Tx, owner: Owner, repo_id: str) -> Repo:
+    """Return the owner's repository, or say that there is none."""
+    repo = await tx.repos.by_id(owner, RepoId(repo_id))
+    if repo is None:
+        raise NotFound(
+            Code.REPO_NOT_FOUND, "There is no such repository; `holdfast repos list` shows yours."
+        )
+    return repo
+
+
+def _invalid(rule: str) -> Invalid:
+    return Invalid(Code.REPO_INVALID, f"A repository's path must be {rule}.", {"rule": rule})

@@ -1,0 +1,144 @@
+"""Tails: the newest news of a session, kept once per process for all its readers.
+
+A tail reads the log when the doorbell rings; readers are cursors into it, never queues. A reader
+that is behind the tail reads the log itself.
+"""
+
+import asyncio
+from bisect import bisect_right
+from typing import Final
+
+import msgspec
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.events import Event, Gap
+from holdfast.domain.ids import SessionId
+from holdfast.ports import Doorbell, Frame, Store, Tx
+from holdfast.services.journal import session_not_found
+
+TAIL_BYTES: Final = 1 << 20
+PAGE: Final = 1_000
+
+_decoder = msgspec.json.Decoder(Event)
+
+
+class News:
+    """One event as readers share it: decoded at most once, by the first who wants it decoded."""
+
+    __slots__ = ("_event", "envelope", "sequence")
+
+    def __init__(self, frame: Frame) -> None:
+        self.sequence = frame.sequence
+        self.envelope = frame.envelope
+        self._event: Event | None = None
+
+    @property
+    def event(self) -> Event:
+        """Return the event."""
+        if self._event is None:
+            self._event = _decoder.decode(self.envelope)
+        return self._event
+
+
+Item = News | Gap
+
+
+class Tail:
+    """The newest news of one session."""
+
+    def __init__(self, store: Store, doorbell: Doorbell, session_id: SessionId, last: int) -> None:
+        self._store = store
+        self._doorbell = doorbell
+        self._session_id = session_id
+        self._items: list[Item] = []
+        self._ends: list[int] = []
+        self._size = 0
+        self._arrived = asyncio.Event()
+        self._failure: HoldfastError | None = None
+        self.base = last
+        self.last = last
+        self.readers = 0
+
+    async def pump(self) -> None:
+        """Keep the tail at the end of the log, until cancelled or the session is gone."""
+        try:
+            while True:
+                # Taken before reading, so that a ring in between is not lost.
+                bell = self._doorbell.listen(self._session_id)
+                while items := await read_page(self._store, self._session_id, self.last):
+                    self._extend(items)
+                await bell.rung()
+        except HoldfastError as error:
+            self._failure = error
+            self._announce()
+
+    async def after(self, cursor: int) -> list[Item]:
+        """Return what follows a cursor, waiting for it; a reader behind the tail reads the log."""
+        while cursor >= self.last:
+            if self._failure is not None:
+                raise self._failure
+            await self._arrived.wait()
+        if cursor < self.base:
+            return await read_page(self._store, self._session_id, cursor)
+        return self._items[bisect_right(self._ends, cursor) :]
+
+    def _extend(self, items: list[Item]) -> None:
+        for item in items:
+            self._items.append(item)
+            self.last = end_of(item)
+            self._ends.append(self.last)
+            self._size += _weight(item)
+        self._trim()
+        self._announce()
+
+    def _trim(self) -> None:
+        """Forget the oldest news beyond the bound; those who still need it have the log."""
+        dropped = 0
+        while self._size > TAIL_BYTES and dropped < len(self._items) - 1:
+            self._size -= _weight(self._items[dropped])
+            self.base = self._ends[dropped]
+            dropped += 1
+        if dropped:
+            del self._items[:dropped]
+            del self._ends[:dropped]
+
+    def _announce(self) -> None:
+        self._arrived.set()
+        self._arrived = asyncio.Event()
+
+
+async def read_page(store: Store, session_id: SessionId, after: int) -> list[Item]:
+    """Return the next page of the log after a cursor, with every missing number covered."""
+
+    async def read(tx: Tx) -> list[Item]:
+        head = await tx.sessions.head(session_id)
+        if head is None:
+            raise session_not_found(session_id)
+        if head.events <= after:
+            return []
+        frames = await tx.events.after(head, after, limit=PAGE)
+        return covered(frames, after, head.events)
+
+    return await store.read(read)
+
+
+def covered(frames: list[Frame], after: int, last: int) -> list[Item]:
+    """Return the news with a gap wherever numbers are missing: each one is accounted for."""
+    items: list[Item] = []
+    for frame in frames:
+        if frame.sequence > after + 1:
+            items.append(Gap(from_sequence=after + 1, to_sequence=frame.sequence - 1))
+        items.append(News(frame))
+        after = frame.sequence
+    if not frames and last > after:
+        items.append(Gap(from_sequence=after + 1, to_sequence=last))
+    return items
+
+
+def end_of(item: Item) -> int:
+    """Return the last number an item accounts for."""
+    return item.to_sequence if isinstance(item, Gap) else item.sequence
+
+
+def _weight(item: Item) -> int:
+    return 0 if isinstance(item, Gap) else len(item.envelope)

@@ -1,0 +1,202 @@
+"""Turns: begin, play, end. A runtime yields drafts, the journal writes them, a crash is mended.
+
+When a turn runs, and where, is the coordinator's business.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+
+from holdfast.domain.agents import Runtime as AgentRuntime
+from holdfast.domain.costs import Usage
+from holdfast.domain.drafts import Draft, Outcome
+from holdfast.domain.errors import Code, HoldfastError
+from holdfast.domain.events import (
+    Channel,
+    Failure,
+    FailureCode,
+    StepDelta,
+    StepEnded,
+    StepFailed,
+    StepStarted,
+    TurnEnded,
+    TurnStarted,
+    name_of,
+)
+from holdfast.domain.leases import Lease
+from holdfast.domain.sessions import Session, Status, StopReason, Verb, has_waiting_turn, moved
+from holdfast.domain.turns import Mend, OpenStep, closing_notice
+from holdfast.ports import Runtime, Store, TurnInput, Tx
+from holdfast.services.histories import Histories
+from holdfast.services.journal import Journal, Pen, session_not_found
+from holdfast.services.mint import Mint
+from holdfast.services.models import Models
+
+log = logging.getLogger(__name__)
+
+
+class Turns:
+    """Plays the waiting turns of a session, one after the other."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        models: Models,
+        runtimes: Mapping[type[AgentRuntime], Runtime],
+        mint: Mint,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._models = models
+        self._runtimes = runtimes
+        self._mint = mint
+        self._histories = Histories()
+
+    async def drain(self, lease: Lease) -> None:
+        """Play turns until none waits; the last one lets go of the lease."""
+        while await self._journal.write(lease.session_id, begin, lease=lease):
+            await self._play(lease, await self._input(lease))
+
+    async def _play(self, lease: Lease, turn: TurnInput) -> None:
+        """Record what the runtime yields; whatever it does, the turn ends with an outcome."""
+        try:
+            async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
+                async for drafts in batches:
+                    if await self._record(lease, drafts):
+                        return
+            failure = self._unclassified("the runtime stopped without an outcome")
+        except HoldfastError:
+            raise
+        except Exception:
+            failure = self._unclassified("the runtime raised")
+            log.exception("turn failed: %s", failure.correlation_id)
+        await self._record(lease, [Outcome(stop_reason=StopReason.ERROR, failure=failure)])
+
+    async def _record(self, lease: Lease, drafts: Sequence[Draft]) -> bool:
+        """Write a batch; tell whether it ended the turn."""
+
+        async def write(pen: Pen) -> bool:
+            *rows, last = drafts
+            outcome = last if isinstance(last, Outcome) else None
+            await pen.write(rows if outcome else drafts, pen.head.settled + 1)
+            if outcome is not None:
+                await end(pen, outcome)
+            return outcome is not None
+
+        return await self._journal.write(lease.session_id, write, lease=lease)
+
+    async def _input(self, lease: Lease) -> TurnInput:
+        """Gather what the runtime may know, from one snapshot."""
+
+        async def read(tx: Tx) -> TurnInput:
+            found = await tx.sessions.get(lease.session_id)
+            if found is None:
+                raise session_not_found(lease.session_id)
+            session, head = found
+            number = head.settled + 1
+            history = await self._histories.read(tx, head)
+            steps = await tx.events.since(head, head.began, [name_of(StepStarted)])
+            return TurnInput(
+                agent=session.agent,
+                models=await self._models.chain(tx, session),
+                context=session.context,
+                history=history,
+                calls=tuple(await tx.calls.of_turn(head, number)),
+                turn=number,
+                step=len(steps) + 1,
+                ordinal=head.requests + 1,
+            )
+
+        return await self._store.read(read)
+
+    def _unclassified(self, what: str) -> Failure:
+        correlation_id = self._mint.new()
+        log.error("%s: %s", what, correlation_id)
+        return Failure(
+            code=FailureCode.INTERNAL,
+            message="Something went wrong inside Holdfast; the log has the details.",
+            correlation_id=correlation_id,
+        )
+
+
+async def begin(pen: Pen) -> bool:
+    """Begin the next turn, or go on with one that was cut off; `False` when none waits."""
+    head = pen.head
+    if not has_waiting_turn(head):
+        pen.move(holder=None, until=0)
+        return False
+    if head.status is Status.RUNNING:
+        return True
+    event = await pen.tell(TurnStarted(), head.settled + 1)
+    pen.move(
+        status=moved(head.status, Verb.BEGIN),
+        began=event.sequence,
+        started_at=head.started_at or event.at,
+        finished_at=None,
+    )
+    return True
+
+
+async def end(pen: Pen, outcome: Outcome) -> None:
+    """End the running turn: its closing row, its news and its status, all in one."""
+    number = pen.head.settled + 1
+    notice = closing_notice(outcome)
+    if notice is not None:
+        await pen.append(notice, number)
+    spent = await pen.tx.costs.of_turn(pen.head, number)
+    event = await pen.tell(
+        TurnEnded(
+            stop_reason=outcome.stop_reason,
+            usage=sum((entry.usage for entry in spent), Usage()),
+            microcents=sum(entry.microcents for entry in spent),
+            failure=outcome.failure,
+        ),
+        number,
+    )
+    pen.move(
+        status=moved(pen.head.status, Verb.END),
+        settled=number,
+        turn=max(pen.head.turn, number),
+        last_stop=outcome.stop_reason,
+        finished_at=event.at,
+    )
+    if not has_waiting_turn(pen.head):
+        pen.move(holder=None, until=0)
+
+
+async def mend(pen: Pen, decided: Mend) -> None:
+    """Append what a crash or an interrupt leaves to be said; end the turn if that is decided."""
+    await pen.write(decided.drafts, pen.head.settled + 1)
+    if decided.outcome is not None:
+        await end(pen, decided.outcome)
+
+
+async def open_step(pen: Pen) -> OpenStep | None:
+    """Return the model step of the running turn that has begun and not ended."""
+    news = await pen.tx.events.since(pen.head, pen.head.began, _STEP_NAMES)
+    step: OpenStep | None = None
+    for event in news:
+        match event.payload:
+            case StepStarted() as started:
+                step = OpenStep(started=started)
+            case StepDelta(channel=Channel.TEXT) as delta if step is not None:
+                step = OpenStep(started=step.started, text=step.text + delta.text)
+            case StepEnded() | StepFailed():
+                step = None
+            case _:
+                pass
+    return step
+
+
+_STEP_NAMES = [name_of(kind) for kind in (StepStarted, StepDelta, StepEnded, StepFailed)]
+
+
+def is_fenced(error: HoldfastError) -> bool:
+    """Tell whether an error means that the turn belongs to somebody else, or to nobody, now."""
+    return error.code in {Code.LEASE_LOST, Code.SESSION_NOT_FOUND}
+
+
+def is_running(session: Session) -> bool:
+    """Tell whether a turn runs."""
+    return session.status is Status.RUNNING
