@@ -1,0 +1,1 @@
+"""Running turns on this machine."""

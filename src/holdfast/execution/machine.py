@@ -1,0 +1,71 @@
+"""This machine: its clocks, its randomness, and proof that another process is dead."""
+
+import os
+import secrets
+import time
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from holdfast.domain.leases import Holder
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class SystemClock:
+    """The system's clocks."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def boot_ms(self) -> int:
+        return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
+
+
+class SystemRandomness:
+    """The system's randomness."""
+
+    def bits(self, count: int) -> int:
+        return secrets.randbits(count)
+
+
+class SystemMachine:
+    """This process, as others can judge it."""
+
+    def __init__(self) -> None:
+        pid = os.getpid()
+        self._holder = Holder(
+            boot=boot_id(), pid=pid, started=start_of(pid) or 0, nonce=secrets.token_hex(4)
+        )
+
+    def holder(self) -> Holder:
+        return self._holder
+
+    def is_gone(self, holder: Holder) -> bool:
+        """Tell whether the process is proven dead: its number is free, or somebody else's now."""
+        if holder.boot != self._holder.boot or not holder.started:
+            return False
+        return start_of(holder.pid) != holder.started
+
+
+@cache
+def boot_id() -> str:
+    """Return what tells this boot of the machine from any other."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        # Without the kernel's word the boot is known by the second it happened in.
+        up = time.clock_gettime(_BOOT_CLOCK)
+        return f"booted-{round((time.time() - up) / 10)}"
+
+
+def start_of(pid: int) -> int | None:
+    """Return when a living process started, in ticks since boot; `None` when it is not there."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name in parentheses may hold anything; the fields after it do not.
+    fields = status.rpartition(")")[2].split()
+    dead = fields[0] in {"Z", "X"}
+    return None if dead else int(fields[19])
