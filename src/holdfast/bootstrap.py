@@ -1,0 +1,184 @@
+"""The only place where floors meet: a Config becomes a Holdfast."""
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from holdfast import keychain
+from holdfast.config import Config, load
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.events import Event, Gap
+from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
+from holdfast.domain.messages import Message, Part
+from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import OnBusy, Session
+from holdfast.engine.runtime import EngineRuntime
+from holdfast.execution.local import LocalCoordinator, Scope
+from holdfast.execution.machine import SystemClock, SystemMachine, SystemRandomness
+from holdfast.llm.router import Llms
+from holdfast.ports import Clock, Machine, Randomness, Store
+from holdfast.services.agents import BUILT_IN, Agents
+from holdfast.services.events import Events
+from holdfast.services.housekeeping import Housekeeping
+from holdfast.services.journal import Journal
+from holdfast.services.leases import Leases
+from holdfast.services.messages import Messages
+from holdfast.services.mint import Mint
+from holdfast.services.models import Models
+from holdfast.services.openings import Openings
+from holdfast.services.repos import Repos
+from holdfast.services.sessions import Sessions
+from holdfast.services.turns import Turns
+from holdfast.storage.doorbell import StoreDoorbell
+from holdfast.storage.files import private_folder
+from holdfast.storage.keys import KeySources, StoreKey, key_of
+from holdfast.storage.sqlite import is_plain
+from holdfast.storage.store import SqliteStore
+
+STORE_NAME: Final = "history.db"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holdfast:
+    """An open house: the services, and the four verbs that most programs need.
+
+    The verbs of the services take the owner first; `open`, `send`, `follow` and `read` act for
+    the owner this Holdfast was opened for.
+    """
+
+    config: Config
+    owner: Owner
+    store: Store
+    key_source: str
+    agents: Agents
+    models: Models
+    repos: Repos
+    sessions: Sessions
+    messages: Messages
+    events: Events
+    housekeeping: Housekeeping
+
+    async def open(
+        self, agent: str = BUILT_IN, request: SessionRequest | None = None, *, id: str | None = None
+    ) -> Session:
+        """Open a session; it is on disk when this returns."""
+        if agent == BUILT_IN:
+            await self.agents.built_in(self.owner)
+        return await self.sessions.open(self.owner, agent, request, id=id)
+
+    async def send(
+        self,
+        session_id: SessionId,
+        content: str | tuple[Part, ...],
+        *,
+        id: str | None = None,
+        on_busy: OnBusy = OnBusy.QUEUE,
+    ) -> Message:
+        """Write a message down; its turn is played after this returns."""
+        return await self.messages.send(self.owner, session_id, content, id=id, on_busy=on_busy)
+
+    def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[Event | Gap, None]:
+        """Yield the session's news after a cursor, then what comes."""
+        return self.events.follow(self.owner, session_id, after=after)
+
+    async def read(self, session_id: SessionId, *, after: int = 0) -> tuple[Message, ...]:
+        """Return the session's messages after a number, up to 10,000 of them."""
+        return (await self.messages.list(self.owner, session_id, after=after)).items
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outside:
+    """Where time, randomness and the disk come from; tests and simulations bring their own."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    randomness: Randomness = field(default_factory=SystemRandomness)
+    machine: Machine = field(default_factory=SystemMachine)
+    vfs: str | None = None
+    wrap: Callable[[Store], Store] = lambda store: store
+
+
+@asynccontextmanager
+async def open_holdfast(
+    home: str | Path | None = None,
+    *,
+    config: Config | None = None,
+    owner: str = LOCAL_OWNER,
+    scope: Scope = Scope.ALL,
+    outside: Outside | None = None,
+) -> AsyncIterator[Holdfast]:
+    """Open the store in a home and run its waiting turns until the block is left.
+
+    `scope` says whose turns this process plays: all that wait, only those it sent itself, or
+    none. Leaving the block stops running turns so that any process can take them up again.
+    """
+    settings = config or load({"home": home})
+    async with AsyncExitStack() as stack:
+        built = await _assembled(stack, settings, require_owner(owner), scope, outside or Outside())
+        if scope is Scope.ALL:
+            await built.housekeeping.recover()
+        yield built
+
+
+async def _assembled(
+    stack: AsyncExitStack, config: Config, owner: Owner, scope: Scope, outside: Outside
+) -> Holdfast:
+    """Put the floors together, each closed in the reverse order of its opening."""
+    key, sqlite = open_store(config, vfs=outside.vfs)
+    stack.push_async_callback(sqlite.close)
+    store = outside.wrap(sqlite)
+    doorbell = await stack.enter_async_context(StoreDoorbell(sqlite.version))
+    mint = Mint(outside.clock, outside.randomness)
+    journal = Journal(store, doorbell, outside.clock, mint)
+    leases = Leases(store, journal, outside.clock, outside.machine)
+    llms = Llms()
+    models = Models(store, config.default_model, llms.check)
+    engine = EngineRuntime(llms, outside.clock, outside.randomness)
+    turns = Turns(store, journal, models, {LlmRuntime: engine}, mint)
+    events = await stack.enter_async_context(Events(store, doorbell))
+    coordinator = await stack.enter_async_context(
+        LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
+    )
+    repos = Repos(store, outside.clock, mint, config.workspace_root)
+    openings = Openings(journal, models, repos, mint, partial(_workspace, config.home))
+    return Holdfast(
+        config=config,
+        owner=owner,
+        store=store,
+        key_source=key.source,
+        agents=Agents(store, models, outside.clock, mint),
+        models=models,
+        repos=repos,
+        sessions=Sessions(store, journal, openings, leases, coordinator),
+        messages=Messages(store, journal, coordinator),
+        events=events,
+        housekeeping=Housekeeping(store, leases, coordinator, outside.clock),
+    )
+
+
+def open_store(config: Config, *, vfs: str | None = None) -> tuple[StoreKey, SqliteStore]:
+    """Open the store of a home, and say where its key came from."""
+    path = private_folder(config.home) / STORE_NAME
+    key = store_key(config, path)
+    return key, SqliteStore(path, key.value, vfs=vfs)
+
+
+def store_key(config: Config, path: Path) -> StoreKey:
+    """Return the key of the store at a path; an existing store keeps its form."""
+    is_new = not path.exists() or path.stat().st_size == 0
+    if not is_new and is_plain(path):
+        return StoreKey("off", None)
+    sources = KeySources(
+        environment=os.environ.get("HOLDFAST_KEY"),
+        read_keychain=keychain.read,
+        keep_in_keychain=keychain.write,
+        encryption=config.encryption,
+    )
+    return key_of(config.home, sources, is_new=is_new)
+
+
+def _workspace(home: Path, session_id: SessionId) -> str:
+    return str(private_folder(private_folder(home / "workspaces") / session_id))
