@@ -1,0 +1,108 @@
+"""What a test may say of itself: which demand it meets, which row it proves, or that it cannot run.
+
+Also finds what the tests say by reading their source, so that claims are checked without a run.
+It judges nothing: `seeds/test_manifest.py` and `house/test_rows.py` do.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.torture.rows import row_named
+
+TESTS = Path(__file__).resolve().parent
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class MarkedTest:
+    """A test by the name manifests use, `services/test_messages.py::test_name`, and its claims."""
+
+    name: str
+    demands: tuple[str, ...]
+    proves: tuple[str, ...]
+
+
+def demands(*ids: str) -> pytest.MarkDecorator:
+    """Say that the test shows these demands of the seeds to be met."""
+    return pytest.mark.demands(*ids)
+
+
+def proves(*ids: str) -> pytest.MarkDecorator:
+    """Say that the test is the proof of these rows."""
+    return pytest.mark.proves(*ids)
+
+
+def skip_row(row: str, missing: str) -> NoReturn:
+    """Leave a row unproven because the machine lacks something, and have the run say so."""
+    pytest.skip(f"{row} ({' '.join(row_named(row).promise)}): needs {missing}")
+
+
+def sources(root: Path = TESTS) -> Iterator[tuple[str, ast.Module]]:
+    """Yield every Python file below the folder, by relative path, except this one."""
+    for path in sorted(root.rglob("*.py")):
+        if path != Path(__file__).resolve():
+            yield path.relative_to(root).as_posix(), ast.parse(path.read_bytes(), str(path))
+
+
+def marked_tests(root: Path = TESTS) -> tuple[MarkedTest, ...]:
+    """Return every test below the folder, with or without marks."""
+    return tuple(
+        MarkedTest(
+            name=f"{path}::{name}",
+            demands=tuple(_claims("demands", decorators)),
+            proves=tuple(_claims("proves", decorators)),
+        )
+        for path, tree in sources(root)
+        if Path(path).name.startswith("test_")
+        for name, decorators in _tests(tree)
+    )
+
+
+def misplaced_marks(root: Path = TESTS) -> tuple[str, ...]:
+    """Return where a mark stands on anything but a test, or holds anything but plain strings."""
+    found = []
+    for path, tree in sources(root):
+        is_test = Path(path).name.startswith("test_")
+        kept = {id(mark) for _, marks in _tests(tree) for mark in marks} if is_test else set()
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or _name(node) not in ("demands", "proves"):
+                continue
+            if id(node) not in kept or len(_strings(node)) != len(node.args) or not node.args:
+                found.append(f"{path}:{node.lineno}")
+    return tuple(found)
+
+
+def _tests(tree: ast.Module) -> Iterator[tuple[str, list[ast.expr]]]:
+    for node in tree.body:
+        if isinstance(node, Definition) and node.name.startswith("test"):
+            yield node.name, node.decorator_list
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            for inner in node.body:
+                if isinstance(inner, Definition) and inner.name.startswith("test"):
+                    yield f"{node.name}::{inner.name}", node.decorator_list + inner.decorator_list
+
+
+def _claims(mark: str, decorators: list[ast.expr]) -> Iterator[str]:
+    for decorator in decorators:
+        if isinstance(decorator, ast.Call) and _name(decorator) == mark:
+            yield from _strings(decorator)
+
+
+def _name(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _strings(call: ast.Call) -> list[str]:
+    return [
+        argument.value
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]

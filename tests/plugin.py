@@ -1,0 +1,100 @@
+"""Makes a run end by saying what it did not prove, and fail if a demand was skipped.
+
+At the end it knows reports only, never items: under xdist those live in other processes.
+Skipping itself is `marks.skip_row`.
+"""
+
+import re
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.torture.rows import row_named
+
+MARKERS = (
+    "demands(*ids): the demands of the seeds that the test shows to be met",
+    "proves(*ids): the rows that the test proves",
+)
+ROW = re.compile(r"(?P<row>[RS][0-9]{2}) \([DP0-9 ]+\): needs .+", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """One test that did not run; `row` is empty when it was skipped past the one helper."""
+
+    test: str
+    row: str
+    reason: str
+    demands: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """Say which row, promise and means, or at least which test."""
+        return f"SKIPPED {self.reason}" if self.row else f"SKIPPED {self.test}: {self.reason}"
+
+    @property
+    def cause(self) -> str:
+        """Say what stays unproven, in the short form of the last line."""
+        return f"{self.row} → {' '.join(row_named(self.row).promise)}" if self.row else self.test
+
+
+class Unproven:
+    """Collects the skips of a run and tells them at its end."""
+
+    def __init__(self) -> None:
+        self.skips: list[Skip] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped:
+            self.skips.append(_skip(report))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if any(skip.demands for skip in self.skips) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in dict.fromkeys(skip.line for skip in self.skips):
+            terminalreporter.write_line(line, red=True)
+        for skip in self.skips:
+            if skip.demands:
+                unmet = ", ".join(skip.demands)
+                terminalreporter.write_line(f"UNMET {unmet}: {skip.test} was skipped", red=True)
+        causes = list(dict.fromkeys(skip.cause for skip in self.skips))
+        if causes:
+            last = f"INCOMPLETE: {len(causes)} skipped ({', '.join(causes)})"
+            terminalreporter.write_line(last, red=True, bold=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    config.pluginmanager.register(Unproven(), "holdfast-unproven")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write the test's demands on its report, the one thing that travels between processes."""
+    report = yield
+    if report.skipped:
+        ids = [id for mark in item.iter_markers("demands") for id in mark.args]
+        report.user_properties.append(("demands", ids))
+    return report
+
+
+def _skip(report: pytest.TestReport) -> Skip:
+    told = report.longrepr[2] if isinstance(report.longrepr, tuple | list) else report.longrepr
+    reason = str(told).removeprefix("Skipped: ")
+    row = ROW.fullmatch(reason)
+    demands = [
+        id for name, ids in report.user_properties if name == "demands" for id in str_list(ids)
+    ]
+    return Skip(report.nodeid, row["row"] if row else "", reason, tuple(demands))
+
+
+def str_list(value: object) -> list[str]:
+    """Return the strings of a list that came as an untyped property."""
+    return [str(each) for each in value] if isinstance(value, list) else []

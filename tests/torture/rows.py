@@ -1,0 +1,43 @@
+"""The rows of the proof, as values: what is done, which promise it proves, who brings it.
+
+What a row does is in the test that carries `@proves`; this module only knows that it exists.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FILE = Path(__file__).resolve().parent / "rows.toml"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; `planned` names the capability that brings its test, empty once it is proven."""
+
+    id: str
+    title: str
+    promise: tuple[str, ...]
+    needs: tuple[str, ...]
+    test: str
+    torture: str
+    release: str
+    planned: str = ""
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Return every row in the order of the file; a missing or unknown key is a TypeError."""
+    listed = tomllib.loads(FILE.read_text("utf-8"))["row"]
+    return tuple(
+        Row(**(row | {"promise": tuple(row["promise"]), "needs": tuple(row["needs"])}))
+        for row in listed
+    )
+
+
+def row_named(id: str) -> Row:
+    """Return the row with this id; another id is a LookupError."""
+    for row in rows():
+        if row.id == id:
+            return row
+    raise LookupError(f"There is no row {id}; add it to {FILE.name} first.")
