@@ -1,0 +1,1 @@
+"""Figures as ratios against a yardstick of the same run, so that the machine cancels out."""

@@ -1,0 +1,52 @@
+"""Durable appends through the services, one session at a time and a hundred at once."""
+
+import asyncio
+import time
+from pathlib import Path
+
+from bench.figures import Figure, at_least, measures, middle
+from bench.yardsticks import raw_appends, raw_store
+from holdfast import Holdfast, Scope, Session, open_holdfast
+
+ROUNDS = 7
+ROWS = 600
+WARM_UP = 3_000
+TEXT = "x" * 200
+
+
+@measures("append_1", "append_100")
+def appends(folder: Path) -> dict[str, Figure]:
+    """Alternate yardstick and ours, so that both meet the same disk."""
+    return asyncio.run(_appends(folder))
+
+
+async def _appends(folder: Path) -> dict[str, Figure]:
+    raw = raw_store(folder / "raw.db")
+    bare, one, hundred = [], [], []
+    async with open_holdfast(folder / "home", scope=Scope.NONE) as holdfast:
+        single = await holdfast.open()
+        many = [await holdfast.open() for _ in range(100)]
+        # A log that has been round once no longer grows, which is how it spends its life.
+        raw_appends(raw, 0, WARM_UP)
+        await _send(holdfast, [single], WARM_UP)
+        for number in range(1, ROUNDS + 1):
+            bare.append(raw_appends(raw, WARM_UP * number, ROWS))
+            one.append(await _send(holdfast, [single], ROWS))
+            hundred.append(await _send(holdfast, many, ROWS // 20))
+    yardstick = middle(bare)
+    return {
+        "append_1": at_least(middle(one), "messages/s", yardstick, 0.5),
+        "append_100": at_least(middle(hundred), "messages/s", yardstick, 6),
+    }
+
+
+async def _send(holdfast: Holdfast, sessions: list[Session], rows: int) -> float:
+    """Return messages per second, each acknowledged before the session's next one."""
+
+    async def one(session: Session) -> None:
+        for _ in range(rows):
+            await holdfast.send(session.id, TEXT)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(one(session) for session in sessions))
+    return len(sessions) * rows / (time.perf_counter() - started)

@@ -1,0 +1,48 @@
+"""Bare SQLite and bare JSON: what the same bytes cost without us."""
+
+import json
+import time
+from pathlib import Path
+
+import apsw
+
+PAYLOAD = json.dumps([{"type": "text", "text": "x" * 200}])
+
+
+def raw_store(path: Path) -> apsw.Cursor:
+    """Return a cursor on a bare table with the settings that durability needs."""
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "FULL")
+    cursor = connection.cursor()
+    cursor.execute(
+        "CREATE TABLE messages (session TEXT, sequence INTEGER, parts TEXT,"
+        " PRIMARY KEY (session, sequence))"
+    )
+    return cursor
+
+
+def raw_appends(cursor: apsw.Cursor, first: int, count: int) -> float:
+    """Return rows per second: one row, one commit."""
+    started = time.perf_counter()
+    for sequence in range(first, first + count):
+        cursor.execute("BEGIN IMMEDIATE")
+        cursor.execute("INSERT INTO messages VALUES (?, ?, ?)", ("one", sequence, PAYLOAD))
+        cursor.execute("COMMIT")
+    return count / (time.perf_counter() - started)
+
+
+def raw_read(path: Path, last: int, count: int) -> float:
+    """Return the seconds to select and decode the last rows of a bare table."""
+    started = time.perf_counter()
+    cursor = apsw.Connection(str(path)).cursor()
+    rows = cursor.execute(
+        "SELECT sequence, parts FROM messages WHERE session = 'one' AND sequence > ?"
+        " ORDER BY sequence",
+        (last - count,),
+    ).fetchall()
+    decoded = [(sequence, json.loads(parts)) for sequence, parts in rows]
+    seconds = time.perf_counter() - started
+    if len(decoded) != count:
+        raise AssertionError(f"{len(decoded)} rows")
+    return seconds
