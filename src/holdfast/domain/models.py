@@ -40,8 +40,8 @@ class Model(Struct, frozen=True, kw_only=True):
 
 def model_of(ref: str) -> Model:
     """Return the model that `provider:name` names; its id is the same on every installation."""
-    provider, colon, name = ref.partition(":")
-    if not (colon and provider.strip() and name.strip() and is_encodable(ref)) or "\x00" in ref:
+    provider, _, name = ref.partition(":")
+    if not (provider.strip() and name.strip() and is_encodable(ref)) or "\x00" in ref:
         raise Invalid(
             Code.MODEL_NOT_FOUND,
             f"A model is written provider:name, for example {OFFLINE}.",

@@ -136,6 +136,3 @@ class Llm(Protocol):
 
     def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
         """Stream the answer; failures are deltas, and the last delta is `Stopped` or `Failed`."""
-
-    def check(self, model: Model) -> None:
-        """Refuse, with `Invalid`, a model that could never be asked as it is written."""

@@ -1,0 +1,170 @@
+"""Turns, rows and ports with defaults, so that a test shows only what matters to it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
+
+from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.domain.agents import Runtime as RuntimeSpec
+from holdfast.domain.contexts import SessionContext
+from holdfast.domain.drafts import Draft
+from holdfast.domain.ids import AgentId, CallId, MessageId, Owner, SessionId, uuid7
+from holdfast.domain.messages import (
+    Compaction,
+    Message,
+    Notice,
+    NoticeCode,
+    Part,
+    ResultStatus,
+    Role,
+    Text,
+    ToolCall,
+    ToolError,
+    ToolResult,
+)
+from holdfast.domain.models import Model
+from holdfast.engine.runtime import EngineRuntime
+from holdfast.ports import Llm, LlmDelta, LlmRequest, TurnInput
+
+NOW = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
+MILLISECONDS = int(NOW.timestamp() * 1000)
+
+
+class StillClock:
+    """A clock that stands."""
+
+    def now(self) -> datetime:
+        return NOW
+
+    def boot_ms(self) -> int:
+        return 0
+
+
+class CountingRandomness:
+    """Randomness that counts: 1, 2, 3."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def bits(self, count: int) -> int:
+        self._count += 1
+        return self._count % (1 << count)
+
+
+def the_id(number: int) -> str:
+    """The id that was made with the nth randomness."""
+    return uuid7(MILLISECONDS, number)
+
+
+class ListedLlm:
+    """A provider whose deltas are listed; an exception in the list is raised."""
+
+    def __init__(self, *deltas: LlmDelta | Exception) -> None:
+        self._deltas = deltas
+        self.requests: list[LlmRequest] = []
+        self.closed = 0
+
+    async def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
+        self.requests.append(request)
+        try:
+            for delta in self._deltas:
+                if isinstance(delta, Exception):
+                    raise delta
+                yield delta
+        finally:
+            self.closed += 1
+
+
+class StalledLlm(ListedLlm):
+    """A provider that goes silent after its deltas and never ends."""
+
+    async def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
+        try:
+            async for delta in super().stream(request):
+                yield delta
+            await asyncio.Event().wait()
+        finally:
+            self.closed += 1
+
+
+def an_agent(runtime: RuntimeSpec | None = None, system_prompt: str = "") -> Agent:
+    return Agent(
+        id=AgentId("agent"),
+        owner=Owner("local"),
+        slug="agent",
+        name="Agent",
+        system_prompt=system_prompt,
+        runtime=runtime or LlmRuntime(),
+        created_at=NOW,
+        updated_at=NOW,
+    )
+
+
+def a_turn(
+    *history: Message, model: Model, agent: Agent | None = None, turn: int = 1, ordinal: int = 1
+) -> TurnInput:
+    return TurnInput(
+        agent=agent or an_agent(),
+        models=(model,),
+        context=SessionContext(working_dir="/work"),
+        history=history or (a_row(1, Role.USER, Text(text="Hello")),),
+        turn=turn,
+        step=1,
+        ordinal=ordinal,
+    )
+
+
+def a_row(sequence: int, role: Role, *parts: Part, turn: int = 1) -> Message:
+    return Message(
+        id=MessageId(the_id(1000 + sequence)),
+        session_id=SessionId("session"),
+        sequence=sequence,
+        turn=turn,
+        role=role,
+        parts=parts,
+        created_at=NOW,
+        hash="",
+    )
+
+
+def user(sequence: int, text: str, turn: int = 1) -> Message:
+    return a_row(sequence, Role.USER, Text(text=text), turn=turn)
+
+
+def assistant(sequence: int, text: str, turn: int = 1) -> Message:
+    return a_row(sequence, Role.ASSISTANT, Text(text=text), turn=turn)
+
+
+def call(sequence: int, call_id: str, turn: int = 1) -> Message:
+    part = ToolCall(id=CallId(call_id), name="look", arguments={"at": call_id})
+    return a_row(sequence, Role.TOOL_CALL, part, turn=turn)
+
+
+def result(
+    sequence: int,
+    call_id: str,
+    value: object = None,
+    *,
+    status: ResultStatus = ResultStatus.OK,
+    error: ToolError | None = None,
+    turn: int = 1,
+) -> Message:
+    part = ToolResult(
+        call_id=CallId(call_id), name="look", status=status, result=value, error=error
+    )
+    return a_row(sequence, Role.TOOL_RESULT, part, turn=turn)
+
+
+def notice(sequence: int, code: NoticeCode, turn: int = 1) -> Message:
+    return a_row(sequence, Role.SYSTEM, Notice(code=code, text="Something."), turn=turn)
+
+
+def summary(sequence: int, text: str, dropped_through: int) -> Message:
+    part = Compaction(summary=text, dropped_through=dropped_through)
+    return a_row(sequence, Role.SYSTEM, part, turn=0)
+
+
+async def played(llm: Llm, turn: TurnInput) -> list[Sequence[Draft]]:
+    """Play a turn with a list as journal."""
+    runtime = EngineRuntime(llm, StillClock(), CountingRandomness())
+    return [batch async for batch in runtime.run(turn)]

@@ -1,0 +1,62 @@
+"""Kept projections: the same request as a projection made anew, however the history grows."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgspec.structs import replace
+
+from holdfast.domain.messages import CHAIN_START, Message, NoticeCode, encode_parts, link
+from holdfast.engine.kept import KEPT_MOST, KeptProjections
+from holdfast.engine.projection import project
+from tests.engine.builders import assistant, call, notice, result, summary, user
+
+
+def chained(rows: list[Message]) -> list[Message]:
+    """Give rows the hashes that the journal would give them."""
+    sealed: list[Message] = []
+    last = CHAIN_START
+    for row in rows:
+        last = link(last, row, encode_parts(row.parts))
+        sealed.append(replace(row, hash=last.hex()))
+    return sealed
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[tuple[list[Message], int]]:
+    """A session as it grows: the rows and the turn at each request, queued messages included."""
+    rows: list[Message] = []
+    requests: list[tuple[list[Message], int]] = []
+    for turn in range(1, draw(st.integers(1, 6)) + 1):
+        rows.append(user(len(rows) + 1, f"question {turn}", turn))
+        requests.append((list(rows), turn))
+        if draw(st.booleans()):
+            rows.append(call(len(rows) + 1, f"call{turn}", turn))
+            rows.append(result(len(rows) + 1, f"call{turn}", "x", turn=turn))
+            requests.append((list(rows), turn))
+        if draw(st.booleans()):
+            rows.append(user(len(rows) + 1, f"queued {turn}", turn + 1))
+        kind = draw(st.sampled_from(["answer", "notice", "nothing"]))
+        if kind == "answer":
+            rows.append(assistant(len(rows) + 1, f"answer {turn}", turn))
+        elif kind == "notice":
+            rows.append(notice(len(rows) + 1, NoticeCode.ABORTED, turn))
+        if draw(st.integers(0, 4)) == 0:
+            rows.append(summary(len(rows) + 1, "s", draw(st.integers(0, len(rows)))))
+    return requests
+
+
+@given(lives())
+def test_a_kept_projection_is_the_one_made_anew(life: list[tuple[list[Message], int]]) -> None:
+    kept = KeptProjections()
+
+    for rows, turn in life:
+        history = chained(rows)
+        assert kept.project(history, turn=turn) == project(history, turn=turn)
+
+
+def test_only_so_many_projections_are_kept() -> None:
+    kept = KeptProjections()
+
+    for number in range(KEPT_MOST + 10):
+        history = chained([assistant(1, f"{number}", 1), user(2, "go on", 2)])
+        assert kept.project(history, turn=2) == project(history, turn=2)

@@ -1,0 +1,479 @@
+"""The turn as the engine plays it, with a list as journal: whole batches, compared as values."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.domain.agents import AcpRuntime, LlmRuntime, ReasoningEffort
+from holdfast.domain.costs import Usage
+from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
+from holdfast.domain.events import (
+    Channel,
+    Failure,
+    FailureCode,
+    StepDelta,
+    StepEnded,
+    StepFailed,
+    StepStarted,
+)
+from holdfast.domain.ids import MessageId
+from holdfast.domain.messages import Reasoning, Role, Text
+from holdfast.domain.models import OFFLINE, Model, Prices, model_of
+from holdfast.domain.sessions import StopReason
+from holdfast.engine.failures import CODES
+from holdfast.engine.runtime import EngineRuntime
+from holdfast.llm.router import Llms
+from holdfast.ports import (
+    CallArguments,
+    CallEnded,
+    CallStarted,
+    Failed,
+    FailureKind,
+    Llm,
+    LlmDelta,
+    LlmMessage,
+    LlmRequest,
+    ReasoningDelta,
+    Runtime,
+    StepStop,
+    Stopped,
+    TextDelta,
+)
+from tests.engine.builders import (
+    CountingRandomness,
+    ListedLlm,
+    StalledLlm,
+    StillClock,
+    a_turn,
+    an_agent,
+    assistant,
+    played,
+    the_id,
+    user,
+)
+
+pytestmark = pytest.mark.anyio
+
+PRICED = msgspec.structs.replace(
+    model_of("maker:model"), prices=Prices(input=1_000_000, output=2_000_000)
+)
+MODEL = model_of("maker:model")
+SAY = TextDelta(text="Half")
+STOP = Stopped(reason=StepStop.STOP, usage=Usage(input=3, output=2))
+
+
+def started(model: Model = MODEL) -> StepStarted:
+    return StepStarted(step=1, model_id=model.id, message_id=MessageId(the_id(1)))
+
+
+def delta(text: str, offset: int = 0, channel: Channel = Channel.TEXT) -> StepDelta:
+    return StepDelta(step=1, channel=channel, offset=offset, text=text)
+
+
+def row(*parts: Text | Reasoning, model: Model = MODEL) -> MessageDraft:
+    return MessageDraft(
+        id=MessageId(the_id(1)), role=Role.ASSISTANT, parts=parts, model_id=model.id
+    )
+
+
+def cost(usage: Usage | None, *, number: int = 2, model: Model = MODEL) -> CostDraft:
+    return CostDraft(request_id=the_id(number), model_id=model.id, usage=usage)
+
+
+def half() -> tuple[Draft, ...]:
+    return delta("Half"), row(Text(text="Half"))
+
+
+async def test_a_scripted_answer_becomes_a_start_pieces_and_one_end(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('[{"reasoning": "well", "text": "Good day."}]')
+    model = model_of(f"scripted:{script}")
+
+    usage = Usage(input=1, output=3, reasoning=1)
+    assert await played(Llms(), a_turn(user(1, "Hello"), model=model)) == [
+        (started(model),),
+        (
+            delta("well", channel=Channel.REASONING),
+            delta("Good day."),
+            row(Reasoning(text="well"), Text(text="Good day."), model=model),
+            StepEnded(step=1, usage=usage),
+            cost(usage, model=model),
+            Outcome(stop_reason=StopReason.STOP),
+        ),
+    ]
+
+
+async def test_a_long_answer_is_written_down_while_it_comes(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text(f"- {{text: {'x' * 500}, chunks: 5}}")
+    model = model_of(f"scripted:{script}")
+
+    batches = await played(Llms(), a_turn(model=model))
+
+    assert batches == [
+        (started(model),),
+        (delta("x" * 300),),
+        (
+            delta("x" * 200, offset=300),
+            row(Text(text="x" * 500), model=model),
+            StepEnded(step=1, usage=Usage(input=1, output=1)),
+            cost(Usage(input=1, output=1), model=model),
+            Outcome(stop_reason=StopReason.STOP),
+        ),
+    ]
+
+
+async def test_the_offline_model_answers_through_the_same_door() -> None:
+    model = model_of(OFFLINE)
+    history = (user(1, "hi"), assistant(2, "Hello!"), user(3, "What is 2+2?", turn=2))
+
+    assert await played(Llms(), a_turn(*history, model=model, turn=2, ordinal=2)) == [
+        (started(model),),
+        (
+            delta("2+2 = 4"),
+            row(Text(text="2+2 = 4"), model=model),
+            StepEnded(step=1, usage=Usage(input=5, output=3)),
+            cost(Usage(input=5, output=3), model=model),
+            Outcome(stop_reason=StopReason.STOP),
+        ),
+    ]
+
+
+async def test_the_request_carries_the_agent_and_the_conversation() -> None:
+    llm = ListedLlm(STOP)
+    settings = LlmRuntime(temperature=0.5, max_tokens=9, reasoning_effort=ReasoningEffort.LOW)
+    agent = an_agent(settings, system_prompt="Be kind.")
+
+    await played(llm, a_turn(user(1, "Hello"), model=MODEL, agent=agent, ordinal=7))
+
+    assert llm.requests == [
+        LlmRequest(
+            model=MODEL,
+            system="Be kind.",
+            messages=(LlmMessage(role="user", text="Hello"),),
+            temperature=0.5,
+            max_tokens=9,
+            reasoning_effort=ReasoningEffort.LOW,
+            ordinal=7,
+        )
+    ]
+
+
+async def test_an_agent_without_settings_asks_for_none() -> None:
+    llm = ListedLlm(STOP)
+
+    await played(llm, a_turn(model=MODEL, agent=an_agent(AcpRuntime(command="x"))))
+
+    assert llm.requests == [
+        LlmRequest(model=MODEL, messages=(LlmMessage(role="user", text="Hello"),), ordinal=1)
+    ]
+
+
+async def test_an_answer_without_text_leaves_no_row() -> None:
+    assert await played(ListedLlm(STOP), a_turn(model=MODEL)) == [
+        (started(),),
+        (
+            StepEnded(step=1, usage=STOP.usage),
+            cost(STOP.usage),
+            Outcome(stop_reason=StopReason.STOP),
+        ),
+    ]
+
+
+async def test_thoughts_without_text_are_kept() -> None:
+    llm = ListedLlm(ReasoningDelta(text="hm"), STOP)
+
+    batches = await played(llm, a_turn(model=MODEL))
+
+    assert batches[-1][:2] == (
+        delta("hm", channel=Channel.REASONING),
+        row(Reasoning(text="hm")),
+    )
+
+
+async def test_a_priced_model_costs_what_its_tokens_cost() -> None:
+    batches = await played(ListedLlm(STOP), a_turn(model=PRICED))
+
+    assert batches[-1] == (
+        StepEnded(step=1, usage=STOP.usage, microcents=7),
+        CostDraft(
+            request_id=the_id(2), model_id=PRICED.id, usage=STOP.usage, microcents=7, priced=True
+        ),
+        Outcome(stop_reason=StopReason.STOP),
+    )
+
+
+async def test_a_provider_that_tells_no_usage_is_a_success_without_a_price() -> None:
+    llm = ListedLlm(SAY, Stopped(reason=StepStop.STOP))
+
+    assert (await played(llm, a_turn(model=PRICED)))[-1] == (
+        delta("Half"),
+        row(Text(text="Half"), model=PRICED),
+        StepEnded(step=1),
+        cost(None, model=PRICED),
+        Outcome(stop_reason=StopReason.STOP),
+    )
+
+
+CALL = (
+    CallStarted(id="c", name="look"),
+    CallArguments(id="c", text="{}"),
+    CallEnded(id="c"),
+)
+NO_TOOLS = Failure(
+    code=FailureCode.TOOL_FAILED,
+    message="The model asked for a tool, and tools are not available in this version. "
+    "Ask for an answer without tools.",
+)
+REFUSED = Failure(
+    code=FailureCode.CONTENT_FILTER,
+    message="The provider refused to answer. Put it in other words.",
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "reason", "outcome"),
+    [
+        ((SAY,), StepStop.LENGTH, Outcome(stop_reason=StopReason.LENGTH)),
+        ((SAY, CALL[0]), StepStop.LENGTH, Outcome(stop_reason=StopReason.LENGTH)),
+        ((SAY, *CALL), StepStop.LENGTH, Outcome(stop_reason=StopReason.LENGTH)),
+        ((SAY,), StepStop.FILTERED, Outcome(stop_reason=StopReason.REFUSAL)),
+        ((), StepStop.FILTERED, Outcome(stop_reason=StopReason.REFUSAL, failure=REFUSED)),
+        (
+            (SAY, *CALL),
+            StepStop.TOOL_USE,
+            Outcome(stop_reason=StopReason.ERROR, failure=NO_TOOLS),
+        ),
+        (CALL, StepStop.STOP, Outcome(stop_reason=StopReason.ERROR, failure=NO_TOOLS)),
+        ((SAY,), StepStop.TOOL_USE, Outcome(stop_reason=StopReason.STOP)),
+    ],
+)
+async def test_why_a_model_stopped_decides_how_the_turn_ends(
+    before: tuple[TextDelta | CallStarted, ...], reason: StepStop, outcome: Outcome
+) -> None:
+    llm = ListedLlm(*before, Stopped(reason=reason, usage=Usage(output=1)))
+
+    assert await played(llm, a_turn(model=MODEL)) == [
+        (started(),),
+        (
+            *(half() if SAY in before else ()),
+            StepEnded(step=1, usage=Usage(output=1)),
+            cost(Usage(output=1)),
+            outcome,
+        ),
+    ]
+
+
+async def test_a_tool_use_without_a_call_and_without_text_is_a_failure() -> None:
+    failure = Failure(
+        code=FailureCode.PROVIDER_UNAVAILABLE,
+        message="The provider announced a tool call and sent none. Send a message to try again.",
+    )
+    llm = ListedLlm(Stopped(reason=StepStop.TOOL_USE, usage=Usage(input=1)))
+
+    assert (await played(llm, a_turn(model=MODEL)))[-1] == (
+        StepFailed(step=1, failure=failure),
+        cost(Usage(input=1)),
+        Outcome(stop_reason=StopReason.ERROR, failure=failure),
+    )
+
+
+@pytest.mark.parametrize(
+    ("failed", "code", "message"),
+    [
+        (
+            Failed(kind=FailureKind.RATE_LIMIT, message="Too fast."),
+            FailureCode.PROVIDER_RATE_LIMIT,
+            "Too fast. Wait a little, then send a message to try again.",
+        ),
+        (
+            Failed(kind=FailureKind.RATE_LIMIT, message="Too fast.", retry_after=2.1),
+            FailureCode.PROVIDER_RATE_LIMIT,
+            "Too fast. Wait 3 s, then send a message to try again.",
+        ),
+        (
+            Failed(kind=FailureKind.UNAVAILABLE, message="It is down."),
+            FailureCode.PROVIDER_UNAVAILABLE,
+            "It is down. Send a message to try again.",
+        ),
+        (
+            Failed(kind=FailureKind.AUTH, message="Set a key."),
+            FailureCode.PROVIDER_AUTH,
+            "Set a key.",
+        ),
+        (
+            Failed(kind=FailureKind.TOO_LONG, message="It is too long."),
+            FailureCode.CONTEXT_OVERFLOW,
+            "It is too long. Open a new session, or fork this one at an earlier message.",
+        ),
+        (
+            Failed(kind=FailureKind.BAD_REQUEST, message="Correct it."),
+            FailureCode.INVALID_REQUEST,
+            "Correct it.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("before", [(), (SAY,)])
+async def test_a_failure_ends_the_turn_with_its_code_and_keeps_the_text(
+    before: tuple[TextDelta, ...], failed: Failed, code: FailureCode, message: str
+) -> None:
+    failure = Failure(code=code, message=message)
+
+    assert await played(ListedLlm(*before, failed), a_turn(model=MODEL)) == [
+        (started(),),
+        (
+            *(half() if before else ()),
+            StepFailed(step=1, failure=failure),
+            cost(Usage()),
+            Outcome(stop_reason=StopReason.ERROR, failure=failure),
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("before", "failure"), [((SAY,), None), ((), REFUSED)])
+async def test_a_filtered_request_is_a_refusal(
+    before: tuple[TextDelta, ...], failure: Failure | None
+) -> None:
+    failed = Failed(kind=FailureKind.FILTERED, message="The provider refused to answer.")
+
+    assert (await played(ListedLlm(*before, failed), a_turn(model=MODEL)))[-1] == (
+        *(half() if before else ()),
+        StepFailed(step=1, failure=REFUSED),
+        cost(Usage()),
+        Outcome(stop_reason=StopReason.REFUSAL, failure=failure),
+    )
+
+
+async def test_a_cancelled_request_is_an_aborted_turn() -> None:
+    failure = Failure(
+        code=FailureCode.INTERRUPTED, message="It was cancelled. Send a message to go on."
+    )
+    llm = ListedLlm(Failed(kind=FailureKind.CANCELLED, message="It was cancelled."))
+
+    assert (await played(llm, a_turn(model=MODEL)))[-1] == (
+        StepFailed(step=1, failure=failure),
+        cost(Usage()),
+        Outcome(stop_reason=StopReason.ABORTED),
+    )
+
+
+def test_every_kind_of_failure_has_a_code() -> None:
+    assert set(CODES) == set(FailureKind)
+
+
+async def test_a_stream_that_breaks_off_is_unavailable() -> None:
+    failure = Failure(
+        code=FailureCode.PROVIDER_UNAVAILABLE,
+        message="The provider's answer broke off before its end. Send a message to try again.",
+    )
+
+    assert await played(ListedLlm(SAY), a_turn(model=MODEL)) == [
+        (started(),),
+        (delta("Half"),),
+        (
+            row(Text(text="Half")),
+            StepFailed(step=1, failure=failure),
+            cost(Usage()),
+            Outcome(stop_reason=StopReason.ERROR, failure=failure),
+        ),
+    ]
+
+
+def internal(number: int) -> Failure:
+    return Failure(
+        code=FailureCode.INTERNAL,
+        message="Holdfast met an error while asking the model; the log tells more under this id.",
+        correlation_id=the_id(number),
+    )
+
+
+@pytest.mark.parametrize(
+    "llm",
+    [
+        ListedLlm(SAY, KeyError("a secret")),
+        ListedLlm(SAY, CallEnded(id="never started"), STOP),
+    ],
+)
+async def test_an_exception_of_the_adapter_is_internal_and_only_the_log_knows_it(
+    llm: Llm, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, logger="holdfast.engine"):
+        batches = await played(llm, a_turn(model=MODEL))
+
+    assert [draft for batch in batches for draft in batch][-4:] == [
+        row(Text(text="Half")),
+        StepFailed(step=1, failure=internal(2)),
+        cost(Usage(), number=3),
+        Outcome(stop_reason=StopReason.ERROR, failure=internal(2)),
+    ]
+    [record] = caplog.records
+    assert record.exc_info is not None
+    assert (record.exc_info[0], getattr(record, "correlation_id", None)) == (KeyError, the_id(2))
+
+
+async def test_a_provider_that_cannot_even_be_asked_is_internal_too() -> None:
+    class Broken:
+        def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
+            raise RuntimeError("no")
+
+    batches = await played(Broken(), a_turn(model=MODEL))
+
+    assert batches[-1][-1] == Outcome(stop_reason=StopReason.ERROR, failure=internal(2))
+
+
+async def test_a_failure_the_adapter_does_not_know_is_internal_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    llm = ListedLlm(Failed(kind=FailureKind.UNKNOWN, message="Something odd."))
+
+    batches = await played(llm, a_turn(model=MODEL))
+
+    assert batches[-1] == (
+        StepFailed(step=1, failure=internal(2)),
+        cost(Usage(), number=3),
+        Outcome(stop_reason=StopReason.ERROR, failure=internal(2)),
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        f"A model request failed for an unknown reason ({the_id(2)}): Something odd."
+    ]
+
+
+async def test_a_faulty_script_found_by_the_request_fails_the_turn_as_data(tmp_path: Path) -> None:
+    model = model_of(f"scripted:{tmp_path}/none.yaml")
+
+    failure = Failure(
+        code=FailureCode.INVALID_REQUEST,
+        message=f"The script {tmp_path}/none.yaml: it cannot be read (No such file or directory). "
+        "Correct the file or choose another model.",
+    )
+    assert (await played(Llms(), a_turn(model=model)))[-1] == (
+        StepFailed(step=1, failure=failure),
+        cost(Usage(), model=model),
+        Outcome(stop_reason=StopReason.ERROR, failure=failure),
+    )
+
+
+async def test_nothing_is_asked_before_the_start_is_written_down() -> None:
+    llm = ListedLlm(STOP)
+    runtime: Runtime = EngineRuntime(llm, StillClock(), CountingRandomness())
+
+    async with aclosing(runtime.run(a_turn(model=MODEL))) as batches:
+        await anext(batches)
+        asked = len(llm.requests)
+
+    assert (asked, llm.requests) == (0, [])
+
+
+async def test_closing_the_turn_closes_the_provider_s_stream() -> None:
+    llm = StalledLlm(SAY)
+    runtime = EngineRuntime(llm, StillClock(), CountingRandomness())
+
+    async with aclosing(runtime.run(a_turn(model=MODEL))) as batches:
+        heard = [await anext(batches), await anext(batches)]
+
+    assert heard == [(started(),), (delta("Half"),)]
+    assert llm.closed == 2
