@@ -104,8 +104,10 @@ class LocalCoordinator:
                     await self._drain(session_id)
         except HoldfastError as error:
             # The turn stays open in the store; the next tick, or another process, takes it up.
+            self._held.pop(session_id, None)
             log.warning("session %s was left: %s", session_id, error.message)
         except Exception:
+            self._held.pop(session_id, None)
             log.exception("session %s was left by a fault of ours", session_id)
         finally:
             if self._running.get(session_id) is me:
@@ -147,4 +149,5 @@ async def _quietly(work: Awaitable[None]) -> None:
     try:
         await work
     except HoldfastError as error:
-        log.warning("the coordinator could not reach the store: %s", error.message)
+        if not is_fenced(error):
+            log.warning("the coordinator could not reach the store: %s", error.message)

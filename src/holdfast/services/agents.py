@@ -179,7 +179,8 @@ class Agents:
                     Code.SLUG_TAKEN, "Another agent has this slug; choose another.", {"slug": slug}
                 )
             number += 1
-            candidate = f"{wanted}-{number}"
+            # Cut, because the number must not make a slug too long.
+            candidate = f"{wanted[:245]}-{number}"
         return candidate
 
 

@@ -224,6 +224,8 @@ async def _forked(
         messages=point,
         inherited=point,
         chain=bytes.fromhex(rows[-1].hash) if rows else CHAIN_START,
+        # The fork's own rows are later than those it inherits, whatever the clock says.
+        updated_at=max([now, *(row.created_at for row in rows[-1:])]),
     )
     return child, head
 

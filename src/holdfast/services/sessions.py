@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.events import SessionClosed, SessionResumed
@@ -28,6 +28,7 @@ from holdfast.services.leases import Leases
 from holdfast.services.messages import abort
 from holdfast.services.openings import Openings
 
+CHANGEABLE: Final = frozenset({"title", "tags", "approval", "metadata"})
 _CLOSING: Final[Mapping[Status, Verb]] = {
     Status.COMPLETED: Verb.COMPLETE,
     Status.CANCELLED: Verb.CANCEL,
@@ -123,7 +124,7 @@ class Sessions:
         self, owner: Owner, session_id: SessionId, changes: Mapping[str, Any]
     ) -> Session:
         """Change the title, the tags, the approval mode or the metadata."""
-        unknown = sorted(set(changes) - {"title", "tags", "approval", "metadata"})
+        unknown = sorted(set(changes) - CHANGEABLE)
         if unknown:
             raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
 
@@ -279,12 +280,11 @@ async def _verified(tx: Tx, head: Head) -> Verification:
 
 def _patched(session: Session, changes: Mapping[str, Any]) -> Session:
     """Return the session with its owner's changes, each judged like a wish at opening."""
-    wishes = SessionRequest(
-        title=changes.get("title", session.title),
-        tags=tuple(changes.get("tags", session.tags)),
-        metadata=changes.get("metadata", session.metadata),
-        approval=ApprovalMode(changes.get("approval", session.approval)),
-    )
+    kept = {name: getattr(session, name) for name in CHANGEABLE}
+    try:
+        wishes = msgspec.convert(kept | dict(changes), SessionRequest)
+    except msgspec.ValidationError as error:
+        raise Invalid(Code.INVALID_INPUT, f"The change is not valid: {error}.") from None
     return replace(
         session,
         title=wishes.title,

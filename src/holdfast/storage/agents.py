@@ -43,7 +43,8 @@ SELECT id, body, checksum
   FROM agents
  WHERE owner = :owner
    AND (:status IS NULL OR status = :status)
-   AND (:text IS NULL OR instr(lower(name), :text) > 0 OR instr(lower(slug), :text) > 0)
+   AND (:text IS NULL OR instr(lower(name), lower(:text)) > 0
+        OR instr(lower(slug), lower(:text)) > 0)
    AND (:created_at IS NULL OR (created_at, id) < (:created_at, :before_id))
  ORDER BY created_at DESC, id DESC
  LIMIT :limit
@@ -78,7 +79,7 @@ class Agents:
         parameters = {
             "owner": query.owner,
             "status": query.status,
-            "text": query.text.lower() if query.text else None,
+            "text": query.text or None,
             "created_at": microseconds(before[0]) if before else None,
             "before_id": before[1] if before else None,
             # Tags are judged on the decoded agent, so a page is filled from a longer stretch.

@@ -5,7 +5,7 @@ that does wait (decision 0008).
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -25,9 +25,6 @@ class Database(Protocol):
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         """Run a statement for its effect."""
-
-    async def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
-        """Run a statement once for each set of parameters."""
 
 
 def checksum(*columns: object) -> int:

@@ -58,11 +58,21 @@ SELECT sequence, id, turn, role, parts, model_id, created_at, hash
 """
 
 ANCHOR = """
--- The hash that the first row of a fork chains to.
+-- The hash that the first row of a fork chains to; its parent may have inherited that row itself.
+WITH RECURSIVE line (key, sequence, depth) AS (
+    SELECT forked_key, forked_at, 0
+      FROM sessions
+     WHERE key = :session_key
+     UNION ALL
+    SELECT s.forked_key, line.sequence, line.depth + 1
+      FROM sessions s
+      JOIN line ON s.key = line.key
+)
 SELECT p.hash
-  FROM sessions s
-  JOIN messages p ON p.session_key = s.forked_key AND p.sequence = s.forked_at
- WHERE s.key = :session_key
+  FROM line
+  JOIN messages p ON p.session_key = line.key AND p.sequence = line.sequence
+ ORDER BY line.depth
+ LIMIT 1
 """
 
 _ROLES = {role.value: role for role in Role}

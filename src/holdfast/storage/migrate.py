@@ -110,16 +110,16 @@ def _walk(
     done: list[Migration] = []
     while True:
         with translated():
-            connection.raw.execute("BEGIN IMMEDIATE")
+            connection.query("BEGIN IMMEDIATE")
             try:
                 # Chosen under the lock: another process may have walked meanwhile.
                 migration = choose(version(connection))
                 if migration is not None:
                     step(connection, migration)
             except BaseException:
-                connection.raw.execute("ROLLBACK")
+                connection.query("ROLLBACK")
                 raise
-            connection.raw.execute("COMMIT")
+            connection.query("COMMIT")
         if migration is None:
             return done
         done.append(migration)
@@ -136,21 +136,21 @@ def _next_down(found: int, to: int) -> Migration | None:
 
 
 def _apply(connection: Connection, migration: Migration) -> None:
-    connection.raw.execute(migration.up)
+    connection.query(migration.up)
     mark = {
         "number": migration.number,
         "name": migration.name,
         "checksum": migration.checksum,
         "applied_at": time.time_ns() // 1000,
     }
-    connection.raw.execute(MARK, mark)
+    connection.query(MARK, mark)
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", migration.number)
 
 
 def _take_back(connection: Connection, migration: Migration) -> None:
-    connection.raw.execute(UNMARK, {"number": migration.number})
-    connection.raw.execute(migration.down)
+    connection.query(UNMARK, {"number": migration.number})
+    connection.query(migration.down)
     connection.pragma("user_version", migration.number - 1)
 
 

@@ -5,7 +5,7 @@ Nothing here knows a table; threads and transactions are the business of `writer
 
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -33,19 +33,18 @@ class Connection:
 
     def __init__(self, raw: apsw.Connection) -> None:
         self.raw = raw
+        # One cursor for all statements: a new one for each costs more than most statements.
+        self._cursor = raw.cursor()
 
     def query(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
-        """Return all rows of a query, for those who hold the connection themselves."""
-        return self.raw.execute(sql, parameters).fetchall()
+        """Return all rows of a statement, for those who hold the connection themselves."""
+        return self._cursor.execute(sql, parameters).fetchall()
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
-        return self.raw.execute(sql, parameters).fetchall()
+        return self._cursor.execute(sql, parameters).fetchall()
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
-        self.raw.execute(sql, parameters)
-
-    async def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
-        self.raw.executemany(sql, rows)
+        self._cursor.execute(sql, parameters)
 
     def pragma(self, name: str, value: str | int | None = None) -> Any:
         """Read a pragma, or set it and return what SQLite answers."""
@@ -70,8 +69,10 @@ def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connect
     connection = Connection(raw)
     try:
         with translated():
-            _configure(connection, key)
-        _require_ours(connection, path)
+            _unlock(connection, key)
+            # Judged before anything is set: a database of another program stays as it is.
+            _require_ours(connection, path)
+            _configure(connection)
     except BaseException:
         connection.close()
         raise
@@ -88,12 +89,15 @@ def require_version(version: str) -> None:
         )
 
 
-def _configure(connection: Connection, key: bytes | None) -> None:
+def _unlock(connection: Connection, key: bytes | None) -> None:
     connection.raw.set_busy_handler(_patience())
     if key is not None:
         connection.pragma("key", f"raw:{key.hex()}")
     # The first touch of the file: here a wrong key shows.
     connection.pragma("schema_version")
+
+
+def _configure(connection: Connection) -> None:
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "FULL")
     connection.pragma("fullfsync", 1)
@@ -103,6 +107,8 @@ def _configure(connection: Connection, key: bytes | None) -> None:
     connection.pragma("secure_delete", 1)
     connection.pragma("temp_store", "MEMORY")
     connection.pragma("journal_size_limit", 64 << 20)
+    # 8 MiB of log before it is moved: pages that change with every commit are moved once.
+    connection.pragma("wal_autocheckpoint", 2_000)
 
 
 def _require_ours(connection: Connection, path: Path) -> None:

@@ -136,11 +136,11 @@ class SqliteStore:
 
 
 def _snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
-    connection.raw.execute("BEGIN")
+    connection.query("BEGIN")
     try:
         return drive(work(tables))
     finally:
-        connection.raw.execute("COMMIT")
+        connection.query("COMMIT")
 
 
 def _emptied_log(connection: Connection) -> bool:

@@ -92,10 +92,10 @@ class Writer:
         """Play all jobs in one transaction; whatever goes wrong with it goes wrong for all."""
         try:
             self._require_sound()
-            self.connection.raw.execute("BEGIN IMMEDIATE")
+            self.connection.query("BEGIN IMMEDIATE")
             for job in jobs:
                 self._play(job)
-            self.connection.raw.execute("COMMIT")
+            self.connection.query("COMMIT")
         except apsw.Error as error:
             self._fail(jobs, error)
         except HoldfastError as error:
@@ -104,8 +104,8 @@ class Writer:
 
     def _play(self, job: Job) -> None:
         """Run one job in a savepoint: a refused one takes nothing else with it."""
-        execute = self.connection.raw.execute
-        execute("SAVEPOINT job")
+        query = self.connection.query
+        query("SAVEPOINT job")
         try:
             job.result = drive(job.work())
         except apsw.ConstraintError as error:
@@ -116,10 +116,10 @@ class Writer:
         except BaseException as error:  # noqa: BLE001 — the caller's own, told to the caller
             job.error = error
         else:
-            execute("RELEASE job")
+            query("RELEASE job")
             return
-        execute("ROLLBACK TO job")
-        execute("RELEASE job")
+        query("ROLLBACK TO job")
+        query("RELEASE job")
 
     def _fail(self, jobs: Sequence[Job], error: apsw.Error) -> None:
         told = meaning(error)
@@ -129,7 +129,7 @@ class Writer:
         self._poisoned = told.code is Code.STORE_POISONED
         try:
             if self.connection.raw.in_transaction:
-                self.connection.raw.execute("ROLLBACK")
+                self.connection.query("ROLLBACK")
         except apsw.Error:
             self._poisoned = True
 
@@ -142,7 +142,7 @@ class Writer:
         # After a failed sync the system may call lost pages clean: all that is readable is written
         # and synced once more, into the database file itself, before anything is acknowledged.
         self.connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        faults = self.connection.raw.execute("PRAGMA quick_check(1)").fetchall()
+        faults = self.connection.query("PRAGMA quick_check(1)")
         if faults != [("ok",)]:
             raise meaning(apsw.CorruptError("quick_check"))
         self._poisoned = False

@@ -105,7 +105,8 @@ CREATE TABLE messages (
     PRIMARY KEY (session_key, sequence)
 ) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX messages_by_id ON messages (session_key, id);
+-- The id first: ids sort by time, so the newest of all sessions share a page and a commit is small.
+CREATE UNIQUE INDEX messages_by_id ON messages (id, session_key);
 
 CREATE TRIGGER messages_are_never_edited
 BEFORE UPDATE ON messages
