@@ -15,7 +15,6 @@ from msgspec import Struct
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
 from holdfast.domain.texts import is_encodable
-from holdfast.domain.times import microseconds
 
 
 class Role(StrEnum):
@@ -62,19 +61,20 @@ CLOSING: Final = frozenset(
 )
 
 
-class Text(Struct, frozen=True, kw_only=True, tag="text"):
+# Values made of JSON hold no cycles, so the collector need not watch the thousands of them.
+class Text(Struct, frozen=True, kw_only=True, gc=False, tag="text"):
     """Words."""
 
     text: str
 
 
-class Reasoning(Struct, frozen=True, kw_only=True, tag="reasoning"):
+class Reasoning(Struct, frozen=True, kw_only=True, gc=False, tag="reasoning"):
     """What a model thought; it has no field for a provider's signature, so none can be stored."""
 
     text: str
 
 
-class Media(Struct, frozen=True, kw_only=True, tag="media"):
+class Media(Struct, frozen=True, kw_only=True, gc=False, tag="media"):
     """A handle to bytes in the content-addressed table, never the bytes."""
 
     mime_type: str
@@ -83,7 +83,7 @@ class Media(Struct, frozen=True, kw_only=True, tag="media"):
     byte_length: int | None = None
 
 
-class ToolCall(Struct, frozen=True, kw_only=True, tag="tool_call"):
+class ToolCall(Struct, frozen=True, kw_only=True, gc=False, tag="tool_call"):
     """What the agent asks to be done."""
 
     id: CallId
@@ -91,14 +91,14 @@ class ToolCall(Struct, frozen=True, kw_only=True, tag="tool_call"):
     arguments: dict[str, Any]
 
 
-class ToolError(Struct, frozen=True, kw_only=True):
+class ToolError(Struct, frozen=True, kw_only=True, gc=False):
     """Why a call has no result."""
 
     code: str
     message: str
 
 
-class ToolResult(Struct, frozen=True, kw_only=True, tag="tool_result"):
+class ToolResult(Struct, frozen=True, kw_only=True, gc=False, tag="tool_result"):
     """What came of a call; every call has exactly one."""
 
     call_id: CallId
@@ -108,27 +108,27 @@ class ToolResult(Struct, frozen=True, kw_only=True, tag="tool_result"):
     error: ToolError | None = None
 
 
-class PlanStep(Struct, frozen=True, kw_only=True):
+class PlanStep(Struct, frozen=True, kw_only=True, gc=False):
     """One step of a plan."""
 
     text: str
     status: str = "pending"
 
 
-class Plan(Struct, frozen=True, kw_only=True, tag="plan"):
+class Plan(Struct, frozen=True, kw_only=True, gc=False, tag="plan"):
     """What the agent means to do."""
 
     steps: tuple[PlanStep, ...]
 
 
-class Notice(Struct, frozen=True, kw_only=True, tag="notice"):
+class Notice(Struct, frozen=True, kw_only=True, gc=False, tag="notice"):
     """What Holdfast itself has to say in the record."""
 
     code: NoticeCode
     text: str
 
 
-class Compaction(Struct, frozen=True, kw_only=True, tag="compaction"):
+class Compaction(Struct, frozen=True, kw_only=True, gc=False, tag="compaction"):
     """A summary that stands for every row up to a sequence; the rows stay."""
 
     summary: str
@@ -151,7 +151,7 @@ MEDIA_MOST: Final = 16
 CHAIN_START: Final = bytes(32)
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(Struct, frozen=True, kw_only=True, gc=False):
     """One row of the record: append-only, numbered from 1, never edited."""
 
     id: MessageId
@@ -176,6 +176,8 @@ class Message(Struct, frozen=True, kw_only=True):
 def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
     """Refuse parts that a row of this role cannot hold."""
     allowed = PARTS_OF[role]
+    if len(parts) == 1 and isinstance(parts[0], allowed):
+        return
     for part in parts:
         if not isinstance(part, allowed):
             raise Invalid(
@@ -224,13 +226,16 @@ def decode_parts(stored: bytes) -> tuple[Part, ...]:
     return _decoder.decode(stored)
 
 
-def link(previous: bytes, message: Message, content: bytes) -> bytes:
+# What a hash is made of beside the content: id, sequence, turn, role, model, microseconds.
+Columns = tuple[str, int, int, str, str | None, int]
+
+
+def link(previous: bytes, columns: Columns, content: bytes) -> bytes:
     """Return the hash that chains a row to the one before it.
 
     Every stored column takes part, the hash itself and the session apart: a fork's first own
     row chains to the row it inherits, so one chain runs through both sessions.
     """
-    at = microseconds(message.created_at)
-    columns = f"{message.id}|{message.sequence}|{message.turn}|{message.role.value}"
-    rest = f"|{message.model_id or ''}|{at}|"
-    return hashlib.sha256(previous + columns.encode() + rest.encode() + content).digest()
+    id_, sequence, turn, role, model_id, at = columns
+    text = f"{id_}|{sequence}|{turn}|{role}|{model_id or ''}|{at}|"
+    return hashlib.sha256(previous + text.encode() + content).digest()

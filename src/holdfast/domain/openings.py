@@ -46,7 +46,13 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
 
 def digest_of(owner: Owner, agent: str, request: SessionRequest) -> bytes:
     """Return what makes a repeated request to open recognisable."""
-    return hashlib.sha256(msgspec.json.encode([owner, agent, request], order="sorted")).digest()
+    try:
+        asked = msgspec.json.encode([owner, agent, request], order="sorted")
+    except UnicodeEncodeError:
+        raise Invalid(
+            Code.INVALID_TEXT, "The request contains a lone surrogate; remove it."
+        ) from None
+    return hashlib.sha256(asked).digest()
 
 
 def _require_storable(metadata: dict[str, Any]) -> None:

@@ -14,4 +14,4 @@ def microseconds(at: datetime) -> int:
 
 def instant(stamp: int) -> datetime:
     """Return the instant of a number of microseconds."""
-    return _EPOCH + timedelta(microseconds=stamp)
+    return _EPOCH + timedelta(0, 0, stamp)

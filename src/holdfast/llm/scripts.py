@@ -91,6 +91,10 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None
 
 
+# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+_PREPARED: Final = msgspec.json.Decoder(Script)
+
+
 def read_script(name: str) -> Script:
     """Read the script of that file name; a fault is `Invalid`, naming file and place."""
     try:

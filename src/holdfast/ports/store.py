@@ -35,6 +35,15 @@ class Frame(Struct, frozen=True):
     envelope: bytes
 
 
+class NewRow(Struct, frozen=True, gc=False):
+    """A message to be appended: its encoded parts, its hash, and the number of its event."""
+
+    message: Message
+    content: bytes
+    hash: bytes
+    event: int
+
+
 class Segment(Struct, frozen=True):
     """A stretch of rows of one session that a fork inherits, or owns, up to a sequence."""
 
@@ -150,8 +159,8 @@ class SessionTable(Protocol):
 class MessageTable(Protocol):
     """The record. Rows are appended and read; nothing else can be done to them."""
 
-    async def append(self, key: int, rows: Sequence[tuple[Message, bytes]]) -> None:
-        """Append rows with their encoded parts."""
+    async def append(self, key: int, rows: Sequence[NewRow]) -> None:
+        """Append rows; each is its own news, under the number it carries."""
 
     async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
         """Return a row by its id, inherited rows aside."""
@@ -161,16 +170,16 @@ class MessageTable(Protocol):
 
 
 class EventTable(Protocol):
-    """The news."""
+    """The news; that a message was appended is read off the message itself."""
 
     async def append(self, key: int, events: Sequence[Event]) -> None:
-        """Append events."""
+        """Append events other than `message.appended`."""
 
     async def after(self, head: Head, sequence: int, *, limit: int) -> list[Frame]:
         """Return frames after a cursor, at most 1 MiB of them but at least one."""
 
     async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
-        """Return events of the given names from a sequence on."""
+        """Return events of the given names, `message.appended` aside, from a sequence on."""
 
     async def prune(self, before: datetime, *, limit: int) -> int:
         """Remove deltas of settled turns written before an instant; return how many."""

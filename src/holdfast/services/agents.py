@@ -3,21 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec.structs import replace
+import msgspec
+from msgspec.structs import asdict, replace
 
-from holdfast.domain.agents import (
-    AcpRuntime,
-    Agent,
-    AgentStatus,
-    LlmRuntime,
-    ModelChoice,
-    Recovery,
-    Runtime,
-)
+from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime, ModelChoice
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, slug_of
+from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
 from holdfast.domain.queries import AgentQuery, Page, require_limit
-from holdfast.domain.tools import Grant, ToolSpec
 from holdfast.ports import Clock, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
 from holdfast.services.mint import Mint
@@ -53,35 +45,25 @@ class Agents:
         self._mint = mint
 
     async def create(
-        self,
-        owner: Owner,
-        *,
-        name: str,
-        system_prompt: str = "",
-        slug: str | None = None,
-        models: tuple[str, ...] = (),
-        **rest: Any,
+        self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
     ) -> Agent:
-        """Create an agent; without a slug one is made from its name.
+        """Create an agent from its fields; only `name` is needed.
 
-        `models` are ids or `provider:name`, the first one is asked first. `rest` takes the
-        other fields of `Agent`: description, runtime, tools, grant, recovery, tags.
+        Without a `slug` one is made from the name. `models` are ids or `provider:name`, the
+        first one is asked first.
         """
-        _require_known(rest)
+        wanted = {"system_prompt": "", "runtime": LlmRuntime(), **fields}
+        models = _models_in(wanted)
+        await self._models.check(*models or ())
+        agent_id = self._mint.new() if id is None else require_uuid(id, what="agent id")
 
         async def work(tx: Tx) -> Agent:
             now = self._clock.now()
-            agent = Agent(
-                id=AgentId(self._mint.new()),
-                owner=owner,
-                slug=await self._free_slug(tx, owner, slug, name),
-                name=name,
-                system_prompt=system_prompt,
-                created_at=now,
-                updated_at=now,
-                **{"runtime": LlmRuntime(), **rest},
-            )
-            agent = await self._with_models(tx, agent, models) if models else agent
+            wanted["slug"] = await _free_slug(tx, owner, wanted)
+            stamps = {"id": agent_id, "owner": owner, "created_at": now, "updated_at": now}
+            agent = await self._with_models(tx, _agent(wanted, stamps), models)
+            if await tx.agents.by_id(owner, agent.id) is not None:
+                raise Conflict(Code.ID_REUSED, "This id is taken; leave it out.")
             await tx.agents.add(agent)
             return agent
 
@@ -91,46 +73,32 @@ class Agents:
         """Return the owner's agent of that id or slug."""
         return await self._store.read(lambda tx: find_agent(tx, owner, ref))
 
-    async def list(
-        self,
-        owner: Owner,
-        *,
-        status: AgentStatus | None = AgentStatus.ACTIVE,
-        tags: tuple[str, ...] = (),
-        text: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page[Agent]:
-        """Return the owner's agents, newest first; `status=None` means all."""
-        require_limit(limit)
-        filters = ("agents", owner, status, tags, text)
-        query = AgentQuery(
-            owner=owner,
-            status=status,
-            tags=tags,
-            text=text,
-            before=decode_cursor(cursor, filters),
-            limit=limit + 1,
-        )
-        found = await self._store.read(lambda tx: tx.agents.page(query))
-        shown = found[:limit]
-        more = len(found) > limit
+    async def list(self, query: AgentQuery, *, cursor: str | None = None) -> Page[Agent]:
+        """Return the owner's agents that match, newest first."""
+        require_limit(query.limit)
+        filters = ("agents", replace(query, before=None, limit=1))
+        asked = replace(query, limit=query.limit + 1)
+        if cursor is not None:
+            asked = replace(asked, before=decode_cursor(cursor, filters))
+        found = await self._store.read(lambda tx: tx.agents.page(asked))
+        shown = found[: query.limit]
+        more = len(found) > query.limit
         last = (shown[-1].created_at, shown[-1].id) if more else None
         return Page(items=tuple(shown), next_cursor=encode_cursor(last, filters))
 
     async def update(self, owner: Owner, ref: str, changes: Mapping[str, Any]) -> Agent:
         """Change an agent; sessions that are open keep the one they know."""
-        _require_known(changes)
+        wanted = dict(changes)
+        models = _models_in(wanted)
+        await self._models.check(*models or ())
 
         async def work(tx: Tx) -> Agent:
             agent = await find_agent(tx, owner, ref)
-            wanted = dict(changes)
-            models = wanted.pop("models", None)
-            if "slug" in wanted and wanted["slug"] != agent.slug:
-                await self._free_slug(tx, owner, wanted["slug"], agent.name)
-            changed = replace(agent, **wanted)
+            if wanted.get("slug", agent.slug) != agent.slug:
+                await _free_slug(tx, owner, wanted)
+            changed = _agent(asdict(agent) | wanted, {})
             if models is not None:
-                changed = await self._with_models(tx, changed, tuple(models))
+                changed = await self._with_models(tx, changed, models)
             if changed == agent:
                 return agent
             changed = replace(changed, updated_at=self._clock.now())
@@ -150,43 +118,30 @@ class Agents:
         except NotFound:
             pass
         try:
-            return await self.create(
-                owner, name="Holdfast", slug=BUILT_IN, system_prompt=BUILT_IN_PROMPT
-            )
+            return await self.create(owner, BUILT_IN_FIELDS)
         except Conflict:
             # Another process made it between the two lines above.
             return await self.get(owner, BUILT_IN)
 
-    async def _with_models(self, tx: Tx, agent: Agent, refs: tuple[str, ...]) -> Agent:
-        runtime: Runtime = agent.runtime
-        if isinstance(runtime, AcpRuntime):
+    async def _with_models(self, tx: Tx, agent: Agent, refs: tuple[str, ...] | None) -> Agent:
+        if refs is None:
+            return agent
+        if isinstance(agent.runtime, AcpRuntime):
             raise Invalid(
                 Code.AGENT_INVALID,
                 "An agent with a program of its own chooses its own models.",
                 {"fields": ["models"]},
             )
         chosen = [ModelChoice(model_id=await self._models.resolve(tx, ref)) for ref in refs]
-        return replace(agent, runtime=replace(runtime, models=tuple(chosen)))
-
-    async def _free_slug(self, tx: Tx, owner: Owner, slug: str | None, name: str) -> str:
-        """Return the wanted slug if it is free; a made one is numbered until it is."""
-        wanted = slug if slug is not None else slug_of(name) or "agent"
-        number = 1
-        candidate = wanted
-        while await tx.agents.by_slug(owner, candidate) is not None:
-            if slug is not None:
-                raise Conflict(
-                    Code.SLUG_TAKEN, "Another agent has this slug; choose another.", {"slug": slug}
-                )
-            number += 1
-            # Cut, because the number must not make a slug too long.
-            candidate = f"{wanted[:245]}-{number}"
-        return candidate
+        return replace(agent, runtime=replace(agent.runtime, models=tuple(chosen)))
 
 
-BUILT_IN_PROMPT: Final = (
-    "You are Holdfast's own assistant. Answer briefly and truthfully, and say what you do not know."
-)
+BUILT_IN_FIELDS: Final[Mapping[str, Any]] = {
+    "name": "Holdfast",
+    "slug": BUILT_IN,
+    "system_prompt": "You are Holdfast's own assistant. Answer briefly and truthfully, and say "
+    "what you do not know.",
+}
 
 
 async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:
@@ -203,16 +158,25 @@ async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:
     return agent
 
 
-_KINDS: Final[Mapping[str, Any]] = {
-    "runtime": (LlmRuntime, AcpRuntime),
-    "grant": Grant,
-    "recovery": Recovery,
-    "status": AgentStatus,
-}
+async def _free_slug(tx: Tx, owner: Owner, fields: Mapping[str, Any]) -> str:
+    """Return the wanted slug if it is free; a made one is numbered until it is."""
+    given = fields.get("slug")
+    wanted = str(given) if given is not None else slug_of(str(fields.get("name", ""))) or "agent"
+    number = 1
+    candidate = wanted
+    while await tx.agents.by_slug(owner, candidate) is not None:
+        if given is not None:
+            raise Conflict(
+                Code.SLUG_TAKEN, "Another agent has this slug; choose another.", {"slug": wanted}
+            )
+        number += 1
+        # Cut, because the number must not make a slug too long.
+        candidate = f"{wanted[:245]}-{number}"
+    return candidate
 
 
-def _require_known(fields: Mapping[str, Any]) -> None:
-    """Refuse fields that an agent does not have, and values of the wrong kind."""
+def _models_in(fields: dict[str, Any]) -> tuple[str, ...] | None:
+    """Take the models out of the fields, which must all be an agent's."""
     unknown = sorted(set(fields) - CHANGEABLE)
     if unknown:
         raise Invalid(
@@ -220,15 +184,15 @@ def _require_known(fields: Mapping[str, Any]) -> None:
             f"An agent has no {', '.join(unknown)}; it has {', '.join(sorted(CHANGEABLE))}.",
             {"fields": unknown},
         )
-    tools = fields.get("tools", ())
-    wrong = [
-        name
-        for name, kind in _KINDS.items()
-        if name in fields and not isinstance(fields[name], kind)
-    ]
-    if not all(isinstance(tool, ToolSpec) for tool in tools):
-        wrong.append("tools")
-    if wrong:
-        raise Invalid(
-            Code.AGENT_INVALID, f"Wrong kind of value for {', '.join(wrong)}.", {"fields": wrong}
-        )
+    models = fields.pop("models", None)
+    if models is not None and not all(isinstance(ref, str) for ref in models):
+        raise Invalid(Code.AGENT_INVALID, "models must be strings.", {"fields": ["models"]})
+    return None if models is None else tuple(models)
+
+
+def _agent(fields: Mapping[str, Any], stamps: Mapping[str, Any]) -> Agent:
+    """Return the agent that the fields make, each judged by its type."""
+    try:
+        return msgspec.convert({**fields, **stamps}, Agent)
+    except msgspec.ValidationError as error:
+        raise Invalid(Code.AGENT_INVALID, f"The agent is not valid: {error}.") from None

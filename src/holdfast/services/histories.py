@@ -7,6 +7,8 @@ the stored rows after it leads on from its last hash.
 from collections import OrderedDict
 from typing import Final
 
+from msgspec import Struct
+
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message
 from holdfast.domain.sessions import Head
@@ -28,11 +30,11 @@ class Histories:
         known = self._forget(head.session_id)
         last = len(known)
         # Read again from the last remembered row on: where it is the stored one, so is all before.
-        rest = tuple(await rows_of(tx, head, max(last, 1), head.messages))
+        rest = tuple(await rows_of(tx, head, Stretch(max(last, 1), head.messages)))
         if not known or (rest and rest[0].hash == known[-1].hash):
             history = known[:-1] + rest
         else:
-            history = tuple(await rows_of(tx, head, 1, head.messages))
+            history = tuple(await rows_of(tx, head, Stretch(1, head.messages)))
         self._remember(head.session_id, history)
         return history
 
@@ -49,22 +51,28 @@ class Histories:
             self._rows -= len(oldest)
 
 
-async def rows_of(
-    tx: Tx, head: Head, first: int, last: int, *, limit: int = ALL, newest: bool = False
-) -> list[Message]:
-    """Return rows of a session by number, reading through the sessions it was forked from."""
-    if first > head.inherited:
-        own = Segment(head.key, head.session_id, first, last)
-        return await tx.messages.span(own, limit=limit, newest=newest)
+class Stretch(Struct, frozen=True):
+    """Which rows of a session: from one number to another, so many, from which end."""
+
+    first: int
+    last: int
+    limit: int = ALL
+    newest: bool = False
+
+
+async def rows_of(tx: Tx, head: Head, wanted: Stretch) -> list[Message]:
+    """Return rows of a session, reading through the sessions it was forked from."""
+    if wanted.first > head.inherited:
+        own = Segment(head.key, head.session_id, wanted.first, wanted.last)
+        return await tx.messages.span(own, limit=wanted.limit, newest=wanted.newest)
     found: list[Message] = []
     lineage = await tx.sessions.lineage(head.session_id)
-    for part in reversed(lineage) if newest else lineage:
-        stretch = Segment(part.key, part.session_id, max(part.first, first), min(part.last, last))
-        if stretch.first > stretch.last:
+    for part in reversed(lineage) if wanted.newest else lineage:
+        first, last = max(part.first, wanted.first), min(part.last, wanted.last)
+        left = wanted.limit - len(found) if wanted.limit != ALL else ALL
+        if first > last or left == 0:
             continue
-        left = limit - len(found) if limit != ALL else ALL
-        rows = await tx.messages.span(stretch, limit=left, newest=newest)
-        found = rows + found if newest else found + rows
-        if len(found) == limit:
-            break
+        stretch = Segment(part.key, part.session_id, first, last)
+        rows = await tx.messages.span(stretch, limit=left, newest=wanted.newest)
+        found = rows + found if wanted.newest else found + rows
     return found

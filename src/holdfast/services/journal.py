@@ -17,7 +17,6 @@ from holdfast.domain.errors import Code, Conflict, Internal, NotFound
 from holdfast.domain.events import (
     CallSettled,
     Event,
-    MessageAppended,
     Payload,
     ToolStarted,
     event_id,
@@ -28,7 +27,7 @@ from holdfast.domain.messages import Message, ToolCall, ToolResult, encode_parts
 from holdfast.domain.sessions import Head, Session
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
-from holdfast.ports import Clock, Doorbell, Store, Tx
+from holdfast.ports import Clock, Doorbell, NewRow, Store, Tx
 from holdfast.services.mint import Mint
 
 T = TypeVar("T")
@@ -46,7 +45,7 @@ class Pen:
         self._clock = clock
         self._mint = mint
         self._last = microseconds(head.updated_at)
-        self._messages: list[tuple[Message, bytes]] = []
+        self._messages: list[NewRow] = []
         self._events: list[Event] = []
 
     def move(self, **changes: Any) -> None:
@@ -67,30 +66,28 @@ class Pen:
                     await self.tell(draft, turn)
 
     async def append(self, draft: MessageDraft, turn: int) -> Message:
-        """Write a row of the record, and the news of it."""
+        """Write a row of the record; it takes an event's number, because it is its own news."""
         at = self._now()
         content = encode_parts(draft.parts)
-        unsealed = Message(
-            id=draft.id or MessageId(self._mint.new()),
-            session_id=self.head.session_id,
-            sequence=self.head.messages + 1,
+        head = self.head
+        message_id = draft.id or MessageId(self._mint.new())
+        sequence = head.messages + 1
+        columns = (message_id, sequence, turn, draft.role, draft.model_id, self._last)
+        chain = link(head.chain, columns, content)
+        message = Message(
+            id=message_id,
+            session_id=head.session_id,
+            sequence=sequence,
             turn=turn,
             role=draft.role,
             parts=draft.parts,
             model_id=draft.model_id,
             created_at=at,
-            hash="",
+            hash=chain.hex(),
         )
-        chain = link(self.head.chain, unsealed, content)
-        message = replace(unsealed, hash=chain.hex())
-        self._messages.append((message, content))
-        self.head = replace(self.head, messages=message.sequence, chain=chain)
+        self._messages.append(NewRow(message, content, chain, head.events + 1))
+        self.head = replace(head, messages=sequence, chain=chain, events=head.events + 1)
         await self._fold(draft, turn)
-        self._stamp(
-            MessageAppended(message_id=message.id, role=message.role, sequence=message.sequence),
-            turn,
-            at,
-        )
         return message
 
     async def tell(self, payload: Payload, turn: int | None = None) -> Event:

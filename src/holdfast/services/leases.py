@@ -12,7 +12,7 @@ from holdfast.domain.sessions import Head, Status, has_waiting_turn
 from holdfast.domain.turns import after_crash
 from holdfast.ports import Clock, Machine, Store
 from holdfast.services.journal import Journal, Pen, session_not_found
-from holdfast.services.turns import mend, open_step
+from holdfast.services.turns import begin, mend, open_step
 
 
 class Leases:
@@ -26,7 +26,11 @@ class Leases:
         self._me = str(machine.holder())
 
     async def acquire(self, session_id: SessionId) -> Lease | None:
-        """Take the session if a turn waits in it and nobody alive holds it, mending its turn."""
+        """Take the session if a turn waits in it and nobody alive holds it.
+
+        The turn that was cut off is mended, or else the one that waits is begun, in the same
+        transaction: a session is never held without a running turn.
+        """
 
         async def take(pen: Pen) -> Lease | None:
             head = pen.head
@@ -38,6 +42,7 @@ class Leases:
                 await self._mend(pen)
             if pen.head.holder is None:
                 return None
+            await begin(pen)
             return Lease(session_id=session_id, holder=self._me, epoch=pen.head.epoch)
 
         return await self._journal.write(session_id, take)

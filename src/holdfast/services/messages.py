@@ -3,14 +3,14 @@
 from typing import Final
 
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import MessageId, Owner, SessionId, require_uuid
 from holdfast.domain.messages import Message, Part, Role, Text, require_sendable
 from holdfast.domain.queries import Page, require_limit
-from holdfast.domain.sessions import OnBusy, Status, admitting, title_of
+from holdfast.domain.sessions import Head, OnBusy, Status, admitting, title_of
 from holdfast.domain.turns import after_abort
-from holdfast.ports import Coordinator, Segment, Store, Tx
-from holdfast.services.histories import rows_of
+from holdfast.ports import Coordinator, Store, Tx
+from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.journal import Journal, Pen, session_not_found
 from holdfast.services.turns import mend, open_step
 
@@ -56,16 +56,14 @@ class Messages:
         """Return one message of the session, inherited ones included."""
 
         async def read(tx: Tx) -> Message | None:
-            for part in reversed(await _lineage(tx, owner, session_id)):
-                head = await tx.sessions.head(part.session_id)
-                found = head and await tx.messages.by_id(head, MessageId(message_id))
-                if found and part.first <= found.sequence <= part.last:
-                    return found
-            return None
+            head = await tx.sessions.head(session_id)
+            if head is None or head.owner != owner:
+                raise session_not_found(session_id)
+            return await _shown_message(tx, head, MessageId(message_id))
 
         message = await self._store.read(read)
         if message is None:
-            raise Invalid(Code.MESSAGE_NOT_FOUND, "The session has no such message.")
+            raise NotFound(Code.MESSAGE_NOT_FOUND, "The session has no such message.")
         return message
 
     async def list(
@@ -87,7 +85,8 @@ class Messages:
             if head is None or head.owner != owner:
                 raise session_not_found(session_id)
             last = head.messages if before is None else min(before - 1, head.messages)
-            rows = await rows_of(tx, head, after + 1, last, limit=limit, newest=before is not None)
+            wanted = Stretch(after + 1, last, limit=limit, newest=before is not None)
+            rows = await rows_of(tx, head, wanted)
             return rows, last
 
         rows, last = await self._store.read(read)
@@ -95,11 +94,17 @@ class Messages:
         return Page(items=tuple(rows), next_cursor=str(rows[-1].sequence) if more else None)
 
 
-async def _lineage(tx: Tx, owner: Owner, session_id: SessionId) -> list[Segment]:
-    head = await tx.sessions.head(session_id)
-    if head is None or head.owner != owner:
-        raise session_not_found(session_id)
-    return list(await tx.sessions.lineage(session_id))
+async def _shown_message(tx: Tx, head: Head, message_id: MessageId) -> Message | None:
+    """Return a message by its id, looking through the sessions this one was forked from."""
+    own = await tx.messages.by_id(head, message_id)
+    if own is not None or not head.inherited:
+        return own
+    for part in await tx.sessions.lineage(head.session_id):
+        ancestor = await tx.sessions.head(part.session_id)
+        found = await tx.messages.by_id(ancestor, message_id) if ancestor else None
+        if found is not None and part.first <= found.sequence <= part.last:
+            return found
+    return None
 
 
 async def _admit(pen: Pen, draft: MessageDraft, on_busy: OnBusy) -> tuple[Message, bool]:
@@ -123,7 +128,7 @@ async def _admit(pen: Pen, draft: MessageDraft, on_busy: OnBusy) -> tuple[Messag
 
 async def _repeated(pen: Pen, draft: MessageDraft) -> Message | None:
     """Return the stored message if this one was sent before; refuse its id with other content."""
-    stored = await pen.tx.messages.by_id(pen.head, draft.id) if draft.id else None
+    stored = await _shown_message(pen.tx, pen.head, draft.id) if draft.id else None
     if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
         raise Conflict(
             Code.MESSAGE_ID_REUSED, "A message with this id and other content is stored already."

@@ -1,5 +1,6 @@
 """Models: which there are, and which ones a session's turn may ask, in which order."""
 
+import asyncio
 from collections.abc import Callable
 
 from holdfast.domain.agents import LlmRuntime
@@ -23,6 +24,12 @@ class Models:
         """Return every model the store knows, by provider and name."""
         return await self._store.read(lambda tx: tx.models.all())
 
+    async def check(self, *refs: str) -> None:
+        """Refuse models that cannot be asked; a script is read here, so not in a transaction."""
+        for ref in refs:
+            if not is_uuid(ref):
+                await asyncio.to_thread(self._check, model_of(ref))
+
     async def resolve(self, tx: Tx, ref: str) -> ModelId:
         """Return the id of a model given by id, or by `provider:name`, which adds a new one."""
         if is_uuid(ref):
@@ -33,7 +40,6 @@ class Models:
                 )
             return known.id
         model = model_of(ref)
-        self._check(model)
         await tx.models.add(model)
         return model.id
 

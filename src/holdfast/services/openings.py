@@ -18,7 +18,7 @@ from holdfast.domain.texts import require_text
 from holdfast.domain.tools import Grant, narrow, narrow_tools
 from holdfast.ports import Tx
 from holdfast.services.agents import find_agent
-from holdfast.services.histories import rows_of
+from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.journal import Entry, Journal, session_not_found
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
@@ -46,6 +46,8 @@ class Openings:
         """Open a session with an agent, given by id or slug."""
         session_id = self._session_id(id)
         digest = digest_of(owner, agent, request)
+        if request.model is not None:
+            await self._models.check(request.model)
 
         async def compose(entry: Entry) -> Session:
             known = await _opened_before(entry, owner, session_id, digest)
@@ -189,7 +191,7 @@ async def _forked(
     found = await entry.tx.sessions.get(parent.session_id)
     if found is None:
         raise session_not_found(parent.session_id)
-    rows = await rows_of(entry.tx, parent, 1, point)
+    rows = await rows_of(entry.tx, parent, Stretch(1, point))
     turn = max((row.turn for row in rows), default=0)
     status = Status.IDLE if rows else Status.PENDING
     now = entry.now()

@@ -22,7 +22,7 @@ from holdfast.domain.sessions import Head, Session, Status, Verb, has_waiting_tu
 from holdfast.domain.texts import require_text
 from holdfast.ports import Coordinator, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
-from holdfast.services.histories import rows_of
+from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.journal import Entry, Journal, Pen, session_not_found
 from holdfast.services.leases import Leases
 from holdfast.services.messages import abort
@@ -263,7 +263,7 @@ async def _delete(
 async def _verified(tx: Tx, head: Head) -> Verification:
     chain = head.chain.hex()
     try:
-        rows = await rows_of(tx, head, 1, head.messages)
+        rows = await rows_of(tx, head, Stretch(1, head.messages))
     except HoldfastError as error:
         return Verification(
             session_id=head.session_id, messages=0, head=chain, faults=(error.message,)

@@ -6,11 +6,12 @@ When a turn runs, and where, is the coordinator's business.
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from enum import Enum, auto
 
 from holdfast.domain.agents import Runtime as AgentRuntime
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, Outcome
-from holdfast.domain.errors import Code, HoldfastError
+from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import (
     Channel,
     Failure,
@@ -24,7 +25,7 @@ from holdfast.domain.events import (
     name_of,
 )
 from holdfast.domain.leases import Lease
-from holdfast.domain.sessions import Session, Status, StopReason, Verb, has_waiting_turn, moved
+from holdfast.domain.sessions import Status, StopReason, Verb, has_waiting_turn, moved
 from holdfast.domain.turns import Mend, OpenStep, closing_notice
 from holdfast.ports import Runtime, Store, TurnInput, Tx
 from holdfast.services.histories import Histories
@@ -33,6 +34,14 @@ from holdfast.services.mint import Mint
 from holdfast.services.models import Models
 
 log = logging.getLogger(__name__)
+
+
+class Written(Enum):
+    """How far a batch of drafts has brought a session."""
+
+    GOES_ON = auto()
+    NEXT_TURN_WAITS = auto()
+    ALL_ENDED = auto()
 
 
 class Turns:
@@ -54,35 +63,38 @@ class Turns:
         self._histories = Histories()
 
     async def drain(self, lease: Lease) -> None:
-        """Play turns until none waits; the last one lets go of the lease."""
-        while await self._journal.write(lease.session_id, begin, lease=lease):
-            await self._play(lease, await self._input(lease))
+        """Play the turn that was begun with the lease, and those that wait behind it."""
+        while await self._play(lease) is Written.NEXT_TURN_WAITS:
+            await self._journal.write(lease.session_id, begin, lease=lease)
 
-    async def _play(self, lease: Lease, turn: TurnInput) -> None:
-        """Record what the runtime yields; whatever it does, the turn ends with an outcome."""
+    async def _play(self, lease: Lease) -> Written:
+        """Record what the runtime yields; whatever happens, the turn ends with an outcome."""
         try:
+            turn = await self._input(lease)
             async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
                 async for drafts in batches:
-                    if await self._record(lease, drafts):
-                        return
+                    written = await self._record(lease, drafts)
+                    if written is not Written.GOES_ON:
+                        return written
             failure = self._unclassified("the runtime stopped without an outcome")
-        except HoldfastError:
-            raise
-        except Exception:
-            failure = self._unclassified("the runtime raised")
+        except Exception as error:
+            if isinstance(error, HoldfastError) and _may_pass(error):
+                raise
+            failure = self._unclassified("the turn raised")
             log.exception("turn failed: %s", failure.correlation_id)
-        await self._record(lease, [Outcome(stop_reason=StopReason.ERROR, failure=failure)])
+        return await self._record(lease, [Outcome(stop_reason=StopReason.ERROR, failure=failure)])
 
-    async def _record(self, lease: Lease, drafts: Sequence[Draft]) -> bool:
-        """Write a batch; tell whether it ended the turn."""
+    async def _record(self, lease: Lease, drafts: Sequence[Draft]) -> Written:
+        """Write a batch; tell whether it ended the turn, and whether another one waits."""
 
-        async def write(pen: Pen) -> bool:
+        async def write(pen: Pen) -> Written:
             *rows, last = drafts
-            outcome = last if isinstance(last, Outcome) else None
-            await pen.write(rows if outcome else drafts, pen.head.settled + 1)
-            if outcome is not None:
-                await end(pen, outcome)
-            return outcome is not None
+            if not isinstance(last, Outcome):
+                await pen.write(drafts, pen.head.settled + 1)
+                return Written.GOES_ON
+            await pen.write(rows, pen.head.settled + 1)
+            await end(pen, last)
+            return Written.NEXT_TURN_WAITS if pen.head.holder else Written.ALL_ENDED
 
         return await self._journal.write(lease.session_id, write, lease=lease)
 
@@ -120,14 +132,11 @@ class Turns:
         )
 
 
-async def begin(pen: Pen) -> bool:
-    """Begin the next turn, or go on with one that was cut off; `False` when none waits."""
+async def begin(pen: Pen) -> None:
+    """Begin the turn that waits; one that was cut off has begun already."""
     head = pen.head
-    if not has_waiting_turn(head):
-        pen.move(holder=None, until=0)
-        return False
     if head.status is Status.RUNNING:
-        return True
+        return
     event = await pen.tell(TurnStarted(), head.settled + 1)
     pen.move(
         status=moved(head.status, Verb.BEGIN),
@@ -135,7 +144,6 @@ async def begin(pen: Pen) -> bool:
         started_at=head.started_at or event.at,
         finished_at=None,
     )
-    return True
 
 
 async def end(pen: Pen, outcome: Outcome) -> None:
@@ -197,6 +205,6 @@ def is_fenced(error: HoldfastError) -> bool:
     return error.code in {Code.LEASE_LOST, Code.SESSION_NOT_FOUND}
 
 
-def is_running(session: Session) -> bool:
-    """Tell whether a turn runs."""
-    return session.status is Status.RUNNING
+def _may_pass(error: HoldfastError) -> bool:
+    """Tell whether the turn can go on later: it is fenced, or the store cannot be written now."""
+    return is_fenced(error) or isinstance(error, Unavailable | StorageFull)

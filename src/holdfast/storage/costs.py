@@ -32,6 +32,9 @@ SELECT request_id, turn, model_id, usage, microcents, priced, at, checksum
  ORDER BY at, request_id
 """
 
+# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+_decoder = msgspec.json.Decoder(Usage)
+
 
 class Costs:
     """The ledger in the store."""
@@ -74,7 +77,7 @@ def _entry(row: Row, head: Head) -> CostEntry:
         session_id=head.session_id,
         turn=turn,
         model_id=model_id,
-        usage=msgspec.json.decode(usage, type=Usage),
+        usage=_decoder.decode(usage),
         microcents=microcents,
         priced=bool(priced),
         at=instant(at),

@@ -2,15 +2,24 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Final
 
 import msgspec
 
-from holdfast.domain.events import Event, decode_payload, encode_payload, event_id, name_of
+from holdfast.domain.events import (
+    Event,
+    MessageAppended,
+    decode_payload,
+    encode_payload,
+    event_id,
+    name_of,
+)
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.ports import Frame
 from holdfast.storage.database import Database, Row, checksum, corrupt, require_sound
+from holdfast.storage.messages import told
 
 APPEND = """
 -- The next piece of news.
@@ -24,6 +33,24 @@ SELECT sequence, turn, at, name, payload, checksum
   FROM events
  WHERE session_key = :session_key
    AND sequence > :after
+ ORDER BY sequence
+ LIMIT :limit
+"""
+
+TOLD_BY = """
+-- The number of the event that tells of one message.
+SELECT event
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence = :sequence
+"""
+
+APPENDED = """
+-- Messages as news, in the order they were written.
+SELECT event, turn, created_at, id, role, sequence, told
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence >= :first
  ORDER BY sequence
  LIMIT :limit
 """
@@ -44,6 +71,7 @@ RETURNING 1
 """
 
 PAGE_BYTES: Final = 1 << 20
+_APPENDED_NAME: Final = name_of(MessageAppended)
 
 
 class Events:
@@ -70,9 +98,13 @@ class Events:
             )
 
     async def after(self, head: Head, sequence: int, *, limit: int) -> list[Frame]:
+        stored = await self._rows(head, sequence, limit)
+        appended = await self._appended(head, sequence, limit)
+        # Both come in order, and no number is in both.
+        rows = sorted(stored + appended, key=itemgetter(0))[:limit]
         frames: list[Frame] = []
         size = 0
-        for row in await self._rows(head, sequence, limit):
+        for row in rows:
             frame = _frame(row, head)
             size += len(frame.envelope)
             if frames and size > PAGE_BYTES:
@@ -92,6 +124,41 @@ class Events:
         return await self._db.fetch(
             AFTER, {"session_key": head.key, "after": after, "limit": limit}
         )
+
+    async def _appended(self, head: Head, after: int, limit: int) -> list[Row]:
+        """Return messages as rows of news."""
+        first = await self._first_told_after(head, after)
+        if first > head.messages:
+            return []
+        parameters = {"session_key": head.key, "first": first, "limit": limit}
+        return [_news(row, head) for row in await self._db.fetch(APPENDED, parameters)]
+
+    async def _first_told_after(self, head: Head, event: int) -> int:
+        """Return the first message whose news is after an event, halving the stretch it is in.
+
+        An index would answer at once, and cost every append a page that only readers need.
+        """
+        low, high = head.inherited + 1, head.messages + 1
+        # Readers are mostly at the end, so the end is asked first.
+        middle = high - 1
+        while low < high:
+            row = {"session_key": head.key, "sequence": middle}
+            ((told_by,),) = await self._db.fetch(TOLD_BY, row)
+            if told_by > event:
+                high = middle
+            else:
+                low = middle + 1
+            middle = (low + high) // 2
+        return low
+
+
+def _news(row: Row, head: Head) -> Row:
+    event, turn, at, message_id, role, sequence, stored = row
+    if told(event, sequence, message_id, role, at) != stored:
+        raise corrupt(f"event {event} of session {head.session_id}")
+    payload = encode_payload(MessageAppended(message_id=message_id, role=role, sequence=sequence))
+    shown = turn or None
+    return event, shown, at, _APPENDED_NAME, payload, _sum(event, shown, at, payload)
 
 
 def _sum(sequence: int, turn: int | None, at: int, payload: bytes) -> int:

@@ -8,13 +8,15 @@ from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts, link
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
-from holdfast.ports import Segment
-from holdfast.storage.database import Database, Row, corrupt
+from holdfast.ports import NewRow, Segment
+from holdfast.storage.database import Database, Row, checksum, corrupt
 
 APPEND = """
 -- The next row of the record.
-INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash)
-VALUES (:session_key, :sequence, :id, :turn, :role, :parts, :model_id, :created_at, :hash)
+INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash,
+                      event, told)
+VALUES (:session_key, :sequence, :id, :turn, :role, :parts, :model_id, :created_at, :hash,
+        :event, :told)
 """
 
 BY_ID = """
@@ -84,8 +86,10 @@ class Messages:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def append(self, key: int, rows: Sequence[tuple[Message, bytes]]) -> None:
-        for message, content in rows:
+    async def append(self, key: int, rows: Sequence[NewRow]) -> None:
+        for row in rows:
+            message = row.message
+            at = microseconds(message.created_at)
             await self._db.execute(
                 APPEND,
                 {
@@ -93,11 +97,13 @@ class Messages:
                     "sequence": message.sequence,
                     "id": message.id,
                     "turn": message.turn,
-                    "role": message.role.value,
-                    "parts": content,
+                    "role": message.role,
+                    "parts": row.content,
                     "model_id": message.model_id,
-                    "created_at": microseconds(message.created_at),
-                    "hash": bytes.fromhex(message.hash),
+                    "created_at": at,
+                    "hash": row.hash,
+                    "event": row.event,
+                    "told": told(row.event, message.sequence, message.id, message.role, at),
                 },
             )
 
@@ -136,15 +142,21 @@ class Messages:
         return bytes(rows[0][0]) if rows else b""
 
 
+def told(event: int, sequence: int, message_id: str, role: str, at: int) -> int:
+    """Return the checksum of what the news of a row says."""
+    return checksum(f"{event}|{sequence}|{message_id}|{role}|{at}")
+
+
 def _checked(rows: Sequence[Row], session_id: SessionId, previous: bytes) -> list[Message]:
     """Decode rows that follow one another, refusing the first that breaks the chain."""
     messages = []
     for row in rows:
-        message = _message(row, session_id)
-        if link(previous, message, row[4]).hex() != message.hash:
-            raise corrupt(f"message {message.sequence} of session {session_id}")
-        previous = row[7]
-        messages.append(message)
+        sequence, message_id, turn, role, parts, model_id, created_at, hash_ = row
+        columns = (message_id, sequence, turn, role, model_id, created_at)
+        if link(previous, columns, parts) != hash_:
+            raise corrupt(f"message {sequence} of session {session_id}")
+        previous = hash_
+        messages.append(_message(row, session_id))
     return messages
 
 

@@ -129,8 +129,9 @@ SELECT {_HEAD}
 
 INHERIT = """
 -- Rows of an ancestor, written again as the fork's own; the chain does not know whose row it is.
-INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash)
-SELECT :session_key, sequence, id, turn, role, parts, model_id, created_at, hash
+INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash,
+                      event, told)
+SELECT :session_key, sequence, id, turn, role, parts, model_id, created_at, hash, 0, 0
   FROM messages
  WHERE session_key = :ancestor
    AND sequence BETWEEN :first AND :last

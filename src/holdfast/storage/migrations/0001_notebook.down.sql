@@ -1,6 +1,7 @@
 -- Takes the whole notebook away again; only an empty store should go this far down.
 
 DROP VIEW session_messages;
+DROP VIEW session_events;
 DROP VIEW agent_sessions;
 DROP TABLE costs;
 DROP TABLE calls;

@@ -92,6 +92,8 @@ CREATE TABLE tombstones (
     deleted_at INTEGER NOT NULL
 ) STRICT;
 
+-- A row is its own news: `event` is the number of the event that tells of it, `told` the checksum
+-- of what that event says, so that nothing is written twice.
 CREATE TABLE messages (
     session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
     sequence    INTEGER NOT NULL,
@@ -102,6 +104,8 @@ CREATE TABLE messages (
     model_id    TEXT,
     created_at  INTEGER NOT NULL,
     hash        BLOB    NOT NULL,
+    event       INTEGER NOT NULL,
+    told        INTEGER NOT NULL,
     PRIMARY KEY (session_key, sequence)
 ) STRICT, WITHOUT ROWID;
 
@@ -165,6 +169,19 @@ CREATE TABLE costs (
 ) STRICT;
 
 CREATE INDEX costs_by_turn ON costs (session_key, turn);
+
+-- The whole log of every session: what is stored as news, and the rows that are their own.
+CREATE VIEW session_events AS
+SELECT s.id AS session_id, e.sequence, e.turn, e.at, e.name, CAST(e.payload AS TEXT) AS payload
+  FROM events e
+  JOIN sessions s ON s.key = e.session_key
+ UNION ALL
+SELECT s.id, m.event, nullif(m.turn, 0), m.created_at, 'message.appended',
+       json_object('type', 'message.appended', 'message_id', m.id, 'role', m.role,
+                   'sequence', m.sequence)
+  FROM messages m
+  JOIN sessions s ON s.key = m.session_key
+ WHERE m.event > 0;
 
 -- The names that readers of the store may know from elsewhere; read-only by nature.
 CREATE VIEW agent_sessions AS

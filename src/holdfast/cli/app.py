@@ -1,0 +1,115 @@
+"""The command line as a whole: every command in its place, every error through one renderer."""
+
+import json
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Final, TextIO, cast
+
+import typer
+from typer.exceptions import TyperException
+
+from holdfast import __version__
+from holdfast.cli import (
+    agents,
+    chat,
+    configuration,
+    doctor,
+    repos,
+    serve,
+    sessions,
+    store,
+)
+from holdfast.cli.commands import signature_of
+from holdfast.cli.errors import INTERRUPTED, exit_code, understood
+from holdfast.cli.settings import Settings, hoisted
+from holdfast.cli.terminal import one_line
+from holdfast.domain.errors import Code, HoldfastError, Invalid
+
+PROGRAM: Final = "holdfast"
+HELP: Final = """Holdfast: the durable session layer for AI agents.
+
+Everything that happens in a session is written down before it counts, and can be picked up
+again. Start with `holdfast chat`."""
+
+
+def build() -> typer.Typer:
+    """Return the command line with all its commands."""
+    app = typer.Typer(
+        name=PROGRAM,
+        help=HELP,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    app.callback()(_globals())
+    for part in (chat, sessions, agents, repos, serve, store, doctor, configuration):
+        part.register(app)
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit code; no error gets past here."""
+    words = hoisted(arguments)
+    as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
+    for stream in (sys.stdout, sys.stderr):
+        _make_printable(stream, as_json=as_json)
+    try:
+        main = typer.main.get_command(build())
+        return cast(int, main.main(words, PROGRAM, standalone_mode=False) or 0)
+    except TyperException as error:
+        return _report_usage(error, as_json=as_json)
+    except typer.Abort:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 — the one place where everything ends up
+        return _report(understood(error), as_json=as_json)
+
+
+def _globals() -> object:
+    """Return the function that takes the global flags and hands them to the command."""
+
+    def remember(ctx: typer.Context, **given: object) -> None:
+        ctx.obj = Settings(**given)  # type: ignore[arg-type]
+        if ctx.obj.version:
+            sys.stdout.write(f"{PROGRAM} {__version__}\n")
+            raise typer.Exit
+        if ctx.obj.server is not None:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                "--server is not in this version; leave it out, and the command works on the "
+                "store in HOLDFAST_HOME, beside a server too.",
+                {"field": "--server"},
+            )
+
+    remember.__signature__ = signature_of(Settings)  # type: ignore[attr-defined]
+    return remember
+
+
+def _report(error: HoldfastError, *, as_json: bool) -> int:
+    if as_json:
+        sys.stderr.write(json.dumps(error.body(), default=str) + "\n")
+    else:
+        sys.stderr.write(f"{PROGRAM}: {one_line(error.message, longest=2_000)}\n")
+    return exit_code(error)
+
+
+def _report_usage(error: TyperException, *, as_json: bool) -> int:
+    """Report a line that cannot be understood; a group without its command shows its help."""
+    told = error.format_message()
+    if "\n" in told and not as_json:
+        sys.stderr.write(f"{told}\n")
+        return 2
+    if "\n" in told:
+        told = "A command is missing."
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else PROGRAM
+    remedy = f"{told.rstrip('.')}; `{path} --help` shows how it is used."
+    return _report(Invalid(Code.INVALID_INPUT, remedy), as_json=as_json)
+
+
+def _make_printable(stream: TextIO, *, as_json: bool) -> None:
+    """See to it that no character is an error on a stream that cannot show it."""
+    if isinstance(stream, TextIOWrapper):
+        # JSON is UTF-8 whatever the machine speaks.
+        stream.reconfigure(encoding="utf-8" if as_json else None, errors="replace")

@@ -1,0 +1,79 @@
+"""How a command is declared: its options are the fields of one value, its help is its docstring.
+
+The command line's library wants one parameter for each option; a value is easier to pass on.
+"""
+
+import asyncio
+import dataclasses
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar, cast, get_type_hints
+
+import typer
+
+from holdfast.cli.output import Printer
+from holdfast.cli.settings import Settings
+
+T = TypeVar("T")
+Answer = int | None
+Command = Callable[[Printer, T], Answer | Coroutine[Any, Any, Answer]]
+
+EPILOG: Final = (
+    "Every command also takes --json, --config FILE, --color, -q, -v and --version, anywhere on "
+    "the line; `holdfast --help` explains them."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Nothing:
+    """The options of a command that has none."""
+
+
+def command(
+    group: typer.Typer, name: str, options: type[T], *, hidden: bool = False
+) -> Callable[[Command[T]], Command[T]]:
+    """Register a function as a command of a group; it returns the exit code, or nothing for 0."""
+
+    def register(function: Command[T]) -> Command[T]:
+        def run(ctx: typer.Context, **given: Any) -> int:
+            settings = ctx.obj if isinstance(ctx.obj, Settings) else Settings()
+            printer = Printer(settings)
+            try:
+                answer = function(printer, options(**given))
+                done = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+                printer.flush()
+            except BrokenPipeError:
+                # Whoever read along has left, `head` for example; that is no error of ours.
+                printer.hush()
+                return 0
+            return cast(int, done or 0)
+
+        cast(Any, run).__signature__ = signature_of(options)
+        run.__doc__ = function.__doc__
+        group.command(name, epilog=EPILOG, hidden=hidden)(run)
+        return function
+
+    return register
+
+
+def signature_of(options: type[Any]) -> inspect.Signature:
+    """Return the signature that the command line's library reads options from."""
+    hints = get_type_hints(options, include_extras=True)
+    context = inspect.Parameter(
+        "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    return inspect.Signature([context, *(_parameter(each, hints) for each in _fields(options))])
+
+
+def _fields(options: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(options)
+
+
+def _parameter(field: dataclasses.Field[Any], hints: dict[str, Any]) -> inspect.Parameter:
+    has_default = field.default is not dataclasses.MISSING
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=field.default if has_default else inspect.Parameter.empty,
+        annotation=hints[field.name],
+    )

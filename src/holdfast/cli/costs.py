@@ -1,0 +1,26 @@
+"""What sessions have cost, as the ledger in the store says and never as this process remembers."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import Session
+from holdfast.ports import Tx
+
+if TYPE_CHECKING:
+    from holdfast.bootstrap import Holdfast
+
+
+async def unpriced(holdfast: "Holdfast", sessions: Sequence[Session]) -> frozenset[SessionId]:
+    """Return the sessions with a request whose price nobody knows."""
+
+    async def read(tx: Tx) -> frozenset[SessionId]:
+        found = set()
+        for session in sessions:
+            head = await tx.sessions.head(session.id)
+            entries = await tx.costs.of_session(head) if head is not None else []
+            if not all(entry.priced for entry in entries):
+                found.add(session.id)
+        return frozenset(found)
+
+    return await holdfast.store.read(read)

@@ -1,0 +1,87 @@
+"""How an error looks at a terminal: one line for people, one JSON line for programs, one code.
+
+The codes are two tables, one over the classes of errors and one over the ways a turn can fail.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.domain.errors import (
+    Code,
+    Conflict,
+    Denied,
+    HoldfastError,
+    Internal,
+    Invalid,
+    LimitReached,
+    NotFound,
+    StorageFull,
+    Unavailable,
+)
+from holdfast.domain.events import FailureCode, TurnEnded
+from holdfast.domain.sessions import StopReason
+
+log = logging.getLogger(__name__)
+
+FINDINGS: Final = 1
+INTERRUPTED: Final = 130
+
+EXIT_CODES: Final[Mapping[type[HoldfastError], int]] = {
+    Invalid: 2,
+    Denied: 3,
+    NotFound: 4,
+    Conflict: 5,
+    LimitReached: 6,
+    Unavailable: 7,
+    StorageFull: 8,
+    Internal: 70,
+}
+
+FAILURE_CODES: Final[Mapping[FailureCode, int]] = {
+    FailureCode.INVALID_REQUEST: 2,
+    FailureCode.CONTEXT_OVERFLOW: 2,
+    FailureCode.CONTENT_FILTER: 2,
+    FailureCode.PROVIDER_AUTH: 3,
+    FailureCode.INTERRUPTED: 5,
+    FailureCode.TURN_LIMIT: 6,
+    FailureCode.BUDGET_EXCEEDED: 6,
+    FailureCode.PROVIDER_RATE_LIMIT: 6,
+    FailureCode.PROVIDER_UNAVAILABLE: 7,
+    FailureCode.TOOL_FAILED: 7,
+    FailureCode.INTERNAL: 70,
+}
+
+# What a stop reason means where the turn carries no failure of its own.
+STOP_CODES: Final[Mapping[StopReason, int]] = {
+    StopReason.STOP: 0,
+    StopReason.LENGTH: 0,
+    StopReason.REFUSAL: 2,
+    StopReason.ABORTED: INTERRUPTED,
+    StopReason.INTERRUPTED: 5,
+    StopReason.TURN_LIMIT: 6,
+    StopReason.BUDGET: 6,
+    StopReason.ERROR: 70,
+}
+
+
+def exit_code(error: HoldfastError) -> int:
+    """Return the exit code of an error's class."""
+    return EXIT_CODES[type(error)]
+
+
+def turn_code(ended: TurnEnded) -> int:
+    """Return the exit code of an unattended run whose last turn ended so."""
+    if ended.failure is not None:
+        return FAILURE_CODES[ended.failure.code]
+    return STOP_CODES[ended.stop_reason]
+
+
+def understood(error: BaseException) -> HoldfastError:
+    """Return an error as one of ours; what nobody foresaw is told without its text."""
+    if isinstance(error, HoldfastError):
+        return error
+    log.error("an unforeseen error", exc_info=error)
+    return Internal(
+        Code.INTERNAL, "Something went wrong inside Holdfast; the lines above have the details."
+    )

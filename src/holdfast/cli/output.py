@@ -1,0 +1,150 @@
+"""Printing: JSON for programs on stdout, text for people on stdout, remarks on stderr.
+
+All text for people passes `terminal.clean` here; nothing else writes to the two streams but the
+screen of a conversation.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+from holdfast.cli.settings import Settings
+from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = Sequence[str]
+
+
+class Printer:
+    """What a command says, in the form its caller asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.is_json = settings.json
+
+    def document(self, value: object) -> None:
+        """Print one JSON document on one line."""
+        import msgspec
+
+        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+        sys.stdout.flush()
+
+    def listing(
+        self, forms: Sequence[object], next_cursor: str | None, columns: Row, rows: Iterable[Row]
+    ) -> None:
+        """Print a page: for programs `data` and the cursor behind it, for people a table."""
+        if self.is_json:
+            self.document({"data": list(forms), "next_cursor": next_cursor})
+            return
+        self.table(columns, rows)
+        if next_cursor is not None:
+            self.remark(f"There is more: --cursor {next_cursor}")
+
+    def record(self, form: object, rows: Mapping[str, object]) -> None:
+        """Print one thing: for programs its form, for people a line for each field."""
+        if self.is_json:
+            self.document(form)
+            return
+        width = max(len(name) for name in rows)
+        for name, value in rows.items():
+            if value is not None:
+                self.line(f"{name:<{width}}  {value}")
+
+    def done(self, form: object, told: str) -> None:
+        """Print what became of a thing: for programs its form, for people a sentence."""
+        if self.is_json:
+            self.document(form)
+        else:
+            self.line(told)
+
+    def line(self, text: str) -> None:
+        """Print a line of text for people."""
+        sys.stdout.write(f"{clean(text)}\n")
+
+    def remark(self, text: str) -> None:
+        """Say something on the side, unless silence or JSON was asked for."""
+        if not self.settings.quiet and not self.is_json:
+            self._aside(text)
+
+    def warn(self, text: str) -> None:
+        """Say something on the side that silence does not cover."""
+        self._aside(text)
+
+    def table(self, columns: Row, rows: Iterable[Row]) -> None:
+        """Print a table; where no person looks, plain lines with tabs between the fields."""
+        cells = [[one_line(cell) for cell in row] for row in rows]
+        if not is_terminal(sys.stdout):
+            for row in (columns, *cells) if cells else ():
+                sys.stdout.write("\t".join(row) + "\n")
+            return
+        if cells:
+            self.console(sys.stdout).print(_drawn(columns, cells))
+
+    def console(self, stream: TextIO) -> "Console":
+        """Return a console that obeys the wish for colours."""
+        from rich.console import Console
+
+        colored = is_colored(stream, self.settings.color)
+        return Console(
+            file=stream,
+            force_terminal=True if colored else None,
+            no_color=not colored,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+
+    def flush(self) -> None:
+        """See to it that everything has been written."""
+        sys.stdout.flush()
+
+    def hush(self) -> None:
+        """Write to nowhere from now on, so that leaving raises nothing either."""
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+
+    def _aside(self, text: str) -> None:
+        told = clean(text)
+        dim = is_colored(sys.stderr, self.settings.color)
+        sys.stderr.write(f"\x1b[2m{told}\x1b[0m\n" if dim else f"{told}\n")
+        sys.stderr.flush()
+
+
+def _drawn(columns: Row, cells: Sequence[Row]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    last = len(columns) - 1
+    for number, name in enumerate(columns):
+        # Only the last column gives way on a narrow terminal: ids must stay whole to be copied.
+        table.add_column(
+            name,
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if number == last else _width([name, *(row[number] for row in cells)]),
+        )
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _width(cells: Sequence[str]) -> int:
+    return max(len(cell) for cell in cells)
+
+
+def local_time(at: datetime | None) -> str:
+    """Return an instant as people at this machine read it."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M") if at is not None else "-"
+
+
+def money(microcents: int, *, priced: bool) -> str:
+    """Return micro-cents as dollars; what has no price is a question mark."""
+    return f"${microcents / 100_000_000:.4f}" if priced else "?"

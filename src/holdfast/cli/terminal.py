@@ -1,0 +1,43 @@
+"""What a terminal may be shown: foreign text passes `clean`, and nothing else does.
+
+Storage and `--json` keep every character; only what a person sees is cleaned.
+"""
+
+import os
+import re
+from typing import Final, TextIO
+
+# Whole sequences first, so that no rubbish such as "[31m" is left of the usual ones.
+_SEQUENCE: Final = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]"
+)
+# C0 but tab and newline, delete, C1, and the characters that turn the reading direction.
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+
+def clean(text: str) -> str:
+    """Return the text without anything that steers a terminal; newline and tab stay."""
+    return _CONTROL.sub("", _SEQUENCE.sub("", text))
+
+
+def one_line(text: str, *, longest: int = 300) -> str:
+    """Return the text clean and on one line, cut with an ellipsis."""
+    collapsed = " ".join(clean(text).split())
+    return collapsed if len(collapsed) <= longest else f"{collapsed[: longest - 1]}…"
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Tell whether a person sits at the stream."""
+    return not stream.closed and stream.isatty()
+
+
+def is_colored(stream: TextIO, wish: str) -> bool:
+    """Tell whether colours may be used: always, never, or on a terminal that has them."""
+    if wish != "auto":
+        return wish == "always"
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return is_terminal(stream) and not plain
