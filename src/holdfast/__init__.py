@@ -23,25 +23,33 @@ if TYPE_CHECKING:
     from holdfast.domain.errors import Unavailable as Unavailable
     from holdfast.domain.events import Event as Event
     from holdfast.domain.events import Gap as Gap
+    from holdfast.domain.events import StepDelta as StepDelta
+    from holdfast.domain.events import TurnEnded as TurnEnded
+    from holdfast.domain.ids import SessionId as SessionId
     from holdfast.domain.messages import Message as Message
     from holdfast.domain.messages import Role as Role
     from holdfast.domain.messages import Text as Text
     from holdfast.domain.openings import SessionRequest as SessionRequest
+    from holdfast.domain.queries import AgentQuery as AgentQuery
     from holdfast.domain.queries import SessionQuery as SessionQuery
     from holdfast.domain.sessions import OnBusy as OnBusy
     from holdfast.domain.sessions import Session as Session
     from holdfast.domain.sessions import Status as Status
+    from holdfast.domain.sessions import StopReason as StopReason
     from holdfast.execution.local import Scope as Scope
+    from holdfast.services.sessions import Heirs as Heirs
 
 __version__: Final = "0.1.0"
 
 _HOMES: Final = {
     "Agent": "domain.agents",
+    "AgentQuery": "domain.queries",
     "Config": "config",
     "Conflict": "domain.errors",
     "Denied": "domain.errors",
     "Event": "domain.events",
     "Gap": "domain.events",
+    "Heirs": "services.sessions",
     "Holdfast": "bootstrap",
     "HoldfastError": "domain.errors",
     "Internal": "domain.errors",
@@ -54,22 +62,27 @@ _HOMES: Final = {
     "Scope": "execution.local",
     "Session": "domain.sessions",
     "SessionContext": "domain.contexts",
+    "SessionId": "domain.ids",
     "SessionQuery": "domain.queries",
     "SessionRequest": "domain.openings",
     "Status": "domain.sessions",
+    "StepDelta": "domain.events",
+    "StopReason": "domain.sessions",
     "StorageFull": "domain.errors",
     "Text": "domain.messages",
+    "TurnEnded": "domain.events",
     "Unavailable": "domain.errors",
     "open_holdfast": "bootstrap",
 }
 
-__all__ = [  # noqa: PLE0604 — one list, not two
-    "__version__",
-    *sorted(_HOMES),
-]
+__all__ = [*sorted([*_HOMES, "__version__"])]  # noqa: PLE0604 — one list, not two
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     return getattr(import_module(f"holdfast.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -44,6 +44,10 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
         _require_storable(self.metadata)
 
 
+# msgspec learns a type at its first use, and two threads must not be the first at once.
+PREPARED: Final = msgspec.json.Decoder(SessionRequest)
+
+
 def digest_of(owner: Owner, agent: str, request: SessionRequest) -> bytes:
     """Return what makes a repeated request to open recognisable."""
     try:

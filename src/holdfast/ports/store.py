@@ -238,8 +238,13 @@ class Store(Protocol):
     async def read(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
         """Run work on one consistent snapshot."""
 
-    async def write(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
-        """Run work in a transaction; return only when its commit is on disk."""
+    async def write(
+        self, work: Callable[[Tx], Coroutine[Any, Any, T]], *, urgent: bool = False
+    ) -> T:
+        """Run work in a transaction; return only when its commit is on disk.
+
+        Urgent work stops or removes something, and is taken even when the disk is full.
+        """
 
     async def scrub(self) -> bool:
         """Take removed rows out of every file; `False` when a reader is in the way for now."""

@@ -13,9 +13,10 @@ from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import Head
 from holdfast.ports import Doorbell, Store, Tx
 from holdfast.services.journal import session_not_found
-from holdfast.services.tails import Item, News, Tail, covered, end_of
+from holdfast.services.tails import PAGE_MOST, Item, News, Tail, covered, end_of
 
-PAGE_MOST: Final = 10_000
+LIST_MOST: Final = 10_000
+PAGE_FIRST: Final = 50
 
 
 class Events:
@@ -46,7 +47,7 @@ class Events:
         self, owner: Owner, session_id: SessionId, *, after: int = 0, limit: int = 1_000
     ) -> Page[Event | Gap]:
         """Return the news after a cursor, with gaps where numbers were pruned."""
-        require_limit(limit, most=PAGE_MOST)
+        require_limit(limit, most=LIST_MOST)
 
         async def read(tx: Tx) -> tuple[Sequence[Item], int]:
             head = await _required(tx, owner, session_id, after)
@@ -80,14 +81,17 @@ class Events:
         head = await self._store.read(lambda tx: _required(tx, owner, session_id, after))
         tail = self._join(session_id, head.events)
         cursor = after
+        # Small at first, because a reader waits for the first page and not for the last.
+        limit = PAGE_FIRST
         was_live = False
         try:
             while True:
                 if was_live and not catch_up and cursor < tail.base:
                     raise _too_slow(cursor)
-                items = await tail.after(cursor)
+                items = await tail.after(cursor, limit)
                 yield items
                 cursor = end_of(items[-1])
+                limit = min(2 * limit, PAGE_MOST)
                 was_live = was_live or cursor >= tail.last
         finally:
             self._leave(session_id, tail)

@@ -234,7 +234,9 @@ class Journal:
         self._clock = clock
         self._mint = mint
 
-    async def enter(self, compose: Callable[[Entry], Coroutine[Any, Any, T]]) -> T:
+    async def enter(
+        self, compose: Callable[[Entry], Coroutine[Any, Any, T]], *, urgent: bool = False
+    ) -> T:
         """Write an entry; ring for each notebook in it when it is on disk."""
         written: list[Entry] = []
 
@@ -245,7 +247,7 @@ class Journal:
             written.append(entry)
             return result
 
-        result = await self._store.write(work)
+        result = await self._store.write(work, urgent=urgent)
         for session_id in (*written[-1].pens, *written[-1].removed):
             self._doorbell.ring(session_id)
         return result
@@ -257,13 +259,14 @@ class Journal:
         *,
         owner: Owner | None = None,
         lease: Lease | None = None,
+        urgent: bool = False,
     ) -> T:
         """Write into one notebook."""
 
         async def entered(entry: Entry) -> T:
             return await compose(await entry.open(session_id, owner=owner, lease=lease))
 
-        return await self.enter(entered)
+        return await self.enter(entered, urgent=urgent)
 
 
 def session_not_found(session_id: str) -> NotFound:

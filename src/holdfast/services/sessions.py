@@ -147,7 +147,7 @@ class Sessions:
                 await abort(pen)
             return has_waiting_turn(pen.head)
 
-        waiting = await self._journal.write(session_id, stop, owner=owner)
+        waiting = await self._journal.write(session_id, stop, owner=owner, urgent=True)
         self._coordinator.interrupt(session_id)
         if waiting:
             self._coordinator.wake(session_id)
@@ -179,7 +179,9 @@ class Sessions:
             raise Invalid(Code.INVALID_INPUT, "A session is closed as completed or cancelled.")
         if reason is not None:
             require_text(reason, field="reason", shortest=1, longest=255)
-        await self._journal.write(session_id, lambda pen: _close(pen, status, reason), owner=owner)
+        await self._journal.write(
+            session_id, lambda pen: _close(pen, status, reason), owner=owner, urgent=True
+        )
         self._coordinator.interrupt(session_id)
         return await self.get(owner, session_id)
 
@@ -191,7 +193,9 @@ class Sessions:
         Only a tombstone stays. Forks that point into the session are in the way unless the
         caller says what becomes of them.
         """
-        gone = await self._journal.enter(lambda entry: _delete(entry, owner, session_id, heirs))
+        gone = await self._journal.enter(
+            lambda entry: _delete(entry, owner, session_id, heirs), urgent=True
+        )
         for each in gone:
             self._coordinator.interrupt(each)
         await self._store.scrub()

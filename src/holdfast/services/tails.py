@@ -17,7 +17,7 @@ from holdfast.ports import Doorbell, Frame, Store, Tx
 from holdfast.services.journal import session_not_found
 
 TAIL_BYTES: Final = 1 << 20
-PAGE: Final = 1_000
+PAGE_MOST: Final = 1_000
 
 _decoder = msgspec.json.Decoder(Event)
 
@@ -65,21 +65,21 @@ class Tail:
             while True:
                 # Taken before reading, so that a ring in between is not lost.
                 bell = self._doorbell.listen(self._session_id)
-                while items := await read_page(self._store, self._session_id, self.last):
+                while items := await read_page(self._store, self._session_id, self.last, PAGE_MOST):
                     self._extend(items)
                 await bell.rung()
         except HoldfastError as error:
             self._failure = error
             self._announce()
 
-    async def after(self, cursor: int) -> list[Item]:
+    async def after(self, cursor: int, limit: int) -> list[Item]:
         """Return what follows a cursor, waiting for it; a reader behind the tail reads the log."""
         while cursor >= self.last:
             if self._failure is not None:
                 raise self._failure
             await self._arrived.wait()
         if cursor < self.base:
-            return await read_page(self._store, self._session_id, cursor)
+            return await read_page(self._store, self._session_id, cursor, limit)
         return self._items[bisect_right(self._ends, cursor) :]
 
     def _extend(self, items: list[Item]) -> None:
@@ -107,7 +107,7 @@ class Tail:
         self._arrived = asyncio.Event()
 
 
-async def read_page(store: Store, session_id: SessionId, after: int) -> list[Item]:
+async def read_page(store: Store, session_id: SessionId, after: int, limit: int) -> list[Item]:
     """Return the next page of the log after a cursor, with every missing number covered."""
 
     async def read(tx: Tx) -> list[Item]:
@@ -116,7 +116,7 @@ async def read_page(store: Store, session_id: SessionId, after: int) -> list[Ite
             raise session_not_found(session_id)
         if head.events <= after:
             return []
-        frames = await tx.events.after(head, after, limit=PAGE)
+        frames = await tx.events.after(head, after, limit=limit)
         return covered(frames, after, head.events)
 
     return await store.read(read)

@@ -1,7 +1,7 @@
 """The embedded store: one writer, a few readers, one file."""
 
 import asyncio
-import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +22,7 @@ from holdfast.storage.messages import Messages
 from holdfast.storage.migrate import require_current
 from holdfast.storage.models import Models
 from holdfast.storage.repos import Repos
+from holdfast.storage.reserve import Reserve
 from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection, connect, is_plain, translated
 from holdfast.storage.writer import Writer, drive
@@ -56,16 +57,18 @@ class SqliteStore:
         self.path = path
         self.key = key if fresh or not is_plain(path) else None
         self._vfs = vfs
-        self._writer = Writer(self._prepared(), self._connect)
+        reserve = Reserve(path.with_name(f"{path.name}-reserve"))
+        self._writer = Writer(self._prepared(), self._connect, reserve)
         self._tables = Tables(self._writer.connection)
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
-        self._own = threading.local()
-        self._readers: list[Connection] = []
+        # The first is opened ahead, because opening takes longer than most reads.
+        self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
         self._closed = False
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run work in a transaction; return only when its commit is on disk."""
-        return cast(T, await self._writer.submit(lambda: work(self._writer_tables())))
+        done = await self._writer.submit(lambda: work(self._writer_tables()), urgent=urgent)
+        return cast(T, done)
 
     async def read(self, work: Work[T]) -> T:
         """Run work on one consistent snapshot."""
@@ -74,10 +77,8 @@ class SqliteStore:
     async def version(self) -> int:
         """Return a number that changes when another process has written to the store."""
 
-        async def peek() -> int:
-            return int(self._writer.connection.pragma("data_version"))
-
-        return cast(int, await self._writer.submit(peek))
+        # The writer's own connection: it alone sees other processes' commits and not its own.
+        return await self._writer.look(lambda connection: int(connection.pragma("data_version")))
 
     async def check(self) -> list[str]:
         """Return the faults found in the file, one sentence each."""
@@ -94,7 +95,7 @@ class SqliteStore:
         self._closed = True
         await self._writer.close()
         await asyncio.to_thread(self._pool.shutdown)
-        for reader in self._readers:
+        for reader, _ in self._idle:
             reader.close()
 
     def _prepared(self) -> Connection:
@@ -120,19 +121,24 @@ class SqliteStore:
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
 
         def run() -> T:
-            with translated():
-                return work(*self._reader())
+            reader = self._taken()
+            try:
+                with translated():
+                    return work(*reader)
+            finally:
+                self._idle.append(reader)
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, run)
 
+    def _taken(self) -> tuple[Connection, Tx]:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._reader()
+
     def _reader(self) -> tuple[Connection, Tx]:
-        """Return this thread's own connection, opened at its first use."""
-        found = getattr(self._own, "reader", None)
-        if found is None:
-            connection = self._connect()
-            self._readers.append(connection)
-            found = self._own.reader = (connection, Tables(connection))
-        return found
+        connection = self._connect()
+        return connection, Tables(connection)
 
 
 def _snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:

@@ -2,7 +2,8 @@
 
 What arrives while a commit is on its way to the disk goes into the next one, and every caller is
 told its own fate after the commit that holds its work. The first failed write or sync poisons the
-connection: nothing is acknowledged until it was closed, opened anew and verified.
+connection: nothing is acknowledged until it was closed, opened anew and verified. On a full disk
+only urgent work is taken, out of a reserve, until there is room again.
 """
 
 import asyncio
@@ -10,11 +11,13 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum, auto
 from typing import Any, Final, TypeVar, cast
 
 import apsw
 
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
+from holdfast.storage.reserve import Reserve, full
 from holdfast.storage.sqlite import Connection, meaning
 
 log = logging.getLogger(__name__)
@@ -25,15 +28,24 @@ T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, Any]]
 
 
+class Kind(Enum):
+    """What a job needs: a transaction, one even on a full disk, or only a look."""
+
+    ORDINARY = auto()
+    URGENT = auto()
+    LOOK = auto()
+
+
 class Job:
     """One caller's work and where its fate is told."""
 
-    __slots__ = ("error", "future", "loop", "result", "work")
+    __slots__ = ("error", "future", "kind", "loop", "result", "work")
 
-    def __init__(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Work, kind: Kind) -> None:
         self.work = work
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
+        self.kind = kind
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -48,24 +60,31 @@ class Job:
 
 
 class Writer:
-    """Runs work of the writer's connection, in order, in groups."""
+    """Runs work on the writer's connection, in order, in groups."""
 
-    def __init__(self, connection: Connection, reopen: Callable[[], Connection]) -> None:
+    def __init__(
+        self, connection: Connection, reopen: Callable[[], Connection], reserve: Reserve
+    ) -> None:
         self.connection = connection
         self._reopen = reopen
+        self._reserve = reserve
         self._poisoned = False
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         self._closed = False
         self._thread.start()
 
-    async def submit(self, work: Work) -> Any:
+    async def submit(self, work: Work, *, urgent: bool = False) -> Any:
         """Run work in a transaction and return its result once it is on disk."""
-        if self._closed:
-            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
-        job = Job(work, asyncio.get_running_loop())
-        self._jobs.put(job)
-        return await job.future
+        return await self._submitted(Job(work, Kind.URGENT if urgent else Kind.ORDINARY))
+
+    async def look(self, look: Callable[[Connection], T]) -> T:
+        """Look at the connection between two transactions, without taking the write lock."""
+
+        async def work() -> T:
+            return look(self.connection)
+
+        return cast(T, await self._submitted(Job(work, Kind.LOOK)))
 
     async def close(self) -> None:
         """Finish what was submitted and let go of the connection."""
@@ -75,6 +94,12 @@ class Writer:
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
 
+    async def _submitted(self, job: Job) -> Any:
+        if self._closed:
+            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
+        self._jobs.put(job)
+        return await job.future
+
     def _run(self) -> None:
         going_on = True
         while going_on:
@@ -82,25 +107,55 @@ class Writer:
             while len(group) < GROUP_MOST and not self._jobs.empty():
                 group.append(self._jobs.get())
             going_on = None not in group
+            # Who has stopped waiting before the work began is spared it.
             jobs = [job for job in group if job is not None and not job.future.cancelled()]
-            if jobs:
-                self._commit(jobs)
-                _tell(jobs)
+            self._look([job for job in jobs if job.kind is Kind.LOOK])
+            self._commit(self._admitted([job for job in jobs if job.kind is not Kind.LOOK]))
+            _tell(jobs)
         self.connection.close()
+
+    def _look(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            try:
+                job.result = drive(job.work())
+            except apsw.Error as error:
+                job.error = meaning(error)
+
+    def _admitted(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return the jobs that the disk has room for; the others are told so."""
+        if not jobs or self._reserve.is_held or self._reserve.take():
+            return jobs
+        urgent = [job for job in jobs if job.kind is Kind.URGENT]
+        for job in jobs:
+            job.error = None if job in urgent else full()
+        return urgent
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Play all jobs in one transaction; whatever goes wrong with it goes wrong for all."""
+        if not jobs:
+            return
         try:
             self._require_sound()
             self.connection.query("BEGIN IMMEDIATE")
             for job in jobs:
                 self._play(job)
             self.connection.query("COMMIT")
+        except apsw.FullError as error:
+            self._fail(jobs, error)
+            self._commit_from_reserve([job for job in jobs if job.kind is Kind.URGENT])
         except apsw.Error as error:
             self._fail(jobs, error)
         except HoldfastError as error:
             for job in jobs:
                 job.error = error
+
+    def _commit_from_reserve(self, jobs: Sequence[Job]) -> None:
+        if not self._reserve.is_held:
+            return
+        self._reserve.give_up()
+        for job in jobs:
+            job.error = None
+        self._commit(jobs)
 
     def _play(self, job: Job) -> None:
         """Run one job in a savepoint: a refused one takes nothing else with it."""

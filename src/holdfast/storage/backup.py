@@ -1,0 +1,279 @@
+"""Backups: a whole store in one file, made while others write; and bringing one back.
+
+A backup is encrypted with the store's own key, which is not in it: keep the key too. Restoring
+takes the whole store back to the instant of the backup and keeps what was there before.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from holdfast.domain.errors import (
+    Code,
+    Conflict,
+    Denied,
+    HoldfastError,
+    Internal,
+    Invalid,
+    NotFound,
+    StorageFull,
+)
+from holdfast.storage import checks
+from holdfast.storage.files import private_file
+from holdfast.storage.migrate import newest, up, version
+from holdfast.storage.sqlite import APPLICATION_ID, Connection, connect, translated
+
+# Where SQLite keeps its shared locks: every open connection holds one while it is in WAL mode.
+_LOCK_START: Final = 0x4000_0002
+_LOCK_LENGTH: Final = 510
+
+
+def back_up(store: Path, key: bytes | None, target: Path, *, force: bool = False) -> Path:
+    """Write a consistent copy of the store to a file that is there whole, or not at all.
+
+    Writers go on meanwhile; the copy is the store as it was at one instant. It is checked
+    before it gets its name.
+    """
+    _require_target(store, target, force=force)
+    with _clean_failures(target), _draft_beside(target) as draft:
+        _copy_store(store, key, draft)
+        _sync_file(draft)
+        if force:
+            os.replace(draft, target)
+        else:
+            _link(draft, target)
+        _sync_folder(target.parent)
+    return target
+
+
+def restore(backup: Path, key: bytes | None, store: Path) -> Path | None:
+    """Put a backup in the place of the store; return where the store that was there is kept.
+
+    Refused while another process has the store open, and when the backup does not verify.
+    """
+    require_file(backup)
+    with _clean_failures(store):
+        if store.exists():
+            with exclusively(store):
+                pass
+        with _draft_beside(store) as draft:
+            with backup.open("rb") as source, draft.open("wb") as copy:
+                shutil.copyfileobj(source, copy, 1 << 20)
+            _require_restorable(draft, key)
+            _sync_file(draft)
+            kept = _put_in_place(draft, key, store)
+            _sync_folder(store.parent)
+    return kept
+
+
+@contextmanager
+def exclusively(store: Path) -> Iterator[None]:
+    """Keep every other process out of the store; refused while one has it open.
+
+    Works on a file that cannot be read, too. Nothing in this process may open the store inside
+    the block: closing it would let go of the lock.
+    """
+    descriptor = os.open(store, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_START)
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EAGAIN}:
+            raise
+        raise Conflict(
+            Code.STORE_IN_USE,
+            "Another process has the store open; stop the server and leave every chat first.",
+        ) from None
+
+
+def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
+    with translated():
+        source = connect(store, key)
+        try:
+            with _opened(draft, key) as copy:
+                # In one step, from one snapshot: in several, a busy writer would restart it.
+                with copy.raw.backup("main", source.raw, "main") as work:
+                    work.step(-1)
+                _settle(copy)
+                _require_sound(copy)
+        finally:
+            source.close()
+
+
+@contextmanager
+def _opened(path: Path, key: bytes | None) -> Iterator[Connection]:
+    """Open a draft with the store's key and nothing else set."""
+    connection = Connection(apsw.Connection(str(path)))
+    try:
+        if key is not None:
+            connection.pragma("key", f"raw:{key.hex()}")
+        yield connection
+    finally:
+        connection.close()
+
+
+def _settle(connection: Connection) -> None:
+    """Make the draft a single file that needs no log beside it."""
+    connection.pragma("journal_mode", "delete")
+    connection.pragma("synchronous", "FULL")
+
+
+def _require_sound(connection: Connection) -> None:
+    faults = checks.faults(connection)
+    if faults:
+        raise Internal(
+            Code.CORRUPT_STORE,
+            f"The store is damaged, so no backup was made: {faults[0]} Run `holdfast doctor`.",
+            {"faults": faults},
+        )
+
+
+def _require_restorable(draft: Path, key: bytes | None) -> None:
+    """Refuse a backup that is not one of ours, is newer than this program, or is damaged."""
+    with translated(), _opened(draft, key) as copy:
+        if copy.pragma("application_id") != APPLICATION_ID:
+            raise Invalid(Code.BACKUP_INVALID, "The file is not a backup of a Holdfast store.")
+        found = version(copy)
+        if found > newest():
+            raise Conflict(
+                Code.SCHEMA_NEWER,
+                f"The backup has schema {found}, this Holdfast knows {newest()}; install a newer "
+                "one.",
+                {"backup": found, "program": newest()},
+            )
+        _settle(copy)
+        up(copy)
+        faults = checks.faults(copy)
+        if faults:
+            raise Invalid(
+                Code.BACKUP_INVALID,
+                f"The backup does not verify and was not restored: {faults[0]}",
+                {"faults": faults},
+            )
+
+
+def _put_in_place(draft: Path, key: bytes | None, store: Path) -> Path | None:
+    if not store.exists():
+        _remove_log(store)
+        _link(draft, store)
+        return None
+    _fold_log(store, key)
+    with exclusively(store):
+        kept = _free_name(store)
+        # A link first and a replacement then: at no moment is there no store.
+        os.link(store, kept)
+        with suppress(FileNotFoundError):
+            os.rename(f"{store}-wal", f"{kept}-wal")
+        _remove_log(store)
+        os.replace(draft, store)
+    return kept
+
+
+def _fold_log(store: Path, key: bytes | None) -> None:
+    """Move what a crash left in the log into the store's file, where the store can be read."""
+    with suppress(HoldfastError):
+        connect(store, key).close()
+
+
+def _remove_log(store: Path) -> None:
+    # A log beside another file than its own would be played into it.
+    for suffix in ("-wal", "-shm"):
+        Path(f"{store}{suffix}").unlink(missing_ok=True)
+
+
+def _free_name(store: Path) -> Path:
+    number = 1
+    while (kept := store.with_name(f"{store.name}.before-restore-{number}")).exists():
+        number += 1
+    return kept
+
+
+@contextmanager
+def _draft_beside(target: Path) -> Iterator[Path]:
+    """Yield a private, empty file in the folder of the target; nothing of it is left behind."""
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    private_file(draft)
+    try:
+        yield draft
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            Path(f"{draft}{suffix}").unlink(missing_ok=True)
+
+
+def _link(draft: Path, target: Path) -> None:
+    """Give the draft its name, unless somebody else has taken it meanwhile."""
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        raise _taken(target) from None
+
+
+def _require_target(store: Path, target: Path, *, force: bool) -> None:
+    if not store.is_file():
+        raise NotFound(Code.NOT_A_FILE, f"There is no store at {store} yet; nothing to back up.")
+    if not target.parent.is_dir():
+        raise Invalid(Code.NOT_A_FOLDER, f"{target.parent} is not a folder; make it first.")
+    if target.is_dir():
+        raise Invalid(Code.NOT_A_FILE, f"{target} is a folder; name a file in it.")
+    if target.exists() and (not force or target.samefile(store)):
+        raise _taken(target)
+
+
+def require_file(backup: Path) -> None:
+    """Refuse a path that is not a file."""
+    try:
+        found = backup.stat()
+    except OSError:
+        raise NotFound(Code.BACKUP_INVALID, f"There is no {backup}.") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise Invalid(Code.NOT_A_FILE, f"{backup} is not a file.")
+
+
+def _taken(target: Path) -> Conflict:
+    return Conflict(
+        Code.FILE_EXISTS, f"{target} is there already; choose another name, or add --force."
+    )
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _clean_failures(path: Path) -> Iterator[None]:
+    """Say what a refusal of the file system means."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StorageFull(
+                Code.STORAGE_FULL, "The disk is full; nothing was changed. Free some space."
+            ) from error
+        raise Denied(
+            Code.STORE_UNWRITABLE, f"{path} cannot be written: {error.strerror}."
+        ) from error
