@@ -2,12 +2,12 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from msgspec.structs import replace
 
-from holdfast.domain.messages import CHAIN_START, Message, NoticeCode, encode_parts, link
+from holdfast.domain.messages import CHAIN_START, Message, NoticeCode
 from holdfast.engine.kept import KEPT_MOST, KeptProjections
 from holdfast.engine.projection import project
+from tests.builders import hash_of
 from tests.engine.builders import assistant, call, notice, result, summary, user
 
 
@@ -16,7 +16,7 @@ def chained(rows: list[Message]) -> list[Message]:
     sealed: list[Message] = []
     last = CHAIN_START
     for row in rows:
-        last = link(last, row, encode_parts(row.parts))
+        last = hash_of(row, last)
         sealed.append(replace(row, hash=last.hex()))
     return sealed
 

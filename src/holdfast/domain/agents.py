@@ -1,5 +1,6 @@
 """Agents: who answers. Either a language model with tools, or somebody else's program over ACP."""
 
+import re
 from datetime import datetime
 from enum import StrEnum
 from math import isfinite
@@ -13,6 +14,7 @@ from holdfast.domain.texts import require_tags, require_text
 from holdfast.domain.tools import Grant, ToolSpec
 
 SYSTEM_PROMPT_LONGEST: Final = 1 << 20
+_SECRET_REFERENCE: Final = re.compile(r"\{\{\s*secrets\.")
 
 
 class AgentStatus(StrEnum):
@@ -148,7 +150,7 @@ def _require(holds: bool, field: str, rule: str) -> None:
 
 
 def _refuse_secret_references(prompt: str) -> None:
-    if "{{secrets." in prompt:
+    if _SECRET_REFERENCE.search(prompt):
         raise Invalid(
             Code.SECRET_INTERPOLATION,
             "A secret is never put into a prompt; remove {{secrets.…}} from system_prompt.",

@@ -1,6 +1,6 @@
 """Messages: the record of a session, row by row, each chained to the one before by its hash.
 
-This is the durable form. What a model is sent is another type (`ports.py`), made by the engine.
+This is the durable form. What a model is sent is another type (`ports`), made by the engine.
 """
 
 import hashlib

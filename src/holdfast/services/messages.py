@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import MessageId, Owner, SessionId, require_uuid
-from holdfast.domain.messages import Message, Part, Role, Text, require_sendable
+from holdfast.domain.messages import Media, Message, Part, Role, Text, require_sendable
 from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import Head, OnBusy, Status, admitting, title_of
 from holdfast.domain.turns import after_abort
@@ -39,6 +39,8 @@ class Messages:
         With an `id`, repeating the call at any time returns the stored message.
         """
         parts = (Text(text=content),) if isinstance(content, str) else content
+        if any(isinstance(part, Media) for part in parts):
+            raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
         draft = MessageDraft(
             role=Role.USER,
             parts=require_sendable(parts),

@@ -1,0 +1,133 @@
+"""The life of one tool call."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.calls import (
+    NEXT,
+    Call,
+    CallState,
+    Settlement,
+    finished,
+    is_open,
+    settled,
+    started,
+)
+from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.messages import ResultStatus
+from holdfast.domain.tools import Effect
+from tests.builders import a_call
+
+INTENDED, STARTED = CallState.INTENDED, CallState.STARTED
+FINISHED, UNKNOWN, SETTLED = CallState.FINISHED, CallState.UNKNOWN, CallState.SETTLED
+
+ALLOWED = {
+    (INTENDED, STARTED),
+    (INTENDED, FINISHED),
+    (STARTED, STARTED),
+    (STARTED, FINISHED),
+    (STARTED, UNKNOWN),
+    (UNKNOWN, SETTLED),
+}
+
+STEPS: Mapping[str, tuple[Callable[[Call], Call], CallState]] = {
+    "started": (started, STARTED),
+    **{
+        f"finished {status}": (
+            partial(finished, status=status),
+            UNKNOWN if status is ResultStatus.UNKNOWN else FINISHED,
+        )
+        for status in ResultStatus
+    },
+    **{f"settled {how}": (partial(settled, how=how), SETTLED) for how in Settlement},
+}
+
+
+def test_the_table_of_steps_is_the_drawing() -> None:
+    assert {(state, after) for state, nexts in NEXT.items() for after in nexts} == ALLOWED
+    assert set(NEXT) == set(CallState)
+
+
+@pytest.mark.parametrize(("state", "step"), list(product(CallState, STEPS)))
+def test_every_step_is_in_the_table_or_refused(state: CallState, step: str) -> None:
+    take, after = STEPS[step]
+    call = a_call(state=state, effect=Effect.IDEMPOTENT)
+
+    if (state, after) in ALLOWED:
+        moved = take(call)
+        assert msgspec.structs.replace(moved, state=state, settlement=None) == call
+        assert moved.state is after
+    else:
+        with pytest.raises(Conflict) as refused:
+            take(call)
+        assert refused.value.body() == {
+            "error": Code.CALL_NOT_OPEN,
+            "message": f"Call call-1 is {state}; it cannot become {after}.",
+            "details": {"state": state},
+        }
+
+
+@pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT])
+def test_a_recovered_call_that_may_run_twice_starts_again(effect: Effect) -> None:
+    running = started(a_call(effect=effect))
+
+    assert started(running) == running
+
+
+def test_an_unsafe_call_never_starts_twice() -> None:
+    running = started(a_call(effect=Effect.UNSAFE))
+
+    with pytest.raises(Conflict) as refused:
+        started(running)
+
+    assert refused.value.code is Code.CALL_NOT_OPEN
+
+
+@pytest.mark.parametrize("how", Settlement)
+def test_an_unknown_outcome_is_settled_once(how: Settlement) -> None:
+    unknown = finished(started(a_call()), ResultStatus.UNKNOWN)
+
+    put_right = settled(unknown, how)
+
+    assert put_right == a_call(state=SETTLED, settlement=how)
+    with pytest.raises(Conflict):
+        settled(put_right, how)
+
+
+def test_a_call_that_never_started_has_no_unknown_outcome() -> None:
+    with pytest.raises(Conflict):
+        finished(a_call(state=INTENDED), ResultStatus.UNKNOWN)
+
+
+@pytest.mark.parametrize("state", CallState)
+def test_a_call_is_open_until_it_has_its_one_result(state: CallState) -> None:
+    assert is_open(a_call(state=state)) is (state in (INTENDED, STARTED))
+
+
+@given(st.sampled_from(Effect), st.lists(st.sampled_from(sorted(STEPS))))
+def test_no_history_gives_a_call_two_results_or_two_settlements(
+    effect: Effect, history: list[str]
+) -> None:
+    call, taken = a_call(effect=effect), []
+    for step in history:
+        try:
+            call = STEPS[step][0](call)
+        except Conflict:
+            continue
+        taken.append(step)
+
+    results = [step for step in taken if step.startswith("finished")]
+    assert len(results) == (0 if is_open(call) else 1)
+    assert taken.count("started") <= 1 or effect is not Effect.UNSAFE
+    assert sum(step.startswith("settled") for step in taken) == (call.state is SETTLED)
+    assert (call.settlement is not None) == (call.state is SETTLED)
+
+
+def test_a_call_is_unsafe_until_its_tool_says_otherwise() -> None:
+    assert a_call().effect is Effect.UNSAFE

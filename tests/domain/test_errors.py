@@ -1,0 +1,49 @@
+"""The error tree: what a caller can do, and what happened."""
+
+import re
+
+import pytest
+
+from holdfast.domain import errors
+from holdfast.domain.errors import Code, HoldfastError, Internal, NotFound
+
+
+def test_the_drawing_shows_every_class_and_what_to_do() -> None:
+    drawn = re.findall(r"[├└]── (\w+) +\S", errors.__doc__ or "")
+
+    assert drawn == [kind.__name__ for kind in HoldfastError.__subclasses__()]
+
+
+@pytest.mark.parametrize("kind", HoldfastError.__subclasses__())
+def test_every_class_says_what_its_caller_can_do(kind: type[HoldfastError]) -> None:
+    assert kind.__doc__
+    assert kind.__subclasses__() == []
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_code_is_its_name_in_lower_case(code: Code) -> None:
+    assert code.value == code.name.lower()
+
+
+def test_an_error_shows_its_code_its_message_and_its_details() -> None:
+    error = NotFound(Code.SESSION_NOT_FOUND, "There is no such session.", {"field": "session_id"})
+
+    assert str(error) == "There is no such session."
+    assert error.body() == {
+        "error": "session_not_found",
+        "message": "There is no such session.",
+        "details": {"field": "session_id"},
+    }
+
+
+def test_an_error_without_details_shows_none() -> None:
+    assert Internal(Code.INTERNAL, "Our bug.").body()["details"] == {}
+
+
+def test_an_error_keeps_its_own_details() -> None:
+    details = {"field": "a"}
+    error = Internal(Code.INTERNAL, "Our bug.", details)
+
+    details["field"] = "b"
+
+    assert error.details == {"field": "a"}

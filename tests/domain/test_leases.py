@@ -1,0 +1,32 @@
+"""Leases and the processes that hold them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.leases import DURATION_MS, RENEWAL_MS, Holder, holder_of
+from tests.builders import a_holder
+
+WORDS = st.text(alphabet="0123456789abcdef-", min_size=1, max_size=36)
+
+
+@given(WORDS, st.integers(0), st.integers(0), WORDS)
+def test_a_stored_holder_is_read_as_it_was(boot: str, pid: int, started: int, nonce: str) -> None:
+    holder = Holder(boot=boot, pid=pid, started=started, nonce=nonce)
+
+    assert holder_of(str(holder)) == holder
+
+
+def test_a_holder_is_stored_as_one_readable_line() -> None:
+    assert str(a_holder(boot="b", pid=1, started=2, nonce="n")) == "b/1/2/n"
+
+
+@pytest.mark.parametrize("text", ["", "b/1/2", "b/1/2/n/more", "b/one/2/n"])
+def test_what_no_process_wrote_is_not_a_holder(text: str) -> None:
+    with pytest.raises(ValueError, match=r"unpack|literal"):
+        holder_of(text)
+
+
+def test_a_holder_may_miss_two_renewals_and_keep_its_lease() -> None:
+    assert (RENEWAL_MS, DURATION_MS) == (1_000, 4_000)
+    assert 3 * RENEWAL_MS < DURATION_MS

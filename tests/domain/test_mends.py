@@ -1,0 +1,297 @@
+"""What a crash or an interrupt leaves of a turn, and what is appended to put it right."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.agents import Recovery
+from holdfast.domain.calls import Call, CallState, finished, is_open
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome
+from holdfast.domain.events import Failure, FailureCode, StepFailed, ToolEnded
+from holdfast.domain.messages import (
+    CLOSING,
+    Notice,
+    NoticeCode,
+    ResultStatus,
+    Role,
+    Text,
+    ToolError,
+    ToolResult,
+)
+from holdfast.domain.sessions import StopReason
+from holdfast.domain.tools import Effect
+from holdfast.domain.turns import (
+    Mend,
+    OpenStep,
+    after_abort,
+    after_crash,
+    closing_notice,
+    turns,
+)
+from tests.builders import MODEL_ID, a_call, a_message, an_open_step
+from tests.domain.strategies import calls, open_steps
+
+BAD_ENDS = [
+    StopReason.ABORTED,
+    StopReason.INTERRUPTED,
+    StopReason.TURN_LIMIT,
+    StopReason.BUDGET,
+    StopReason.ERROR,
+]
+
+
+def results(mend: Mend) -> list[ToolResult]:
+    return [
+        part
+        for draft in mend.drafts
+        if isinstance(draft, MessageDraft)
+        for part in draft.parts
+        if isinstance(part, ToolResult)
+    ]
+
+
+def mended(before: Sequence[Call], mend: Mend) -> list[Call]:
+    """Apply the results to the calls; a second result, or an impossible one, raises."""
+    after = {call.id: call for call in before}
+    for result in results(mend):
+        assert result.name == after[result.call_id].name
+        after[result.call_id] = finished(after[result.call_id], result.status)
+    return list(after.values())
+
+
+CUT_OFF = Failure(code=FailureCode.INTERRUPTED, message="The model's answer was cut off.")
+
+
+def kept_text(step: OpenStep) -> MessageDraft:
+    return MessageDraft(
+        id=step.started.message_id,
+        role=Role.ASSISTANT,
+        parts=(Text(text=step.text),),
+        model_id=MODEL_ID,
+    )
+
+
+def is_doubtful(call: Call) -> bool:
+    return call.state is CallState.STARTED and call.effect is Effect.UNSAFE
+
+
+RECOVERIES = st.sampled_from(Recovery)
+MENDS = st.one_of(
+    st.builds(
+        lambda step, before, recovery: (step, before, after_crash(step, before, recovery)),
+        open_steps(),
+        calls(),
+        RECOVERIES,
+    ),
+    st.builds(
+        lambda step, before: (step, before, after_abort(step, before)), open_steps(), calls()
+    ),
+)
+Cut = tuple[OpenStep | None, list[Call], Mend]
+
+
+@given(MENDS)
+def test_a_turn_that_is_over_leaves_every_call_with_one_result(cut: Cut) -> None:
+    _, before, mend = cut
+    after = mended(before, mend)
+
+    answered = [result.call_id for result in results(mend)]
+    assert len(answered) == len(set(answered))
+    if mend.outcome is not None:
+        assert answered == [call.id for call in before if is_open(call)]
+        assert not any(is_open(call) for call in after)
+
+
+@given(MENDS)
+def test_only_an_unsafe_call_that_had_started_is_unknown(cut: Cut) -> None:
+    _, before, mend = cut
+
+    unknown = [each.call_id for each in results(mend) if each.status is ResultStatus.UNKNOWN]
+    assert unknown == [call.id for call in before if is_doubtful(call)]
+
+
+@given(MENDS)
+def test_a_result_is_a_row_and_a_piece_of_news_that_say_the_same(cut: Cut) -> None:
+    _, _, mend = cut
+    news = [draft for draft in mend.drafts if isinstance(draft, ToolEnded)]
+
+    assert news == [
+        ToolEnded(
+            call_id=result.call_id, name=result.name, status=result.status, failure=result.error
+        )
+        for result in results(mend)
+    ]
+    assert all(result.error and result.result is None for result in results(mend))
+
+
+@given(MENDS)
+def test_a_step_that_was_cut_off_is_closed_and_its_text_kept_if_the_turn_is_over(cut: Cut) -> None:
+    step, _, mend = cut
+    closed = [] if step is None else [StepFailed(step=3, failure=CUT_OFF)]
+    kept = [kept_text(step)] if step and step.text and mend.outcome else []
+
+    answers = 2 * len(results(mend))
+    assert list(mend.drafts[: len(mend.drafts) - answers]) == kept + closed
+
+
+@given(calls(), RECOVERIES, open_steps())
+def test_a_crash_ends_a_turn_exactly_when_an_unsafe_call_is_in_doubt(
+    before: list[Call], recovery: Recovery, step: OpenStep | None
+) -> None:
+    mend = after_crash(step, before, recovery)
+
+    over = recovery is Recovery.STOP and any(map(is_doubtful, before))
+    assert (mend.outcome is not None) == over
+    if mend.outcome is not None and mend.outcome.failure is not None:
+        assert mend.outcome.stop_reason is StopReason.INTERRUPTED
+        assert mend.outcome.failure.code is FailureCode.INTERRUPTED
+        assert mend.outcome.failure.retryable
+
+
+@given(calls(), RECOVERIES)
+def test_a_turn_that_goes_on_leaves_open_what_may_run(
+    before: list[Call], recovery: Recovery
+) -> None:
+    mend = after_crash(None, before, recovery)
+    after = mended(before, mend)
+
+    if mend.outcome is None:
+        may_run = [call for call in before if is_open(call) and not is_doubtful(call)]
+        assert [call for call in after if is_open(call)] == may_run
+
+
+@given(calls(), RECOVERIES, open_steps())
+def test_a_crash_in_the_middle_of_recovery_is_recovered_without_a_second_result(
+    before: list[Call], recovery: Recovery, step: OpenStep | None
+) -> None:
+    after = mended(before, after_crash(step, before, recovery))
+
+    assert after_crash(None, after, recovery) == Mend(drafts=())
+
+
+@given(calls(), open_steps())
+def test_a_second_interrupt_finds_nothing_left_to_do(
+    before: list[Call], step: OpenStep | None
+) -> None:
+    after = mended(before, after_abort(step, before))
+
+    assert after_abort(None, after) == Mend(
+        drafts=(), outcome=Outcome(stop_reason=StopReason.ABORTED)
+    )
+
+
+@given(MENDS)
+def test_what_a_cut_off_turn_keeps_never_passes_for_an_answer(cut: Cut) -> None:
+    _, _, mend = cut
+    if mend.outcome is None:
+        return
+    closing = closing_notice(mend.outcome)
+    drafts: list[Draft | None] = [*mend.drafts, closing]
+    rows = [
+        a_message(role=draft.role, parts=draft.parts, sequence=sequence)
+        for sequence, draft in enumerate(drafts, 1)
+        if isinstance(draft, MessageDraft)
+    ]
+
+    [turn] = turns(rows)
+    assert not turn.is_answered
+
+
+UNKNOWN = ToolError(code="unknown", message="outcome unknown: the call was cut off while it ran")
+SKIPPED = ToolError(code="aborted", message="the call was not run: its turn ended before")
+STOPPED = ToolError(code="aborted", message="the call was stopped while it ran")
+
+ENDS = [
+    (CallState.INTENDED, Effect.PURE, ResultStatus.SKIPPED, SKIPPED),
+    (CallState.INTENDED, Effect.IDEMPOTENT, ResultStatus.SKIPPED, SKIPPED),
+    (CallState.INTENDED, Effect.UNSAFE, ResultStatus.SKIPPED, SKIPPED),
+    (CallState.STARTED, Effect.PURE, ResultStatus.ERROR, STOPPED),
+    (CallState.STARTED, Effect.IDEMPOTENT, ResultStatus.ERROR, STOPPED),
+    (CallState.STARTED, Effect.UNSAFE, ResultStatus.UNKNOWN, UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("state", "effect", "status", "error"), ENDS)
+def test_an_open_call_is_told_why_its_turn_left_it(
+    state: CallState, effect: Effect, status: ResultStatus, error: ToolError
+) -> None:
+    call = a_call(id="c1", state=state, effect=effect)
+    doubtful = a_call(id="c2", state=CallState.STARTED)
+    told = ToolResult(call_id=call.id, name=call.name, status=status, error=error)
+
+    assert results(after_abort(None, [call])) == [told]
+    assert results(after_crash(None, [call, doubtful], Recovery.STOP))[0] == told
+
+
+def test_a_crash_while_an_unsafe_tool_ran_ends_the_turn() -> None:
+    call = a_call(state=CallState.STARTED)
+    result = ToolResult(call_id=call.id, name=call.name, status=ResultStatus.UNKNOWN, error=UNKNOWN)
+
+    assert after_crash(None, [call], Recovery.STOP) == Mend(
+        drafts=(
+            MessageDraft(role=Role.TOOL_RESULT, parts=(result,)),
+            ToolEnded(
+                call_id=call.id, name=call.name, status=ResultStatus.UNKNOWN, failure=UNKNOWN
+            ),
+        ),
+        outcome=Outcome(
+            stop_reason=StopReason.INTERRUPTED,
+            failure=Failure(
+                code=FailureCode.INTERRUPTED,
+                message="The turn was cut off while a tool ran; "
+                "settle the unknown call or send a message.",
+            ),
+        ),
+    )
+
+
+def test_text_that_was_streamed_beside_a_doubtful_call_is_kept() -> None:
+    step, call = an_open_step("I am about to"), a_call(state=CallState.STARTED)
+    without = after_crash(None, [call], Recovery.STOP)
+
+    assert after_crash(step, [call], Recovery.STOP) == Mend(
+        drafts=(kept_text(step), StepFailed(step=1, failure=CUT_OFF), *without.drafts),
+        outcome=without.outcome,
+    )
+
+
+def test_an_agent_may_be_told_to_continue_with_the_unknown_result() -> None:
+    call = a_call(state=CallState.STARTED)
+    stopped = after_crash(None, [call], Recovery.STOP)
+
+    assert after_crash(None, [call], Recovery.CONTINUE) == Mend(drafts=stopped.drafts)
+
+
+def test_a_step_cut_off_by_a_crash_is_asked_again() -> None:
+    mend = after_crash(an_open_step("half an ans", step=2), [], Recovery.STOP)
+
+    assert mend == Mend(drafts=(StepFailed(step=2, failure=CUT_OFF),))
+
+
+@pytest.mark.parametrize("reason", StopReason)
+def test_a_turn_that_ended_badly_says_so_in_its_last_row(reason: StopReason) -> None:
+    told = closing_notice(Outcome(stop_reason=reason))
+
+    if reason not in BAD_ENDS:
+        assert told is None
+        return
+    assert told is not None
+    [notice] = told.parts
+    assert isinstance(notice, Notice)
+    assert (told.role, notice.code.value) == (Role.SYSTEM, reason.value)
+    assert notice.code in CLOSING
+    assert notice.text.endswith(".")
+
+
+def test_every_closing_notice_has_its_stop_reason() -> None:
+    assert {code.value for code in CLOSING} == {reason.value for reason in BAD_ENDS}
+
+
+def test_a_failure_is_told_with_its_code_and_its_remedy() -> None:
+    failure = Failure(code=FailureCode.PROVIDER_AUTH, message="Set a key.")
+    outcome = Outcome(stop_reason=StopReason.ERROR, failure=failure)
+
+    notice = Notice(code=NoticeCode.ERROR, text="provider_auth: Set a key.")
+    assert closing_notice(outcome) == MessageDraft(role=Role.SYSTEM, parts=(notice,))

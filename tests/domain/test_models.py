@@ -1,0 +1,58 @@
+"""Models by provider and name."""
+
+from uuid import NAMESPACE_DNS, uuid5
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import ModelId
+from holdfast.domain.models import OFFLINE, Model, model_of
+
+NAMES = st.text(alphabet="abcXYZ019.-/:", min_size=1, max_size=12)
+PROVIDERS = st.text(alphabet="abc019-", min_size=1, max_size=8)
+
+
+def test_the_offline_model_has_the_same_id_on_every_installation() -> None:
+    assert model_of(OFFLINE) == Model(
+        id=ModelId("a006915b-6930-590c-b036-ee9a12b3b96d"), provider="offline", name="holdfast"
+    )
+
+
+def test_a_model_id_can_be_computed_by_anybody() -> None:
+    namespace = uuid5(NAMESPACE_DNS, "holdfast.models")
+
+    assert model_of("openai:gpt-5").id == str(uuid5(namespace, "openai:gpt-5"))
+
+
+@given(PROVIDERS, NAMES)
+def test_a_model_is_read_as_it_is_written(provider: str, name: str) -> None:
+    model = model_of(f"{provider}:{name}")
+
+    assert (model.provider, model.name, model.ref) == (provider, name, f"{provider}:{name}")
+
+
+@given(PROVIDERS, NAMES, PROVIDERS, NAMES)
+def test_two_models_have_two_ids(provider: str, name: str, other: str, other_name: str) -> None:
+    one, two = model_of(f"{provider}:{name}"), model_of(f"{other}:{other_name}")
+
+    assert (one.id == two.id) == (one.ref == two.ref)
+
+
+def test_a_model_has_no_price_until_somebody_knows_it() -> None:
+    assert model_of(OFFLINE).prices is None
+
+
+@pytest.mark.parametrize(
+    "ref", ["", "gpt-5", ":gpt-5", "openai:", " : ", "openai: ", "open\x00ai:gpt", "openai:\ud800"]
+)
+def test_what_is_not_provider_and_name_is_refused(ref: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        model_of(ref)
+
+    assert refused.value.body() == {
+        "error": Code.MODEL_NOT_FOUND,
+        "message": "A model is written provider:name, for example offline:holdfast.",
+        "details": {"field": "model"},
+    }
