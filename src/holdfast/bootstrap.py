@@ -155,7 +155,7 @@ async def _assembled(
         sessions=Sessions(store, journal, openings, leases, coordinator),
         messages=Messages(store, journal, coordinator),
         events=events,
-        housekeeping=Housekeeping(store, leases, coordinator, outside.clock),
+        housekeeping=Housekeeping(store, journal, leases, coordinator, outside.clock),
     )
 
 

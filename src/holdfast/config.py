@@ -29,7 +29,7 @@ class Config(Struct, frozen=True, kw_only=True):
     encryption: str = "auto"
     turns_at_a_time: int = 64
     workspace_root: Path | None = None
-    idle_timeout_minutes: int = 30
+    idle_timeout_minutes: float = 30
     max_concurrent_sessions: int = 5
     log_level: str = "warning"
 
@@ -39,7 +39,7 @@ class Config(Struct, frozen=True, kw_only=True):
             self.encryption in {"auto", "keychain", "off"}, "encryption", "auto, keychain, off"
         )
         _require(self.turns_at_a_time > 0, "turns_at_a_time", "above 0")
-        _require(self.idle_timeout_minutes > 0, "idle_timeout_minutes", "above 0")
+        _require(self.idle_timeout_minutes >= 0, "idle_timeout_minutes", "0 (never) or more")
         _require(self.max_concurrent_sessions > 0, "max_concurrent_sessions", "above 0")
         _require(self.log_level in levels, "log_level", ", ".join(levels))
 
@@ -67,6 +67,15 @@ def load(
     file: Path | None = None,
 ) -> Config:
     """Return the configuration; what is not given is read from the process and its home."""
+    return explain(flags, environment, file)[0]
+
+
+def explain(
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> tuple[Config, Mapping[str, str]]:
+    """Return the configuration, and for each setting where its value came from."""
     env = os.environ if environment is None else environment
     if env.get("HOLDFAST_DATABASE_URL"):
         raise Invalid(
@@ -74,13 +83,29 @@ def load(
             "HOLDFAST_DATABASE_URL is set, but this version keeps sessions in its embedded store "
             "only; unset it.",
         )
-    given = dict(flags or {})
-    home = Path(given.pop("home", None) or env.get("HOLDFAST_HOME") or default_home())
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    chosen = Path(given.pop("home", None) or env.get("HOLDFAST_HOME") or default_home())
+    home = chosen.expanduser().absolute()
     wanted = file or (Path(env["HOLDFAST_CONFIG"]) if env.get("HOLDFAST_CONFIG") else None)
-    values = _from_file(wanted or home / FILE_NAME, required=wanted is not None)
-    values |= {name: env[place[2]] for name, place in PLACES.items() if env.get(place[2])}
-    values |= {name: value for name, value in given.items() if value is not None}
-    return _converted({"home": home.expanduser().absolute(), **values})
+    source = wanted or home / FILE_NAME
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        (f"file {source}", _from_file(source, required=wanted is not None)),
+        ("environment", {name: env[p[2]] for name, p in PLACES.items() if env.get(p[2])}),
+        ("flag", given),
+    ]
+    values: dict[str, Any] = {"home": home}
+    origins = dict.fromkeys(Config.__struct_fields__, "default")
+    origins["home"] = _origin_of_home(flags, env)
+    for origin, layer in layers:
+        values |= layer
+        origins |= dict.fromkeys(layer, origin)
+    return _converted(values), origins
+
+
+def _origin_of_home(flags: Mapping[str, Any] | None, env: Mapping[str, str]) -> str:
+    if (flags or {}).get("home"):
+        return "flag"
+    return "environment" if env.get("HOLDFAST_HOME") else "default"
 
 
 def default_home() -> Path:

@@ -146,6 +146,9 @@ class SessionTable(Protocol):
     async def unsettled(self) -> list[Head]:
         """Return the heads of all sessions in which a turn is open or waits."""
 
+    async def idle(self, before: datetime) -> list[Head]:
+        """Return the heads of open sessions bound to a repository and untouched since then."""
+
     async def detach(self, session_id: SessionId) -> None:
         """Copy what a fork inherits into it, so that it stands alone."""
 

@@ -5,9 +5,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast.domain.errors import NotFound
 from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import Head, Status
 from holdfast.ports import Clock, Coordinator, Store
+from holdfast.services.journal import Journal, Pen
 from holdfast.services.leases import Leases
+from holdfast.services.sessions import close
 
 KEEP_DELTAS: Final = timedelta(hours=1)
 PRUNE_BATCH: Final = 5_000
@@ -23,9 +27,15 @@ class Housekeeping:
     """Work that nobody asks for and everybody relies on; safe to run twice, and anywhere."""
 
     def __init__(
-        self, store: Store, leases: Leases, coordinator: Coordinator, clock: Clock
+        self,
+        store: Store,
+        journal: Journal,
+        leases: Leases,
+        coordinator: Coordinator,
+        clock: Clock,
     ) -> None:
         self._store = store
+        self._journal = journal
         self._leases = leases
         self._coordinator = coordinator
         self._clock = clock
@@ -36,6 +46,30 @@ class Housekeeping:
         for session_id in left:
             self._coordinator.wake(session_id)
         return RecoveryReport(sessions=tuple(left))
+
+    async def sweep(self, idle: timedelta) -> tuple[SessionId, ...]:
+        """Close sessions bound to a repository in which nothing happened for so long."""
+        before = self._clock.now() - idle
+        swept = []
+        for head in await self._store.read(lambda tx: tx.sessions.idle(before)):
+            if await self._closed(head):
+                swept.append(head.session_id)
+                self._coordinator.interrupt(head.session_id)
+        return tuple(swept)
+
+    async def _closed(self, seen: Head) -> bool:
+        """Close a session, unless something has happened in it since it was seen."""
+
+        async def end(pen: Pen) -> bool:
+            if pen.head.updated_at != seen.updated_at:
+                return False
+            await close(pen, Status.COMPLETED, "idle_timeout")
+            return True
+
+        try:
+            return await self._journal.write(seen.session_id, end)
+        except NotFound:
+            return False
 
     async def prune(self, keep: timedelta = KEEP_DELTAS) -> int:
         """Remove deltas of turns that settled some time ago; return how many.

@@ -39,13 +39,14 @@ class Messages:
         With an `id`, repeating the call at any time returns the stored message.
         """
         parts = (Text(text=content),) if isinstance(content, str) else content
-        if any(isinstance(part, Media) for part in parts):
-            raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
         draft = MessageDraft(
             role=Role.USER,
             parts=require_sendable(parts),
             id=MessageId(require_uuid(id, what="message id")) if id is not None else None,
         )
+        # Media is a handle to stored bytes, and nothing stores bytes yet.
+        if any(isinstance(part, Media) for part in draft.parts):
+            raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
         message, interrupted = await self._journal.write(
             session_id, lambda pen: _admit(pen, draft, on_busy), owner=owner
         )

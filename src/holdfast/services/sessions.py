@@ -180,7 +180,7 @@ class Sessions:
         if reason is not None:
             require_text(reason, field="reason", shortest=1, longest=255)
         await self._journal.write(
-            session_id, lambda pen: _close(pen, status, reason), owner=owner, urgent=True
+            session_id, lambda pen: close(pen, status, reason), owner=owner, urgent=True
         )
         self._coordinator.interrupt(session_id)
         return await self.get(owner, session_id)
@@ -219,7 +219,8 @@ class Sessions:
         return session
 
 
-async def _close(pen: Pen, status: Status, reason: str | None) -> None:
+async def close(pen: Pen, status: Status, reason: str | None) -> None:
+    """End a notebook, its running turn with it; one that has ended stays as it is."""
     ended = moved(pen.head.status, _CLOSING[status])
     if ended is pen.head.status:
         return

@@ -127,6 +127,16 @@ SELECT {_HEAD}
  ORDER BY s.key
 """  # noqa: S608 — the columns are a constant of this file
 
+IDLE = f"""
+-- Open sessions bound to a repository in which nothing happened for some time.
+SELECT {_HEAD}
+  FROM sessions s
+ WHERE s.repo_id IS NOT NULL
+   AND s.status IN ('pending', 'running', 'idle')
+   AND s.updated_at < :before
+ ORDER BY s.key
+"""  # noqa: S608 — the columns are a constant of this file
+
 INHERIT = """
 -- Rows of an ancestor, written again as the fork's own; the chain does not know whose row it is.
 INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash,

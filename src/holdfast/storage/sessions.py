@@ -28,6 +28,7 @@ from holdfast.storage.session_sql import (
     FORKS,
     GET,
     HEAD,
+    IDLE,
     INHERIT,
     IS_BURIED,
     LINEAGE,
@@ -125,6 +126,10 @@ class Sessions:
 
     async def unsettled(self) -> list[Head]:
         return [_head(row) for row in await self._db.fetch(UNSETTLED)]
+
+    async def idle(self, before: datetime) -> list[Head]:
+        rows = await self._db.fetch(IDLE, {"before": microseconds(before)})
+        return [_head(row) for row in rows]
 
     async def detach(self, session_id: SessionId) -> None:
         *ancestors, own = await self._all_segments(session_id)
