@@ -268,7 +268,8 @@ def a_repo(**changes: Any) -> Repo:
 
 def a_holder(**changes: Any) -> Holder:
     """Return a process that may hold leases."""
-    return _built(Holder, changes, boot=an_id(6), pid=4711, started=123_456, nonce="ab12")
+    process = {"boot": an_id(6), "space": "1", "pid": 4711, "started": 123_456, "nonce": "ab12"}
+    return _built(Holder, changes, **process)
 
 
 def a_lease(**changes: Any) -> Lease:

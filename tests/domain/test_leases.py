@@ -10,18 +10,20 @@ from tests.builders import a_holder
 WORDS = st.text(alphabet="0123456789abcdef-", min_size=1, max_size=36)
 
 
-@given(WORDS, st.integers(0), st.integers(0), WORDS)
-def test_a_stored_holder_is_read_as_it_was(boot: str, pid: int, started: int, nonce: str) -> None:
-    holder = Holder(boot=boot, pid=pid, started=started, nonce=nonce)
+@given(WORDS, WORDS, st.integers(0), st.integers(0), WORDS)
+def test_a_stored_holder_is_read_as_it_was(
+    boot: str, space: str, pid: int, started: int, nonce: str
+) -> None:
+    holder = Holder(boot=boot, space=space, pid=pid, started=started, nonce=nonce)
 
     assert holder_of(str(holder)) == holder
 
 
 def test_a_holder_is_stored_as_one_readable_line() -> None:
-    assert str(a_holder(boot="b", pid=1, started=2, nonce="n")) == "b/1/2/n"
+    assert str(a_holder(boot="b", space="s", pid=1, started=2, nonce="n")) == "b/s/1/2/n"
 
 
-@pytest.mark.parametrize("text", ["", "b/1/2", "b/1/2/n/more", "b/one/2/n"])
+@pytest.mark.parametrize("text", ["", "b/s/1/2", "b/s/1/2/n/more", "b/s/one/2/n"])
 def test_what_no_process_wrote_is_not_a_holder(text: str) -> None:
     with pytest.raises(ValueError, match=r"unpack|literal"):
         holder_of(text)

@@ -16,15 +16,19 @@ RENEWAL_MS: Final = 1_000
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A process, so described that its death can be proven on the same boot."""
+    """A process, so described that its death can be proven on the same boot.
+
+    `space` tells containers apart, in which the same number is another process.
+    """
 
     boot: str
+    space: str
     pid: int
     started: int
     nonce: str
 
     def __str__(self) -> str:
-        return f"{self.boot}/{self.pid}/{self.started}/{self.nonce}"
+        return f"{self.boot}/{self.space}/{self.pid}/{self.started}/{self.nonce}"
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -37,5 +41,5 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 def holder_of(text: str) -> Holder:
     """Read a holder as it was stored."""
-    boot, pid, started, nonce = text.split("/")
-    return Holder(boot=boot, pid=int(pid), started=int(started), nonce=nonce)
+    boot, space, pid, started, nonce = text.split("/")
+    return Holder(boot=boot, space=space, pid=int(pid), started=int(started), nonce=nonce)

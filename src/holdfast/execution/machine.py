@@ -35,7 +35,11 @@ class SystemMachine:
     def __init__(self) -> None:
         pid = os.getpid()
         self._holder = Holder(
-            boot=boot_id(), pid=pid, started=start_of(pid) or 0, nonce=secrets.token_hex(4)
+            boot=boot_id(),
+            space=process_space(),
+            pid=pid,
+            started=start_of(pid) or 0,
+            nonce=secrets.token_hex(4),
         )
 
     def holder(self) -> Holder:
@@ -43,7 +47,8 @@ class SystemMachine:
 
     def is_gone(self, holder: Holder) -> bool:
         """Tell whether the process is proven dead: its number is free, or somebody else's now."""
-        if holder.boot != self._holder.boot or not holder.started:
+        mine = self._holder
+        if (holder.boot, holder.space) != (mine.boot, mine.space) or not holder.started:
             return False
         return start_of(holder.pid) != holder.started
 
@@ -57,6 +62,15 @@ def boot_id() -> str:
         # Without the kernel's word the boot is known by the second it happened in.
         up = time.clock_gettime(_BOOT_CLOCK)
         return f"booted-{round((time.time() - up) / 10)}"
+
+
+@cache
+def process_space() -> str:
+    """Return what tells this container's process numbers from another's."""
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "0"
 
 
 def start_of(pid: int) -> int | None:

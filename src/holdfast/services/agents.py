@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime, ModelChoice
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
+from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, slug_of
 from holdfast.domain.queries import AgentQuery, Page, require_limit
 from holdfast.ports import Clock, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
@@ -44,9 +44,7 @@ class Agents:
         self._clock = clock
         self._mint = mint
 
-    async def create(
-        self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
-    ) -> Agent:
+    async def create(self, owner: Owner, fields: Mapping[str, Any]) -> Agent:
         """Create an agent from its fields; only `name` is needed.
 
         Without a `slug` one is made from the name. `models` are ids or `provider:name`, the
@@ -55,15 +53,12 @@ class Agents:
         wanted = {"system_prompt": "", "runtime": LlmRuntime(), **fields}
         models = _models_in(wanted)
         await self._models.check(*models or ())
-        agent_id = self._mint.new() if id is None else require_uuid(id, what="agent id")
 
         async def work(tx: Tx) -> Agent:
             now = self._clock.now()
             wanted["slug"] = await _free_slug(tx, owner, wanted)
-            stamps = {"id": agent_id, "owner": owner, "created_at": now, "updated_at": now}
+            stamps = {"id": self._mint.new(), "owner": owner, "created_at": now, "updated_at": now}
             agent = await self._with_models(tx, _agent(wanted, stamps), models)
-            if await tx.agents.by_id(owner, agent.id) is not None:
-                raise Conflict(Code.ID_REUSED, "This id is taken; leave it out.")
             await tx.agents.add(agent)
             return agent
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.domain.errors import Code, Conflict, Invalid, LimitReached
+from holdfast.domain.errors import Code, Conflict, Invalid, LimitReached, Unavailable
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import Page, require_limit
@@ -39,8 +39,9 @@ class Events:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for pump in self._pumps.values():
-            pump.cancel()
+        for session_id, tail in self._tails.items():
+            self._pumps[session_id].cancel()
+            tail.fail(Unavailable(Code.STORE_CLOSED, "The store is closed."))
         await self._tasks.__aexit__(None, None, None)
 
     async def list(

@@ -78,7 +78,9 @@ class Sessions:
         id: str | None = None,
     ) -> Session:
         """Open a session with an agent, given by id or slug; it is on disk when this returns."""
-        return await self._openings.open(owner, agent, request or SessionRequest(), id=id)
+        session = await self._openings.open(owner, agent, request or SessionRequest(), id=id)
+        # A repeated request may find a session whose turn was cut off since.
+        return session if session.status is Status.PENDING else await self.get(owner, session.id)
 
     async def fork(
         self,

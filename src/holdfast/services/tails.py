@@ -5,16 +5,19 @@ that is behind the tail reads the log itself.
 """
 
 import asyncio
+import logging
 from bisect import bisect_right
 from typing import Final
 
 import msgspec
 
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import SessionId
 from holdfast.ports import Doorbell, Frame, Store, Tx
 from holdfast.services.journal import session_not_found
+
+log = logging.getLogger(__name__)
 
 TAIL_BYTES: Final = 1 << 20
 PAGE_MOST: Final = 1_000
@@ -69,8 +72,16 @@ class Tail:
                     self._extend(items)
                 await bell.rung()
         except HoldfastError as error:
-            self._failure = error
-            self._announce()
+            self.fail(error)
+        except Exception:
+            # Told to this session's readers only: the other sessions' tails go on.
+            log.exception("the tail of session %s broke", self._session_id)
+            self.fail(Internal(Code.INTERNAL, "The session's news cannot be read; see the log."))
+
+    def fail(self, error: HoldfastError) -> None:
+        """Let every reader that has read all there is fail with this error."""
+        self._failure = error
+        self._announce()
 
     async def after(self, cursor: int, limit: int) -> list[Item]:
         """Return what follows a cursor, waiting for it; a reader behind the tail reads the log."""

@@ -175,7 +175,7 @@ def _put_in_place(draft: Path, key: bytes | None, store: Path) -> Path | None:
         return None
     _fold_log(store, key)
     with exclusively(store):
-        kept = _free_name(store)
+        kept = free_name(store, "restore")
         # A link first and a replacement then: at no moment is there no store.
         os.link(store, kept)
         with suppress(FileNotFoundError):
@@ -197,9 +197,10 @@ def _remove_log(store: Path) -> None:
         Path(f"{store}{suffix}").unlink(missing_ok=True)
 
 
-def _free_name(store: Path) -> Path:
+def free_name(store: Path, before: str) -> Path:
+    """Return where the store of before a change is kept: beside it, by the next free number."""
     number = 1
-    while (kept := store.with_name(f"{store.name}.before-restore-{number}")).exists():
+    while (kept := store.with_name(f"{store.name}.before-{before}-{number}")).exists():
         number += 1
     return kept
 

@@ -43,22 +43,17 @@ class Costs:
         self._db = database
 
     async def add(self, key: int, entry: CostEntry) -> bool:
-        usage = encode(entry.usage)
-        rows = await self._db.fetch(
-            ADD,
-            {
-                "request_id": entry.request_id,
-                "session_key": key,
-                "turn": entry.turn,
-                "model_id": entry.model_id,
-                "usage": usage,
-                "microcents": entry.microcents,
-                "priced": int(entry.priced),
-                "at": microseconds(entry.at),
-                "checksum": checksum(entry.request_id, entry.microcents, usage),
-            },
-        )
-        return bool(rows)
+        columns = {
+            "request_id": entry.request_id,
+            "turn": entry.turn,
+            "model_id": entry.model_id,
+            "usage": encode(entry.usage),
+            "microcents": entry.microcents,
+            "priced": int(entry.priced),
+            "at": microseconds(entry.at),
+        }
+        columns["checksum"] = checksum(encode(list(columns.values())))
+        return bool(await self._db.fetch(ADD, {"session_key": key, **columns}))
 
     async def of_turn(self, head: Head, turn: int) -> list[CostEntry]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
@@ -71,7 +66,7 @@ class Costs:
 
 def _entry(row: Row, head: Head) -> CostEntry:
     request_id, turn, model_id, usage, microcents, priced, at, stored = row
-    require_sound(stored, request_id, microcents, usage, what=f"cost entry {request_id}")
+    require_sound(stored, encode(row[:-1]), what=f"cost entry {request_id}")
     return CostEntry(
         request_id=request_id,
         session_id=head.session_id,

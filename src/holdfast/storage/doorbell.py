@@ -48,8 +48,8 @@ class StoreBell:
 class StoreDoorbell:
     """Implements the `Doorbell` port. Use as a context manager: it watches the file."""
 
-    def __init__(self, version: Callable[[], Awaitable[int]]) -> None:
-        """`version` returns a number that changes when another process writes."""
+    def __init__(self, version: Callable[[], Awaitable[tuple[int, int]]]) -> None:
+        """`version` returns a value that changes when another process writes."""
         self._version = version
         self._doors: WeakValueDictionary[SessionId, _Door] = WeakValueDictionary()
         self._listening = asyncio.Event()
@@ -86,7 +86,7 @@ class StoreDoorbell:
             door.ring()
 
     async def _watch(self) -> None:
-        seen = 0
+        seen = (0, 0)
         while True:
             await self._listening.wait()
             try:

@@ -143,8 +143,10 @@ class Events:
         middle = high - 1
         while low < high:
             row = {"session_key": head.key, "sequence": middle}
-            ((told_by,),) = await self._db.fetch(TOLD_BY, row)
-            if told_by > event:
+            found = await self._db.fetch(TOLD_BY, row)
+            if not found:
+                raise corrupt(f"message {middle} of session {head.session_id}")
+            if found[0][0] > event:
                 high = middle
             else:
                 low = middle + 1
@@ -171,11 +173,11 @@ def _frame(row: Row, head: Head) -> Frame:
     if _sum(sequence, turn, at, payload) != stored:
         raise corrupt(f"event {sequence} of session {head.session_id}")
     when = instant(at)
-    shown_turn = "" if turn is None else f'"turn":{turn},'
+    shown_turn = "null" if turn is None else turn
     # The form of `msgspec.json.encode(Event(…))`, which a test holds it to.
     start = (
         f'{{"id":"{event_id(head.session_id, sequence, when)}","session_id":"{head.session_id}",'
-        f'"sequence":{sequence},{shown_turn}"at":"{_iso(when)}","payload":'
+        f'"sequence":{sequence},"turn":{shown_turn},"at":"{_iso(when)}","payload":'
     )
     return Frame(sequence, start.encode() + payload + b"}")
 

@@ -1,4 +1,4 @@
-"""What can be told about a store's files without opening the store or changing anything."""
+"""What can be told about a store and its files without changing anything."""
 
 import stat
 from pathlib import Path
@@ -7,8 +7,24 @@ from typing import Final
 import apsw
 
 from holdfast.storage.files import UNSUITABLE, file_system_of
+from holdfast.storage.migrate import version
+from holdfast.storage.sqlite import Connection
 
-_PRIVATE: Final = 0o077
+_OTHERS: Final = 0o077
+_OURS: Final = ("history.db", "key", "server.json", "token")
+
+
+FILLED = """
+-- Whether anything that a person made is in the store.
+SELECT EXISTS (SELECT 1 FROM sessions)
+    OR EXISTS (SELECT 1 FROM agents)
+    OR EXISTS (SELECT 1 FROM repos)
+"""
+
+
+def is_filled(connection: Connection) -> bool:
+    """Tell whether taking the schema away would take something of a person with it."""
+    return version(connection) > 0 and bool(connection.query(FILLED)[0][0])
 
 
 def library_version() -> str:
@@ -16,15 +32,15 @@ def library_version() -> str:
     return apsw.sqlite_lib_version()
 
 
-def open_doors(home: Path, names: tuple[str, ...]) -> list[str]:
-    """Return a sentence for the home and each file in it that others than its owner may reach."""
+def open_doors(home: Path) -> list[str]:
+    """Return a sentence for the home and each file of ours that others may reach."""
+    if not home.is_dir():
+        return []
+    ours = [path for path in sorted(home.iterdir()) if path.name.startswith(_OURS)]
     found = []
-    for path in (home, *(home / name for name in names)):
-        try:
-            mode = stat.S_IMODE(path.lstat().st_mode)
-        except FileNotFoundError:
-            continue
-        if mode & _PRIVATE:
+    for path in (home, *ours):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & _OTHERS:
             found.append(f"{path} has mode {mode:04o}: others than its owner can reach it.")
     return found
 

@@ -3,17 +3,17 @@
 from holdfast.domain.ids import Owner, RepoId
 from holdfast.domain.repos import Repo
 from holdfast.domain.times import instant, microseconds
-from holdfast.storage.database import Database, Row
+from holdfast.storage.database import Database, Row, checksum, encode, require_sound
 
 ADD = """
 -- A registered repository.
-INSERT INTO repos (id, owner, name, path, created_at)
-VALUES (:id, :owner, :name, :path, :created_at)
+INSERT INTO repos (id, owner, name, path, created_at, checksum)
+VALUES (:id, :owner, :name, :path, :created_at, :checksum)
 """
 
 BY_ID = """
 -- One repository of an owner.
-SELECT id, owner, name, path, created_at
+SELECT id, owner, name, path, created_at, checksum
   FROM repos
  WHERE id = :id
    AND owner = :owner
@@ -21,7 +21,7 @@ SELECT id, owner, name, path, created_at
 
 BY_PATH = """
 -- The repository registered at a path.
-SELECT id, owner, name, path, created_at
+SELECT id, owner, name, path, created_at, checksum
   FROM repos
  WHERE path = :path
    AND owner = :owner
@@ -29,7 +29,7 @@ SELECT id, owner, name, path, created_at
 
 ALL = """
 -- An owner's repositories.
-SELECT id, owner, name, path, created_at
+SELECT id, owner, name, path, created_at, checksum
   FROM repos
  WHERE owner = :owner
  ORDER BY name, id
@@ -57,16 +57,15 @@ class Repos:
         self._db = database
 
     async def add(self, repo: Repo) -> None:
-        await self._db.execute(
-            ADD,
-            {
-                "id": repo.id,
-                "owner": repo.owner,
-                "name": repo.name,
-                "path": repo.path,
-                "created_at": microseconds(repo.created_at),
-            },
-        )
+        columns = {
+            "id": repo.id,
+            "owner": repo.owner,
+            "name": repo.name,
+            "path": repo.path,
+            "created_at": microseconds(repo.created_at),
+        }
+        columns["checksum"] = checksum(encode(list(columns.values())))
+        await self._db.execute(ADD, columns)
 
     async def by_id(self, owner: Owner, repo_id: RepoId) -> Repo | None:
         rows = await self._db.fetch(BY_ID, {"id": repo_id, "owner": owner})
@@ -87,5 +86,6 @@ class Repos:
 
 
 def _repo(row: Row) -> Repo:
-    repo_id, owner, name, path, created_at = row
+    repo_id, owner, name, path, created_at, stored = row
+    require_sound(stored, encode(row[:5]), what=f"repository {repo_id}")
     return Repo(id=repo_id, owner=owner, name=name, path=path, created_at=instant(created_at))

@@ -9,7 +9,7 @@ _HEAD: Final = """
 s.key, s.id, s.owner, s.agent_id, s.title, s.status, s.last_stop, s.reason, s.turn, s.settled,
        s.messages, s.events, s.began, s.chain, s.holder, s.until, s.epoch, s.tokens_in,
        s.tokens_out, s.microcents, s.requests, s.updated_at, s.started_at, s.finished_at,
-       s.forked_at
+       s.forked_at, s.checksum
 """.strip()
 
 _SESSION: Final = f"""
@@ -25,11 +25,11 @@ ADD = """
 INSERT INTO sessions (id, owner, agent_id, repo_id, forked_key, forked_at, title, status, last_stop,
                       reason, turn, settled, messages, events, began, chain, holder, until, epoch,
                       tokens_in, tokens_out, microcents, requests, created_at, updated_at,
-                      started_at, finished_at)
+                      started_at, finished_at, checksum)
 VALUES (:id, :owner, :agent_id, :repo_id, (SELECT key FROM sessions WHERE id = :forked_id),
         :forked_at, :title, :status, :last_stop, :reason, :turn, :settled, :messages, :events,
         :began, :chain, :holder, :until, :epoch, :tokens_in, :tokens_out, :microcents, :requests,
-        :created_at, :updated_at, :started_at, :finished_at)
+        :created_at, :updated_at, :started_at, :finished_at, :checksum)
 RETURNING key
 """
 
@@ -61,7 +61,8 @@ UPDATE sessions
        settled = :settled, messages = :messages, events = :events, began = :began, chain = :chain,
        holder = :holder, until = :until, epoch = :epoch, tokens_in = :tokens_in,
        tokens_out = :tokens_out, microcents = :microcents, requests = :requests,
-       updated_at = :updated_at, started_at = :started_at, finished_at = :finished_at
+       updated_at = :updated_at, started_at = :started_at, finished_at = :finished_at,
+       checksum = :checksum
  WHERE key = :key
 """
 
@@ -72,17 +73,10 @@ SELECT {_SESSION}
 """
 
 PATCH = """
--- What the owner may change, beside the title.
+-- What the owner may change; the title is in the row that changes anyway.
 UPDATE openings
    SET body = :body, checksum = :checksum
  WHERE session_key = (SELECT key FROM sessions WHERE id = :id)
-"""
-
-PATCH_TITLE = """
--- The title that the owner gives.
-UPDATE sessions
-   SET title = :title
- WHERE id = :id
 """
 
 LINEAGE = """

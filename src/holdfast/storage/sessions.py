@@ -33,7 +33,6 @@ from holdfast.storage.session_sql import (
     IS_BURIED,
     LINEAGE,
     PATCH,
-    PATCH_TITLE,
     REMOVE,
     SAVE,
     UNSETTLED,
@@ -58,7 +57,7 @@ class Opening(Struct, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(Opening)
-_HEAD_COLUMNS: Final = 25
+_HEAD_COLUMNS: Final = 26
 
 
 class Sessions:
@@ -99,7 +98,6 @@ class Sessions:
         return _session(rows[0]) if rows else None
 
     async def patch(self, session: Session) -> None:
-        await self._db.execute(PATCH_TITLE, {"id": session.id, "title": session.title})
         await self._db.execute(PATCH, {"id": session.id, **_opening(session)})
 
     async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
@@ -160,7 +158,7 @@ def _segments(rows: Sequence[Row]) -> tuple[Segment, ...]:
 
 
 def _columns(head: Head) -> dict[str, Any]:
-    return {
+    columns = {
         "key": head.key,
         "title": head.title,
         "status": head.status.value,
@@ -183,6 +181,37 @@ def _columns(head: Head) -> dict[str, Any]:
         "started_at": microseconds(head.started_at) if head.started_at else None,
         "finished_at": microseconds(head.finished_at) if head.finished_at else None,
     }
+    names = (head.session_id, head.owner, head.agent_id)
+    columns["checksum"] = _sum(names + tuple(columns[name] for name in _SUMMED))
+    return columns
+
+
+# Left out: the key, which a new row does not have yet, and what other statements change alone.
+_SUMMED: Final = (
+    "title",
+    "status",
+    "last_stop",
+    "reason",
+    "turn",
+    "settled",
+    "messages",
+    "events",
+    "began",
+    "chain",
+    "holder",
+    "epoch",
+    "tokens_in",
+    "tokens_out",
+    "microcents",
+    "requests",
+    "updated_at",
+    "started_at",
+    "finished_at",
+)
+
+
+def _sum(values: Row) -> int:
+    return checksum(encode(values))
 
 
 _STATUS: Final = {status.value: status for status in Status}
@@ -190,6 +219,8 @@ _STOP: Final = {stop.value: stop for stop in StopReason}
 
 
 def _head(row: Row) -> Head:
+    if _sum(row[1:15] + row[16:24]) != row[25]:
+        raise corrupt(f"session {row[1]}")
     return Head(
         key=row[0],
         session_id=row[1],

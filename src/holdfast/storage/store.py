@@ -74,11 +74,13 @@ class SqliteStore:
         """Run work on one consistent snapshot."""
         return await self._in_reader(lambda connection, tables: _snapshot(connection, work, tables))
 
-    async def version(self) -> int:
-        """Return a number that changes when another process has written to the store."""
-
+    async def version(self) -> tuple[int, int]:
+        """Return a value that changes when another process has written to the store."""
         # The writer's own connection: it alone sees other processes' commits and not its own.
-        return await self._writer.look(lambda connection: int(connection.pragma("data_version")))
+        # The counts of two connections cannot be compared, so a reopened one counts as news.
+        return await self._writer.look(
+            lambda connection: (self._writer.generation, connection.pragma("data_version"))
+        )
 
     async def check(self) -> list[str]:
         """Return the faults found in the file, one sentence each."""

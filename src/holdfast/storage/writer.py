@@ -66,6 +66,7 @@ class Writer:
         self, connection: Connection, reopen: Callable[[], Connection], reserve: Reserve
     ) -> None:
         self.connection = connection
+        self.generation = 0
         self._reopen = reopen
         self._reserve = reserve
         self._poisoned = False
@@ -181,7 +182,8 @@ class Writer:
         log.error("a commit failed: %s (%s)", error, told.code)
         for job in jobs:
             job.error = told
-        self._poisoned = told.code is Code.STORE_POISONED
+        # Whatever goes wrong while a poisoned store is verified does not make it sound.
+        self._poisoned = self._poisoned or told.code is Code.STORE_POISONED
         try:
             if self.connection.raw.in_transaction:
                 self.connection.query("ROLLBACK")
@@ -194,6 +196,7 @@ class Writer:
             return
         self.connection.close()
         self.connection = self._reopen()
+        self.generation += 1
         # After a failed sync the system may call lost pages clean: all that is readable is written
         # and synced once more, into the database file itself, before anything is acknowledged.
         self.connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

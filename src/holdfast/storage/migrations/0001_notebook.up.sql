@@ -36,6 +36,7 @@ CREATE TABLE repos (
     name       TEXT    NOT NULL,
     path       TEXT    NOT NULL,
     created_at INTEGER NOT NULL,
+    checksum   INTEGER NOT NULL,
     UNIQUE (owner, path)
 ) STRICT;
 
@@ -68,7 +69,8 @@ CREATE TABLE sessions (
     created_at  INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL,
     started_at  INTEGER,
-    finished_at INTEGER
+    finished_at INTEGER,
+    checksum    INTEGER NOT NULL
 ) STRICT;
 
 CREATE INDEX sessions_by_time ON sessions (owner, created_at, id);
