@@ -1,9 +1,67 @@
 """What every test may ask for."""
 
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
 import pytest
+
+from holdfast import Scope, open_holdfast
+from holdfast.bootstrap import Holdfast, Outside
+from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     """Run async tests on asyncio, the loop we ship on."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bare_environment() -> Iterator[None]:
+    """Take away what the machine's own environment would tell Holdfast, its keychain included."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith(("HOLDFAST_", "AGENT_", "DBUS_")):
+                patch.delenv(name)
+        yield
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """Name a home that does not exist yet; a home takes space, so none is kept."""
+    yield tmp_path / "home"
+    shutil.rmtree(tmp_path)
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    """Stand still until the test moves time."""
+    return SettableClock()
+
+
+@pytest.fixture
+def machine() -> StandInMachine:
+    """Be a process that only the test can declare dead."""
+    return StandInMachine()
+
+
+@pytest.fixture
+def outside(clock: SettableClock, machine: StandInMachine) -> Outside:
+    """Bring time, randomness and a machine that the test controls."""
+    return Outside(clock=clock, randomness=SeededRandomness(), machine=machine)
+
+
+@pytest.fixture
+async def holdfast(home: Path, outside: Outside) -> AsyncIterator[Holdfast]:
+    """Open a home whose turns are played by the offline model."""
+    async with open_holdfast(home, outside=outside) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def quiet(home: Path, outside: Outside) -> AsyncIterator[Holdfast]:
+    """Open a home in which everything is written down and no turn is played."""
+    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as opened:
+        yield opened

@@ -1,5 +1,6 @@
 """Makes a run end by saying what it did not prove, and fail if a demand was skipped.
 
+It also knows how hard a run tries: `--level` chooses the sizes of the rows, `--seed` their luck.
 At the end it knows reports only, never items: under xdist those live in other processes.
 Skipping itself is `marks.skip_row`.
 """
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.torture.rows import row_named
+from tests.torture.rows import LEVELS, row_named
 
 MARKERS = (
     "demands(*ids): the demands of the seeds that the test shows to be met",
@@ -67,10 +68,39 @@ class Unproven:
             terminalreporter.write_line(last, red=True, bold=True)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("holdfast")
+    group.addoption(
+        "--level",
+        choices=LEVELS,
+        default="test",
+        help="how hard the rows of the proof try",
+    )
+    group.addoption(
+        "--seed",
+        type=int,
+        default=None,
+        help="the seed of every random test, as a failing run printed it",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     config.pluginmanager.register(Unproven(), "holdfast-unproven")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests whose rows are not scheduled at this level; that is not a skip."""
+    level = str(config.getoption("--level"))
+    kept, left_out = [], []
+    for item in items:
+        rows = [row_named(id) for mark in item.iter_markers("proves") for id in mark.args]
+        is_due = not rows or any(row.size(level) != "–" for row in rows)
+        (kept if is_due else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)

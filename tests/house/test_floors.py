@@ -1,0 +1,126 @@
+"""Holds the floors: arrows point down, and each package from outside has one home in ours."""
+
+import ast
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.house.source import ROOT, Module, module, modules
+
+ANYWHERE = "anywhere"
+
+# Each package from outside by the name it is imported with, and the one part of ours that may.
+HOMES = {
+    "apsw": "storage",
+    "keyring": "keychain",
+    "msgspec": ANYWHERE,
+    "platformdirs": "config",
+    "prompt_toolkit": "cli",
+    "rich": "cli",
+    "ruamel": "llm",
+    "starlette": "http",
+    "typer": "cli",
+    "uvicorn": "http",
+}
+# What a package is installed as, where that is not the name it is imported with.
+INSTALLED_AS = {
+    "apsw": "apsw-sqlite3mc",
+    "prompt_toolkit": "prompt-toolkit",
+    "ruamel": "ruamel.yaml",
+}
+# Installed for uvicorn to find; we never import them.
+NEVER_IMPORTED = {"httptools": "http", "uvloop": "http"}
+
+
+def test_the_contracts_of_import_linter_hold() -> None:
+    command = Path(sysconfig.get_path("scripts")) / "lint-imports"
+
+    run = subprocess.run(
+        [sys.executable, str(command), "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_each_package_from_outside_is_imported_in_its_one_home() -> None:
+    assert [fault for one in modules() for fault in strays(one)] == []
+
+
+def test_a_package_in_the_wrong_home_is_found() -> None:
+    text = (
+        "import json\nimport msgspec\ndef f():\n    from apsw import Error\nimport requests.api\n"
+    )
+
+    assert strays(module("services/turns.py", text)) == [
+        "services/turns.py:4 imports apsw, whose home is storage",
+        "services/turns.py:5 imports requests, which has no home",
+    ]
+    assert strays(module("storage/sqlite.py", "import apsw\n")) == []
+
+
+def test_every_dependency_has_a_home_and_every_home_a_dependency() -> None:
+    homes = {INSTALLED_AS.get(name, name) for name in HOMES} | set(NEVER_IMPORTED)
+
+    assert dependencies() == homes
+
+
+def test_no_home_is_kept_for_a_package_that_nobody_imports() -> None:
+    imported = {name for one in modules() for name, _ in outside_imports(one.tree)}
+
+    assert set(HOMES) - imported == set()
+
+
+def test_the_architecture_page_names_each_dependency_with_its_home() -> None:
+    named = {INSTALLED_AS.get(name, name): home for name, home in HOMES.items()}
+
+    assert published() == named | NEVER_IMPORTED
+
+
+def strays(one: Module) -> list[str]:
+    """Return each import of a package from outside that does not belong where it stands."""
+    found = []
+    for name, line in sorted(outside_imports(one.tree), key=lambda found: found[1]):
+        home = HOMES.get(name)
+        if home is None:
+            found.append(f"{one.name}:{line} imports {name}, which has no home")
+        elif home not in (ANYWHERE, one.home):
+            found.append(f"{one.name}:{line} imports {name}, whose home is {home}")
+    return found
+
+
+def outside_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the package and the line of each import that is neither ours nor Python's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "holdfast"]
+        else:
+            continue
+        for name in names:
+            package = name.partition(".")[0]
+            if package != "holdfast" and package not in sys.stdlib_module_names:
+                yield package, node.lineno
+
+
+def dependencies() -> set[str]:
+    """Return the names of the run-time dependencies."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return {re.split(r"[<>=~!; \[]", each)[0] for each in project["dependencies"]}
+
+
+def published() -> dict[str, str]:
+    """Return the dependencies and their homes as the architecture page lists them."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = page.partition("## Dependencies")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| `?([a-z]+)", section, re.MULTILINE)
+    return dict(rows)

@@ -1,0 +1,115 @@
+"""Holds that tables are total: each has an entry for every member of the union it speaks of."""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from holdfast.cli import errors as cli_errors
+from holdfast.cli import wire as cli_wire
+from holdfast.config import PLACES, Config
+from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
+from holdfast.domain.calls import NEXT, CallState
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.events import NAMES, RETRYABLE, FailureCode, Payload
+from holdfast.domain.messages import CLOSING, PARTS_OF, NoticeCode, Part, Role
+from holdfast.domain.queries import SessionOrder
+from holdfast.domain.sessions import TRANSITIONS, Status, StopReason, Verb
+from holdfast.domain.tools import _WIDTH, FsTier
+from holdfast.domain.turns import _TOLD
+from holdfast.engine.failures import _REMEDIES, CODES
+from holdfast.engine.projection import REMARKS
+from holdfast.http import errors as http_errors
+from holdfast.ports import FailureKind
+from holdfast.services.sessions import _CLOSING
+from holdfast.storage.messages import _ROLES
+from holdfast.storage.session_sql import _ORDER
+from holdfast.storage.sessions import _STATUS, _STOP
+
+
+@pytest.mark.parametrize(
+    ("table", "union"),
+    [
+        (PARTS_OF, Role),
+        (NEXT, CallState),
+        (TIGHTNESS, ApprovalMode),
+        (_WIDTH, FsTier),
+        (CODES, FailureKind),
+        (_REMEDIES, FailureKind),
+        (_ORDER, SessionOrder),
+        (REMARKS, CLOSING),
+        (cli_wire.TABLE, get_args(Payload)),
+        (cli_wire.STOPS, StopReason),
+        (cli_errors.EXIT_CODES, HoldfastError.__subclasses__()),
+        (cli_errors.FAILURE_CODES, FailureCode),
+        (cli_errors.STOP_CODES, StopReason),
+        (http_errors.STATUSES, HoldfastError.__subclasses__()),
+    ],
+)
+def test_the_table_has_an_entry_for_every_member(
+    table: Mapping[object, object], union: Iterable[object]
+) -> None:
+    assert set(table) == set(union)
+
+
+@pytest.mark.parametrize(
+    ("table", "union"), [(_ROLES, Role), (_STATUS, Status), (_STOP, StopReason)]
+)
+def test_what_the_store_writes_it_can_read(table: dict[str, Enum], union: type[Enum]) -> None:
+    assert table == {member.value: member for member in union}
+
+
+def test_every_part_has_a_role_that_holds_it() -> None:
+    held = {part for parts in PARTS_OF.values() for part in parts}
+
+    assert held == set(get_args(Part))
+
+
+def test_the_lifecycle_speaks_of_known_statuses_and_uses_every_verb() -> None:
+    assert set(TRANSITIONS) <= set(product(Status, Verb))
+    assert {verb for _, verb in TRANSITIONS} == set(Verb)
+    assert {status for status, _ in TRANSITIONS} == set(Status)
+
+
+def test_every_status_can_be_reached_from_a_new_session() -> None:
+    reached = {Status.PENDING}
+    for _ in Status:
+        reached |= {after for (before, _), after in TRANSITIONS.items() if before in reached}
+
+    assert reached == set(Status)
+
+
+def test_a_failed_session_stays_failed() -> None:
+    after = {after for (before, _), after in TRANSITIONS.items() if before is Status.FAILED}
+
+    assert after == {Status.FAILED}
+
+
+def test_every_ending_that_has_a_notice_has_words_for_it() -> None:
+    closing = {StopReason(code.value) for code in CLOSING}
+
+    assert set(_TOLD) == closing
+
+
+def test_what_closes_a_session_is_a_status_that_the_lifecycle_gives() -> None:
+    assert {verb: TRANSITIONS[Status.IDLE, verb] for verb in _CLOSING.values()} == {
+        verb: status for status, verb in _CLOSING.items()
+    }
+
+
+def test_closed_lists_name_known_codes() -> None:
+    assert set(NoticeCode) >= CLOSING
+    assert set(FailureCode) >= RETRYABLE
+
+
+def test_every_event_has_a_name_of_its_own() -> None:
+    assert len(NAMES) == len(get_args(Payload))
+    assert [name for name in NAMES if not all(name.partition("."))] == []
+
+
+def test_every_setting_has_a_place_of_its_own() -> None:
+    assert set(PLACES) == set(Config.__struct_fields__) - {"home"}
+    assert len({(section, key) for section, key, _ in PLACES.values()}) == len(PLACES)
+    assert len({variable for _, _, variable in PLACES.values()}) == len(PLACES)

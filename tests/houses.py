@@ -1,0 +1,186 @@
+"""Whole houses for tests: the floors put together as `bootstrap` does, with the test's own runtime.
+
+Also what tests do with a house again and again: wait for news, look into its file, let it crash.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from holdfast.bootstrap import STORE_NAME, Holdfast, Outside, open_store
+from holdfast.config import Config
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.calls import CallState
+from holdfast.domain.events import Event, Gap, TurnEnded
+from holdfast.domain.ids import LOCAL_OWNER, SessionId
+from holdfast.domain.messages import Message
+from holdfast.domain.sessions import Session
+from holdfast.execution.local import LocalCoordinator, Scope
+from holdfast.ports import Runtime, Tx
+from holdfast.services.agents import Agents
+from holdfast.services.events import Events
+from holdfast.services.housekeeping import Housekeeping
+from holdfast.services.journal import Journal
+from holdfast.services.leases import Leases
+from holdfast.services.messages import Messages
+from holdfast.services.mint import Mint
+from holdfast.services.models import Models
+from holdfast.services.openings import Openings
+from holdfast.services.repos import Repos
+from holdfast.services.sessions import Sessions
+from holdfast.services.turns import Turns
+from holdfast.storage.doorbell import StoreDoorbell
+from tests.stand_ins import PATIENCE
+
+
+@dataclass(frozen=True, kw_only=True)
+class House(Holdfast):
+    """A Holdfast whose lower floors are within reach."""
+
+    journal: Journal
+    leases: Leases
+    coordinator: LocalCoordinator
+
+
+@asynccontextmanager
+async def open_house(
+    home: Path, runtime: Runtime, *, outside: Outside | None = None, scope: Scope = Scope.ALL
+) -> AsyncIterator[House]:
+    """Open a home in which the test's own runtime plays the turns."""
+    config = Config(home=home)
+    async with AsyncExitStack() as stack:
+        house = await _assembled(stack, config, runtime, outside or Outside(), scope)
+        if scope is Scope.ALL:
+            await house.housekeeping.recover()
+        yield house
+
+
+async def _assembled(
+    stack: AsyncExitStack, config: Config, runtime: Runtime, outside: Outside, scope: Scope
+) -> House:
+    key, sqlite = open_store(config, vfs=outside.vfs)
+    stack.push_async_callback(sqlite.close)
+    store = outside.wrap(sqlite)
+    doorbell = await stack.enter_async_context(StoreDoorbell(sqlite.version))
+    mint = Mint(outside.clock, outside.randomness)
+    journal = Journal(store, doorbell, outside.clock, mint)
+    leases = Leases(store, journal, outside.clock, outside.machine)
+    models = Models(store, config.default_model, lambda model: None)
+    turns = Turns(store, journal, models, {LlmRuntime: runtime}, mint)
+    events = await stack.enter_async_context(Events(store, doorbell))
+    coordinator = await stack.enter_async_context(
+        LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
+    )
+    repos = Repos(store, outside.clock, mint, config.workspace_root)
+    openings = Openings(journal, models, repos, mint, lambda _: str(config.home))
+    return House(
+        config=config,
+        owner=LOCAL_OWNER,
+        store=store,
+        key_source=key.source,
+        agents=Agents(store, models, outside.clock, mint),
+        models=models,
+        repos=repos,
+        sessions=Sessions(store, journal, openings, leases, coordinator),
+        messages=Messages(store, journal, coordinator),
+        events=events,
+        housekeeping=Housekeeping(store, journal, leases, coordinator, outside.clock),
+        journal=journal,
+        leases=leases,
+        coordinator=coordinator,
+    )
+
+
+async def news_until(
+    house: Holdfast, session_id: SessionId, kind: type, *, after: int = 0
+) -> list[Event | Gap]:
+    """Return the news after a cursor, up to and with the first of a kind, waiting for it."""
+    found: list[Event | Gap] = []
+    async with asyncio.timeout(PATIENCE), aclosing(house.follow(session_id, after=after)) as news:
+        async for item in news:
+            found.append(item)
+            if isinstance(item, Event) and isinstance(item.payload, kind):
+                break
+    return found
+
+
+async def played(house: Holdfast, session_id: SessionId) -> tuple[Message, ...]:
+    """Wait until no turn runs or waits, and return the rows."""
+    after = 0
+    while True:
+        news = await news_until(house, session_id, TurnEnded, after=after)
+        session = await house.sessions.get(house.owner, session_id)
+        if session.settled == session.turn:
+            return await house.read(session_id)
+        assert isinstance(news[-1], Event)
+        after = news[-1].sequence
+
+
+def payloads(news: list[Event | Gap]) -> list[Any]:
+    """Return what the news say, without their stamps."""
+    return [item.payload if isinstance(item, Event) else item for item in news]
+
+
+def texts(rows: tuple[Message, ...]) -> list[tuple[str, str]]:
+    """Return who said what, in order."""
+    return [(str(row.role), _words(row)) for row in rows]
+
+
+def _words(row: Message) -> str:
+    return row.text or " ".join(str(getattr(part, "text", part)) for part in row.parts)
+
+
+def crashed(home: Path, name: str = "crashed") -> Path:
+    """Return a home with exactly what a power cut would leave of this one now."""
+    copy = home.with_name(name)
+    shutil.copytree(home, copy, ignore=shutil.ignore_patterns("*-shm"))
+    return copy
+
+
+@contextmanager
+def raw(home: Path) -> Any:
+    """Open the file of a home past all our rules: no triggers, no foreign keys, no checks."""
+    connection = apsw.Connection(str(home / STORE_NAME))
+    try:
+        key = home / "key"
+        if key.exists():
+            connection.pragma("key", f"raw:{key.read_text().strip()}")
+        yield connection
+    finally:
+        connection.close()
+
+
+def unlocked(connection: apsw.Connection) -> None:
+    """Take the triggers away that keep rows as they are."""
+    connection.execute("DROP TRIGGER messages_are_never_edited")
+    connection.execute("DROP TRIGGER messages_are_never_removed_one_by_one")
+
+
+def script(folder: Path, *steps: dict[str, Any]) -> str:
+    """Write a script and return the model that plays it."""
+    file = folder / "script.json"
+    file.write_bytes(msgspec.json.encode(list(steps)))
+    return f"scripted:{file}"
+
+
+async def current(house: Holdfast, session: Session) -> Session:
+    """Return the session as it is now."""
+    return await house.sessions.get(house.owner, session.id)
+
+
+async def calls_of(house: Holdfast, session_id: SessionId, *, turn: int) -> dict[str, CallState]:
+    """Return how far each call of a turn has come."""
+
+    async def read(tx: Tx) -> dict[str, CallState]:
+        head = await tx.sessions.head(session_id)
+        assert head is not None
+        return {call.id: call.state for call in await tx.calls.of_turn(head, turn)}
+
+    return await house.store.read(read)

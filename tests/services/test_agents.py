@@ -1,0 +1,288 @@
+"""Agents: made, found, listed, changed and archived by their owner."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.bootstrap import Holdfast
+from holdfast.domain.agents import (
+    AcpRuntime,
+    Agent,
+    AgentStatus,
+    LlmRuntime,
+    ModelChoice,
+    Recovery,
+)
+from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
+from holdfast.domain.ids import Owner
+from holdfast.domain.models import model_of
+from holdfast.domain.queries import AgentQuery
+from holdfast.domain.tools import FsTier, Grant
+from tests.builders import a_tool, an_id
+from tests.stand_ins import SettableClock
+
+pytestmark = pytest.mark.anyio
+
+STRANGER = Owner("stranger")
+ID = an_id(50)
+
+
+async def _made(house: Holdfast, **fields: Any) -> Agent:
+    return await house.agents.create(house.owner, {"name": "Helper", **fields})
+
+
+async def _listed(house: Holdfast, **query: Any) -> list[str]:
+    page = await house.agents.list(AgentQuery(owner=house.owner, **query))
+    return [agent.slug for agent in page.items]
+
+
+async def test_an_agent_needs_only_a_name(quiet: Holdfast, clock: SettableClock) -> None:
+    agent = await _made(quiet)
+
+    assert agent == Agent(
+        id=agent.id,
+        owner=quiet.owner,
+        slug="helper",
+        name="Helper",
+        system_prompt="",
+        runtime=LlmRuntime(),
+        created_at=clock.now(),
+        updated_at=clock.now(),
+    )
+    assert await quiet.agents.get(quiet.owner, "helper") == agent
+    assert await quiet.agents.get(quiet.owner, agent.id) == agent
+
+
+async def test_all_fields_are_kept(quiet: Holdfast) -> None:
+    fields: dict[str, Any] = {
+        "slug": "Code_Helper-1",
+        "name": "Ein Helfer",
+        "description": "helps",
+        "system_prompt": "You are terse.",
+        "runtime": LlmRuntime(temperature=0.2, max_tokens=100),
+        "tools": (a_tool("read_file", description="reads"),),
+        "mcp_servers": ({"command": "x"},),
+        "grant": Grant(fs=FsTier.PROJECT, commands=("git",)),
+        "recovery": Recovery.CONTINUE,
+        "extra": {"colour": "red"},
+        "tags": ("b", "a"),
+    }
+
+    agent = await quiet.agents.create(quiet.owner, fields)
+
+    assert {name: getattr(agent, name) for name in fields} == fields
+    assert await quiet.agents.get(quiet.owner, agent.slug) == agent
+
+
+async def test_an_agent_may_be_written_as_plain_json(quiet: Holdfast) -> None:
+    agent = await _made(
+        quiet,
+        runtime={"type": "llm", "temperature": 1},
+        tools=[{"name": "read_file"}],
+        grant={"fs": "project"},
+        recovery="continue",
+        tags=["a"],
+        status="archived",
+    )
+
+    assert (agent.runtime, agent.tools) == (LlmRuntime(temperature=1), (a_tool("read_file"),))
+    assert (agent.grant, agent.recovery) == (Grant(fs=FsTier.PROJECT), Recovery.CONTINUE)
+    assert (agent.tags, agent.status) == (("a",), AgentStatus.ARCHIVED)
+
+
+async def test_models_are_a_chain_in_the_order_given(quiet: Holdfast) -> None:
+    agent = await _made(quiet, models=["offline:holdfast", "elsewhere:one"])
+
+    chain = [ModelChoice(model_id=model_of(r).id) for r in ("offline:holdfast", "elsewhere:one")]
+    assert agent.runtime == LlmRuntime(models=tuple(chain))
+    assert [model.ref for model in await quiet.models.list()] == [
+        "elsewhere:one",
+        "offline:holdfast",
+    ]
+
+
+async def test_a_made_slug_is_numbered_until_it_is_free(quiet: Holdfast) -> None:
+    made = [
+        (await _made(quiet, name=name)).slug for name in ("My  Helper!", "my-helper", "My+Helper")
+    ]
+
+    assert made == ["my-helper", "my-helper-2", "my-helper-3"]
+
+
+async def test_long_and_unspellable_names_get_slugs_too(quiet: Holdfast) -> None:
+    made = [(await _made(quiet, name=name)).slug for name in ("x" * 255, "x" * 255, "日本", "日本")]
+
+    assert made == ["x" * 255, "x" * 245 + "-2", "agent", "agent-2"]
+
+
+async def test_a_given_slug_is_taken_once_and_counts_case(quiet: Holdfast) -> None:
+    await _made(quiet, slug="one")
+    await _made(quiet, slug="One")
+
+    with pytest.raises(Conflict) as caught:
+        await _made(quiet, slug="one")
+
+    assert (caught.value.code, caught.value.details) == (Code.SLUG_TAKEN, {"slug": "one"})
+
+
+async def test_owners_do_not_know_each_others_slugs(quiet: Holdfast) -> None:
+    mine = await _made(quiet)
+    theirs = await quiet.agents.create(STRANGER, {"name": "Helper"})
+
+    assert mine.slug == theirs.slug == "helper"
+    assert await quiet.agents.get(STRANGER, "helper") == theirs
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"name": ""}, Code.INVALID_TEXT),
+        ({"name": "x" * 256}, Code.INVALID_TEXT),
+        ({"name": 5}, Code.AGENT_INVALID),
+        ({"name": None}, Code.AGENT_INVALID),
+        ({"slug": "no blanks"}, Code.AGENT_INVALID),
+        ({"slug": ""}, Code.AGENT_INVALID),
+        ({"slug": "x" * 256}, Code.AGENT_INVALID),
+        ({"system_prompt": "{{secrets.key}}"}, Code.SECRET_INTERPOLATION),
+        ({"tools": (a_tool("a"), a_tool("a"))}, Code.AGENT_INVALID),
+        ({"tools": "read_file"}, Code.AGENT_INVALID),
+        ({"runtime": "llm"}, Code.AGENT_INVALID),
+        ({"runtime": {"type": "llm", "temperature": 3}}, Code.AGENT_INVALID),
+        ({"grant": {"fs": "everything"}}, Code.AGENT_INVALID),
+        ({"tags": ("a", "a")}, Code.AGENT_INVALID),
+        ({"models": [5]}, Code.AGENT_INVALID),
+        ({"models": ["nonsense"]}, Code.MODEL_NOT_FOUND),
+        ({"models": ["offline:other"]}, Code.MODEL_NOT_FOUND),
+        ({"models": [an_id(51)]}, Code.MODEL_NOT_FOUND),
+        ({"models": ["a:b"], "runtime": AcpRuntime(command="x")}, Code.AGENT_INVALID),
+        ({"owner": "stranger"}, Code.AGENT_INVALID),
+        ({"nonsense": 1}, Code.AGENT_INVALID),
+    ],
+)
+async def test_an_agent_that_is_not_valid_is_neither_made_nor_changed(
+    quiet: Holdfast, fields: dict[str, Any], code: Code
+) -> None:
+    known = await _made(quiet, slug="known")
+
+    with pytest.raises(HoldfastError) as made:
+        await _made(quiet, **fields)
+    with pytest.raises(HoldfastError) as changed:
+        await quiet.agents.update(quiet.owner, "known", fields)
+
+    assert (made.value.code, changed.value.code) == (code, code)
+    assert await _listed(quiet, status=None) == ["known"]
+    assert await quiet.agents.get(quiet.owner, "known") == known
+
+
+async def test_a_change_keeps_what_it_does_not_name(quiet: Holdfast, clock: SettableClock) -> None:
+    agent = await _made(quiet, description="helps", models=["a:b"], tags=("x",))
+    clock.advance(minutes=1)
+
+    changed = await quiet.agents.update(
+        quiet.owner, "helper", {"name": "New", "description": None, "slug": "new"}
+    )
+
+    assert (changed.name, changed.description, changed.slug) == ("New", None, "new")
+    assert (changed.runtime, changed.tags, changed.id) == (agent.runtime, ("x",), agent.id)
+    assert (changed.created_at, changed.updated_at) == (agent.created_at, clock.now())
+    assert await quiet.agents.get(quiet.owner, "new") == changed
+    with pytest.raises(NotFound):
+        await quiet.agents.get(quiet.owner, "helper")
+
+
+async def test_a_change_of_nothing_changes_not_even_the_time(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    agent = await _made(quiet, models=["a:b"])
+    clock.advance(minutes=1)
+
+    for change in ({}, {"name": "Helper"}, {"slug": "helper"}, {"models": ["a:b"]}):
+        assert await quiet.agents.update(quiet.owner, agent.id, change) == agent
+
+
+async def test_a_slug_of_another_agent_cannot_be_taken_over(quiet: Holdfast) -> None:
+    await _made(quiet)
+    await _made(quiet, slug="other")
+
+    with pytest.raises(Conflict) as caught:
+        await quiet.agents.update(quiet.owner, "other", {"slug": "helper"})
+
+    assert caught.value.code is Code.SLUG_TAKEN
+
+
+async def test_an_archived_agent_keeps_its_slug_and_can_come_back(quiet: Holdfast) -> None:
+    agent = await _made(quiet)
+
+    archived = await quiet.agents.archive(quiet.owner, "helper")
+    assert archived.status is AgentStatus.ARCHIVED
+    assert await quiet.agents.archive(quiet.owner, "helper") == archived
+    assert await quiet.agents.get(quiet.owner, "helper") == archived
+    with pytest.raises(Conflict):
+        await _made(quiet, slug="helper")
+
+    back = await quiet.agents.update(quiet.owner, "helper", {"status": "active"})
+    assert back == agent
+
+
+async def test_agents_are_listed_newest_first_without_the_archived(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    for slug, tags, name in (
+        ("one", ("red",), "Erste Ärztin"),
+        ("two", ("red", "blue"), "Second"),
+        ("three", (), "Third"),
+    ):
+        clock.advance(seconds=1)
+        await _made(quiet, slug=slug, tags=tags, name=name)
+    await quiet.agents.archive(quiet.owner, "three")
+
+    assert await _listed(quiet) == ["two", "one"]
+    assert await _listed(quiet, status=None) == ["three", "two", "one"]
+    assert await _listed(quiet, status=AgentStatus.ARCHIVED) == ["three"]
+    assert await _listed(quiet, tags=("red",)) == ["two", "one"]
+    assert await _listed(quiet, tags=("red",), limit=1) == ["two"]
+    assert await _listed(quiet, tags=("red", "blue")) == ["two"]
+    assert await _listed(quiet, text="SEC") == ["two"]
+    assert await _listed(quiet, text="Ä") == ["one"]
+    assert await _listed(quiet, text="ON") == ["two", "one"]
+    assert await _listed(quiet, text="%") == []
+
+
+async def test_pages_of_agents_follow_on_from_each_other(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    for number in range(5):
+        clock.advance(seconds=number % 2)
+        await _made(quiet, slug=f"agent-{number}")
+    everything = await _listed(quiet)
+
+    query = AgentQuery(owner=quiet.owner, limit=2)
+    first = await quiet.agents.list(query)
+    second = await quiet.agents.list(query, cursor=first.next_cursor)
+    third = await quiet.agents.list(query, cursor=second.next_cursor)
+
+    seen = [agent.slug for page in (first, second, third) for agent in page.items]
+    assert (seen, third.next_cursor) == (everything, None)
+    with pytest.raises(Invalid) as caught:
+        await quiet.agents.list(AgentQuery(owner=STRANGER), cursor=first.next_cursor)
+    assert caught.value.code is Code.INVALID_CURSOR
+
+
+@pytest.mark.parametrize("limit", [0, 1_001])
+async def test_a_page_has_one_to_a_thousand_agents(quiet: Holdfast, limit: int) -> None:
+    with pytest.raises(Invalid) as caught:
+        await quiet.agents.list(AgentQuery(owner=quiet.owner, limit=limit))
+
+    assert caught.value.code is Code.INVALID_LIMIT
+
+
+async def test_the_built_in_agent_is_made_once_for_each_owner(quiet: Holdfast) -> None:
+    asked = [quiet.agents.built_in(quiet.owner) for _ in range(5)]
+
+    mine = {agent.id for agent in await asyncio.gather(*asked)}
+    theirs = await quiet.agents.built_in(STRANGER)
+
+    assert len(mine) == 1
+    assert theirs.id not in mine
+    assert await _listed(quiet) == ["holdfast"]

@@ -1,0 +1,237 @@
+"""A fork goes on from a row of another session: a pointer, one chain, and no copy."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.bootstrap import Holdfast, Outside
+from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
+from holdfast.domain.events import SessionForked, SessionOpened
+from holdfast.domain.ids import Owner
+from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import ForkPoint, Session, Status
+from tests.builders import a_transcript, an_id
+from tests.houses import current, news_until, open_house, payloads, played, raw, texts
+from tests.stand_ins import Gate, GatedRuntime, SettableClock, an_answer, asked, streamed
+
+pytestmark = pytest.mark.anyio
+
+ID = an_id(90)
+
+
+@pytest.fixture
+async def parent(quiet: Holdfast) -> Session:
+    """Write a session of three rows."""
+    session = await quiet.open(request=SessionRequest(title="Parent", tags=("a",), turn_cap=7))
+    for text in ("one", "two", "three"):
+        await quiet.send(session.id, text)
+    return await current(quiet, session)
+
+
+async def test_a_fork_shares_what_its_parent_has_up_to_its_point(
+    quiet: Holdfast, parent: Session
+) -> None:
+    fork = await quiet.sessions.fork(quiet.owner, parent.id, at=2, id=ID)
+
+    assert fork == Session(
+        id=fork.id,
+        owner=parent.owner,
+        agent_id=parent.agent_id,
+        agent=parent.agent,
+        title="Parent",
+        tags=("a",),
+        context=parent.context,
+        grant=parent.grant,
+        status=Status.IDLE,
+        turn=1,
+        settled=1,
+        turn_cap=7,
+        forked_from=ForkPoint(session_id=parent.id, sequence=2),
+        message_count=2,
+        last_event=1,
+        created_at=fork.created_at,
+        updated_at=fork.updated_at,
+    )
+    assert await current(quiet, fork) == fork
+    assert await quiet.read(fork.id) == (await quiet.read(parent.id))[:2]
+
+
+async def test_a_fork_copies_no_row(quiet: Holdfast, parent: Session, home: Path) -> None:
+    await quiet.sessions.fork(quiet.owner, parent.id)
+
+    with raw(home) as connection:
+        assert connection.execute("SELECT count(*) FROM messages").get == 3
+
+
+async def test_without_a_point_a_fork_leaves_at_the_last_row(
+    quiet: Holdfast, parent: Session
+) -> None:
+    fork = await quiet.sessions.fork(quiet.owner, parent.id)
+
+    assert fork.forked_from == ForkPoint(session_id=parent.id, sequence=3)
+    assert await quiet.read(fork.id) == await quiet.read(parent.id)
+
+
+async def test_a_fork_at_zero_starts_blank(quiet: Holdfast, parent: Session) -> None:
+    fork = await quiet.sessions.fork(quiet.owner, parent.id, at=0)
+
+    assert (fork.status, fork.turn, await quiet.read(fork.id)) == (Status.PENDING, 0, ())
+    first = await quiet.send(fork.id, "hello")
+    assert (first.sequence, first.turn) == (1, 1)
+    assert a_transcript(first) == (first,)
+    assert await quiet.read(fork.id) == (first,)
+    assert (await current(quiet, fork)).forked_from == ForkPoint(session_id=parent.id, sequence=0)
+
+
+async def test_one_chain_runs_through_parent_and_fork(quiet: Holdfast, parent: Session) -> None:
+    fork = await quiet.sessions.fork(quiet.owner, parent.id, at=2)
+
+    own = await quiet.send(fork.id, "other")
+
+    inherited = (await quiet.read(parent.id))[1]
+    assert (own.sequence, own.turn) == (3, 2)
+    assert a_transcript(own, previous=bytes.fromhex(inherited.hash), first=3) == (own,)
+    assert (await quiet.sessions.verify(quiet.owner, fork.id)).faults == ()
+
+
+async def test_parent_and_fork_go_their_own_ways(quiet: Holdfast, parent: Session) -> None:
+    fork = await quiet.sessions.fork(quiet.owner, parent.id)
+
+    await quiet.send(parent.id, "left")
+    await quiet.send(fork.id, "right")
+
+    assert [row.text for row in await quiet.read(parent.id)] == ["one", "two", "three", "left"]
+    assert [row.text for row in await quiet.read(fork.id)] == ["one", "two", "three", "right"]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+async def test_a_fork_of_a_fork_may_leave_anywhere(
+    quiet: Holdfast, parent: Session, at: int
+) -> None:
+    child = await quiet.sessions.fork(quiet.owner, parent.id, at=2)
+    await quiet.send(child.id, "own")
+
+    grandchild = await quiet.sessions.fork(quiet.owner, child.id, at=at)
+    added = await quiet.send(grandchild.id, "end")
+
+    assert await quiet.read(grandchild.id) == (*(await quiet.read(child.id))[:at], added)
+    verified = await quiet.sessions.verify(quiet.owner, grandchild.id)
+    assert (verified.messages, verified.head, verified.faults) == (at + 1, added.hash, ())
+
+
+async def test_parent_and_fork_both_tell_of_it(quiet: Holdfast, parent: Session) -> None:
+    fork = await quiet.sessions.fork(quiet.owner, parent.id, at=1)
+
+    told = payloads(await news_until(quiet, parent.id, SessionForked))[-1]
+    assert told == SessionForked(target=fork.id, sequence=1)
+    (opened,) = payloads(await news_until(quiet, fork.id, SessionOpened))
+    assert opened == SessionOpened(agent="holdfast", model=None, context=parent.context)
+
+
+async def test_a_fork_may_have_its_own_title(quiet: Holdfast, parent: Session) -> None:
+    fork = await quiet.sessions.fork(quiet.owner, parent.id, title="Child")
+
+    assert (await current(quiet, fork)).title == "Child"
+
+
+@pytest.mark.parametrize("title", ["", "x" * 256, "a\x00"])
+async def test_a_fork_with_a_faulty_title_is_refused(
+    quiet: Holdfast, parent: Session, title: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        await quiet.sessions.fork(quiet.owner, parent.id, title=title)
+
+    assert caught.value.code is Code.INVALID_TEXT
+
+
+@pytest.mark.parametrize("at", [-1, 4])
+async def test_a_fork_cannot_leave_where_there_is_no_row(
+    quiet: Holdfast, parent: Session, at: int
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        await quiet.sessions.fork(quiet.owner, parent.id, at=at)
+
+    assert (caught.value.code, caught.value.details) == (Code.MESSAGE_NOT_FOUND, {"at": at})
+    assert await current(quiet, parent) == parent
+
+
+async def test_repeating_a_fork_with_its_id_makes_no_second_one(
+    quiet: Holdfast, parent: Session
+) -> None:
+    fork = await quiet.sessions.fork(quiet.owner, parent.id, at=1, id=ID)
+
+    assert await quiet.sessions.fork(quiet.owner, parent.id, at=1, id=ID) == fork
+    with pytest.raises(Conflict) as caught:
+        await quiet.sessions.fork(quiet.owner, parent.id, at=2, id=ID)
+    assert caught.value.code is Code.ID_REUSED
+
+
+async def test_a_missing_session_cannot_be_forked(quiet: Holdfast, parent: Session) -> None:
+    for owner, session_id in ((quiet.owner, an_id(91)), (Owner("stranger"), parent.id)):
+        with pytest.raises(NotFound) as caught:
+            await quiet.sessions.fork(owner, session_id)
+        assert caught.value.code is Code.SESSION_NOT_FOUND
+
+
+@pytest.mark.parametrize("status", [Status.COMPLETED, Status.CANCELLED])
+async def test_a_closed_session_can_be_forked(
+    quiet: Holdfast, parent: Session, status: Status
+) -> None:
+    await quiet.sessions.close(quiet.owner, parent.id, status=status)
+
+    fork = await quiet.sessions.fork(quiet.owner, parent.id, at=3)
+
+    assert (fork.status, (await quiet.send(fork.id, "on")).sequence) == (Status.IDLE, 4)
+
+
+async def test_a_running_session_can_be_forked_and_runs_on(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    runtime = GatedRuntime(
+        [(asked(),), (streamed("half"),), gate, an_answer("whole")], [an_answer("fork")]
+    )
+    async with open_house(home, runtime, outside=outside) as house:
+        parent = await house.open()
+        await house.send(parent.id, "one")
+        await gate.reached()
+
+        fork = await house.sessions.fork(house.owner, parent.id)
+        assert (fork.status, fork.message_count) == (Status.IDLE, 1)
+        await house.send(fork.id, "two")
+        gate.open()
+
+        assert texts(await played(house, parent.id)) == [("user", "one"), ("assistant", "whole")]
+        assert texts(await played(house, fork.id)) == [
+            ("user", "one"),
+            ("user", "two"),
+            ("assistant", "fork"),
+        ]
+
+
+async def test_a_turn_of_a_fork_knows_all_that_the_fork_inherits(
+    home: Path, outside: Outside
+) -> None:
+    runtime = GatedRuntime()
+    async with open_house(home, runtime, outside=outside) as house:
+        parent = await house.open()
+        await house.send(parent.id, "one")
+        await played(house, parent.id)
+        fork = await house.sessions.fork(house.owner, parent.id)
+
+        await house.send(fork.id, "two")
+        await played(house, fork.id)
+
+        assert [row.text for row in runtime.turns[-1].history] == ["one", "done", "two"]
+        assert runtime.turns[-1].turn == 2
+
+
+async def test_times_in_a_fork_go_on_from_those_it_inherits_even_when_the_clock_goes_back(
+    quiet: Holdfast, parent: Session, clock: SettableClock
+) -> None:
+    inherited = (await quiet.read(parent.id))[-1]
+    clock.wall -= timedelta(days=1)
+
+    fork = await quiet.sessions.fork(quiet.owner, parent.id)
+    own = await quiet.send(fork.id, "later")
+
+    assert own.created_at > inherited.created_at

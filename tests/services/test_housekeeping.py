@@ -1,0 +1,119 @@
+"""Pruning keeps what is needed: only deltas, only of turns that ended, only after an hour."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast import Scope
+from holdfast.bootstrap import Outside
+from holdfast.domain.events import StepDelta
+from holdfast.ports import Tx
+from tests.builders import an_event
+from tests.houses import open_house, payloads, played
+from tests.stand_ins import (
+    Gate,
+    GatedRuntime,
+    SettableClock,
+    StandInMachine,
+    an_answer,
+    asked,
+    streamed,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_deltas_are_kept_for_an_hour(
+    home: Path, outside: Outside, clock: SettableClock
+) -> None:
+    runtime = GatedRuntime([(asked(),), (streamed("x"),), an_answer("x")])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await played(house, session.id)
+
+        clock.advance(minutes=60)
+        assert await house.housekeeping.prune() == 0
+        clock.advance(seconds=1)
+        assert await house.housekeeping.prune() == 1
+
+
+async def test_a_sooner_time_may_be_asked_for(
+    home: Path, outside: Outside, clock: SettableClock
+) -> None:
+    runtime = GatedRuntime([(asked(),), (streamed("x"),), an_answer("x")])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        rows = await played(house, session.id)
+        clock.advance(seconds=1)
+
+        assert await house.housekeeping.prune(timedelta(0)) == 1
+        assert await house.read(session.id) == rows
+
+
+async def test_deltas_of_a_turn_that_runs_are_not_pruned(
+    home: Path, outside: Outside, clock: SettableClock
+) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([(asked(),), (streamed("kept"),), gate])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+        clock.advance(days=1)
+
+        assert await house.housekeeping.prune() == 0
+        await house.sessions.interrupt(house.owner, session.id)
+        assert (await house.read(session.id))[1].text == "kept"
+
+
+async def test_many_deltas_go_in_several_batches(
+    home: Path, outside: Outside, clock: SettableClock
+) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+        session = await house.open()
+
+        async def flood(tx: Tx) -> None:
+            head = await tx.sessions.head(session.id)
+            assert head is not None
+            numbers = range(2, 5_003)
+            events = [an_event(streamed("x"), sequence=number, turn=0) for number in numbers]
+            await tx.events.append(head.key, events)
+
+        await house.store.write(flood)
+        clock.advance(days=1)
+
+        assert await house.housekeeping.prune() == 5_001
+        left = payloads(list((await house.events.list(house.owner, session.id)).items))
+        assert not any(isinstance(each, StepDelta) for each in left)
+
+
+async def test_recovery_names_the_sessions_it_wakes(home: Path, outside: Outside) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+        waiting, empty = await house.open(), await house.open()
+        await house.send(waiting.id, "hello")
+        assert (await house.housekeeping.recover()).sessions == (waiting.id,)
+        assert empty.turn == 0
+
+    runtime = GatedRuntime()
+    async with open_house(home, runtime, outside=outside) as house:
+        await played(house, waiting.id)
+        assert (await house.housekeeping.recover()).sessions == ()
+    assert len(runtime.turns) == 1
+
+
+async def test_what_runs_here_is_not_woken_again(
+    home: Path, outside: Outside, machine: StandInMachine
+) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([gate])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+
+        assert (await house.housekeeping.recover()).sessions == ()
+        assert house.coordinator.active() == {session.id}
+    assert (len(runtime.turns), machine.dead) == (1, set())

@@ -1,0 +1,224 @@
+"""An interrupt stops the turn, keeps what was said, and leaves the session open."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.bootstrap import Holdfast, Outside
+from holdfast.domain.calls import CallState
+from holdfast.domain.errors import Code, Conflict, NotFound
+from holdfast.domain.events import Failure, FailureCode, StepFailed, ToolEnded, TurnEnded
+from holdfast.domain.leases import Lease
+from holdfast.domain.messages import Notice, NoticeCode, ResultStatus, Role, Text, ToolResult
+from holdfast.domain.sessions import Status, StopReason
+from holdfast.domain.tools import Effect
+from holdfast.services.turns import begin
+from tests.builders import MODEL_ID, an_id
+from tests.houses import calls_of, current, news_until, open_house, payloads, played, texts
+from tests.stand_ins import (
+    Gate,
+    GatedRuntime,
+    a_start,
+    an_answer,
+    an_intent,
+    asked,
+    streamed,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_text_that_was_streamed_is_kept_before_the_closing_notice(
+    home: Path, outside: Outside
+) -> None:
+    gate = Gate()
+    play = [(asked(),), (streamed("Once upon "), streamed("a time", offset=10)), gate]
+    runtime = GatedRuntime(play)
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "Tell me a story")
+        await gate.reached()
+
+        stopped = await house.sessions.interrupt(house.owner, session.id)
+
+        _, kept, notice = await house.read(session.id)
+        assert (kept.id, kept.role, kept.turn) == (asked().message_id, Role.ASSISTANT, 1)
+        assert (kept.parts, kept.model_id) == ((Text(text="Once upon a time"),), MODEL_ID)
+        closing = Notice(code=NoticeCode.ABORTED, text="The turn was stopped by its user.")
+        assert (notice.role, notice.turn, notice.parts) == (Role.SYSTEM, 1, (closing,))
+        assert (stopped.status, stopped.last_stop) == (Status.IDLE, StopReason.ABORTED)
+        assert (stopped.turn, stopped.settled) == (1, 1)
+
+
+async def test_an_interrupted_turn_ends_once_and_says_so(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([(asked(),), gate])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+
+        await house.sessions.interrupt(house.owner, session.id)
+
+        news = payloads(await news_until(house, session.id, TurnEnded))
+        cut = Failure(code=FailureCode.INTERRUPTED, message="The model's answer was cut off.")
+        assert StepFailed(step=1, failure=cut) in news
+        assert news[-1] == TurnEnded(stop_reason=StopReason.ABORTED)
+        assert news.count(news[-1]) == 1
+
+
+async def test_the_runtime_is_closed_by_an_interrupt(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([gate])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+        assert house.coordinator.active() == {session.id}
+
+        await house.sessions.interrupt(house.owner, session.id)
+
+        assert house.coordinator.active() == frozenset()
+    assert runtime.closed == 1
+
+
+async def test_a_queued_message_is_played_next(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([gate], [an_answer("second")])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "one")
+        await gate.reached()
+        await house.send(session.id, "two")
+
+        await house.sessions.interrupt(house.owner, session.id)
+
+        assert texts(await played(house, session.id)) == [
+            ("user", "one"),
+            ("user", "two"),
+            ("system", "The turn was stopped by its user."),
+            ("assistant", "second"),
+        ]
+
+
+async def test_whoever_ran_the_turn_can_write_nothing_more(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+        held = Lease(session_id=session.id, holder=str(outside.machine.holder()), epoch=1)
+        await house.journal.write(session.id, begin, lease=held)
+
+        await house.sessions.interrupt(house.owner, session.id)
+
+        with pytest.raises(Conflict) as caught:
+            await house.journal.write(session.id, begin, lease=held)
+        assert (caught.value.code, caught.value.details) == (Code.LEASE_LOST, {"epoch": 2})
+
+
+async def test_calls_that_are_open_get_their_one_result(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    play = [
+        (an_intent("pure", Effect.PURE), an_intent("unsafe"), an_intent("waiting")),
+        (a_start("pure"), a_start("unsafe")),
+        gate,
+    ]
+    async with open_house(home, GatedRuntime(play), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "work")
+        await gate.reached()
+
+        await house.sessions.interrupt(house.owner, session.id)
+
+        rows = await house.read(session.id)
+        results = [row.parts[0] for row in rows if row.role is Role.TOOL_RESULT]
+        assert [
+            (part.call_id, part.status) for part in results if isinstance(part, ToolResult)
+        ] == [
+            ("pure", ResultStatus.ERROR),
+            ("unsafe", ResultStatus.UNKNOWN),
+            ("waiting", ResultStatus.SKIPPED),
+        ]
+        news = payloads(await news_until(house, session.id, TurnEnded))
+        assert [each.status for each in news if isinstance(each, ToolEnded)] == [
+            ResultStatus.ERROR,
+            ResultStatus.UNKNOWN,
+            ResultStatus.SKIPPED,
+        ]
+        assert await calls_of(house, session.id, turn=1) == {
+            "pure": CallState.FINISHED,
+            "unsafe": CallState.UNKNOWN,
+            "waiting": CallState.FINISHED,
+        }
+
+
+async def test_an_interrupt_of_an_idle_session_changes_nothing(quiet: Holdfast) -> None:
+    session = await quiet.open()
+
+    interrupted = await quiet.sessions.interrupt(quiet.owner, session.id)
+
+    assert interrupted == session
+    assert interrupted.last_event == 1
+
+
+async def test_an_interrupt_after_the_answer_changes_nothing(holdfast: Holdfast) -> None:
+    session = await holdfast.open()
+    await holdfast.send(session.id, "2+2?")
+    rows = await played(holdfast, session.id)
+    before = await current(holdfast, session)
+
+    assert await holdfast.sessions.interrupt(holdfast.owner, session.id) == before
+    assert await holdfast.read(session.id) == rows
+
+
+async def test_interrupts_that_arrive_together_stop_the_turn_once(
+    home: Path, outside: Outside
+) -> None:
+    gate = Gate()
+    async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+
+        stop = house.sessions.interrupt
+        await asyncio.gather(*(stop(house.owner, session.id) for _ in range(5)))
+
+        assert texts(await house.read(session.id)) == [
+            ("user", "hello"),
+            ("system", "The turn was stopped by its user."),
+        ]
+
+
+async def test_a_waiting_turn_that_nobody_plays_yet_goes_on_waiting(quiet: Holdfast) -> None:
+    session = await quiet.open()
+    await quiet.send(session.id, "hello")
+
+    interrupted = await quiet.sessions.interrupt(quiet.owner, session.id)
+
+    assert (interrupted.status, interrupted.turn, interrupted.settled) == (Status.PENDING, 1, 0)
+
+
+async def test_the_conversation_goes_on_after_an_interrupt(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([(asked(),), (streamed("half"),), gate])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "one")
+        await gate.reached()
+        await house.sessions.interrupt(house.owner, session.id)
+
+        await house.send(session.id, "two")
+        await played(house, session.id)
+
+        said = [row.text for row in runtime.turns[-1].history if row.text]
+        assert said == ["one", "half", "two"]
+        assert (await current(house, session)).last_stop is StopReason.STOP
+
+
+async def test_an_unknown_session_cannot_be_interrupted(quiet: Holdfast) -> None:
+    with pytest.raises(NotFound) as caught:
+        await quiet.sessions.interrupt(quiet.owner, an_id(95))
+
+    assert caught.value.code is Code.SESSION_NOT_FOUND

@@ -1,0 +1,47 @@
+"""Which models a turn may ask, in which order."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.bootstrap import Holdfast, Outside
+from holdfast.domain.models import model_of
+from holdfast.domain.openings import SessionRequest
+from tests.houses import open_house, played
+from tests.stand_ins import GatedRuntime
+
+pytestmark = pytest.mark.anyio
+
+AGENTS = {"models": ["one:a", "two:b"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "own", "asked"),
+    [
+        ({}, None, ["offline:holdfast"]),
+        ({}, "own:x", ["own:x"]),
+        (AGENTS, None, ["one:a", "two:b"]),
+        (AGENTS, "own:x", ["own:x", "one:a", "two:b"]),
+        (AGENTS, "two:b", ["two:b", "one:a"]),
+        (AGENTS, model_of("two:b").id, ["two:b", "one:a"]),
+    ],
+)
+async def test_the_sessions_own_model_is_asked_before_those_of_its_agent(
+    home: Path, outside: Outside, fields: dict[str, list[str]], own: str | None, asked: list[str]
+) -> None:
+    runtime = GatedRuntime()
+    async with open_house(home, runtime, outside=outside) as house:
+        await house.agents.create(house.owner, {"name": "Helper", **fields})
+        session = await house.open("helper", SessionRequest(model=own))
+
+        await house.send(session.id, "hello")
+        await played(house, session.id)
+
+    assert [model.ref for model in runtime.turns[0].models] == asked
+
+
+async def test_the_catalogue_is_ordered_and_holds_each_model_once(quiet: Holdfast) -> None:
+    for models in (["b:two", "a:one"], ["b:one", "a:one"]):
+        await quiet.agents.create(quiet.owner, {"name": "Helper", "models": models})
+
+    assert await quiet.models.list() == [model_of(ref) for ref in ("a:one", "b:one", "b:two")]

@@ -1,0 +1,296 @@
+"""Opening a session: what is frozen, what is refused, and what a repeated request gets."""
+
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast import Scope, open_holdfast
+from holdfast.bootstrap import Holdfast, Outside
+from holdfast.domain.agents import AcpRuntime, LlmRuntime, ModelChoice
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.errors import Code, Conflict, Denied, HoldfastError, Invalid, NotFound
+from holdfast.domain.events import SessionOpened
+from holdfast.domain.ids import Owner
+from holdfast.domain.models import model_of
+from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import Budget, Session, Status
+from holdfast.domain.tools import FsTier, Grant
+from tests.builders import a_context, a_tool, an_id
+from tests.houses import current, news_until
+
+pytestmark = pytest.mark.anyio
+
+ID = an_id(70)
+STRANGER = Owner("stranger")
+
+
+async def test_a_session_opens_pending_with_its_defaults(quiet: Holdfast, home: Path) -> None:
+    agent = await quiet.agents.create(quiet.owner, {"name": "Helper"})
+
+    session = await quiet.open("helper", id=ID)
+
+    assert session == Session(
+        id=session.id,
+        owner=quiet.owner,
+        agent_id=agent.id,
+        agent=agent,
+        context=a_context(working_dir=str(home / "workspaces" / ID)),
+        last_event=1,
+        created_at=agent.created_at,
+        updated_at=agent.created_at + timedelta(microseconds=1),
+    )
+    assert await current(quiet, session) == session
+
+
+async def test_all_wishes_are_kept(quiet: Holdfast) -> None:
+    tools = (a_tool("read_file"), a_tool("write_file"))
+    grant = Grant(fs=FsTier.PROJECT, commands=("git", "make"), domains=("example.org",))
+    await quiet.agents.create(quiet.owner, {"name": "Helper", "tools": tools, "grant": grant})
+    narrower = Grant(commands=("git",))
+    context = a_context(git_ref="main", variables={"ticket": "42"})
+
+    session = await quiet.open(
+        "helper",
+        SessionRequest(
+            title="Work",
+            tags=("a", "b"),
+            model="scripted-elsewhere:one",
+            context=context,
+            grant=narrower,
+            tools=("read_file",),
+            approval=ApprovalMode.DENY,
+            turn_cap=3,
+            budget=Budget(microcents=5),
+            metadata={"from": "test"},
+        ),
+    )
+
+    stored = await current(quiet, session)
+    assert (stored.title, stored.tags) == ("Work", ("a", "b"))
+    assert stored.model_id == model_of("scripted-elsewhere:one").id
+    assert (stored.context, stored.grant) == (context, narrower)
+    assert stored.tools == (a_tool("read_file"),)
+    assert (stored.approval, stored.turn_cap) == (ApprovalMode.DENY, 3)
+    assert (stored.budget, stored.metadata) == (Budget(microcents=5), {"from": "test"})
+
+
+async def test_the_news_of_the_opening_name_agent_model_and_context(quiet: Holdfast) -> None:
+    session = await quiet.open(request=SessionRequest(model="offline:holdfast"))
+
+    (opened,) = await news_until(quiet, session.id, SessionOpened)
+
+    assert opened.payload == SessionOpened(
+        agent="holdfast", model="offline:holdfast", context=session.context
+    )
+
+
+async def test_a_session_is_on_disk_when_open_returns(quiet: Holdfast, home: Path) -> None:
+    session = await quiet.open()
+
+    async with open_holdfast(home, scope=Scope.NONE) as other:
+        assert await current(other, session) == session
+
+
+async def test_a_new_session_gets_a_folder_of_its_own_that_only_its_owner_reads(
+    quiet: Holdfast,
+) -> None:
+    one, other = await quiet.open(), await quiet.open()
+
+    assert one.context.working_dir != other.context.working_dir
+    assert _mode_and_content(Path(one.context.working_dir)) == (0o700, [])
+
+
+def _mode_and_content(folder: Path) -> tuple[int, list[Path]]:
+    return stat.S_IMODE(folder.stat().st_mode), list(folder.iterdir())
+
+
+@pytest.mark.parametrize("cap", [None, 0, -1])
+async def test_no_cap_and_zero_mean_fifty_turns(quiet: Holdfast, cap: int | None) -> None:
+    session = await quiet.open(request=SessionRequest(turn_cap=cap))
+
+    assert (await current(quiet, session)).turn_cap == 50
+
+
+async def test_repeating_an_opening_returns_the_session_as_it_is_now(quiet: Holdfast) -> None:
+    session = await quiet.open(request=SessionRequest(title="One"), id=ID)
+    await quiet.send(session.id, "hello")
+
+    again = await quiet.open(request=SessionRequest(title="One"), id=ID.upper())
+
+    assert again == await current(quiet, session)
+    assert again.message_count == 1
+
+
+async def test_repeating_an_opening_after_a_restart_returns_the_session(
+    home: Path, outside: Outside
+) -> None:
+    async with open_holdfast(home, scope=Scope.NONE, outside=outside) as first:
+        session = await first.open(id=ID)
+
+    async with open_holdfast(home, scope=Scope.NONE) as second:
+        assert await second.open(id=ID) == session
+
+
+@pytest.mark.parametrize(
+    ("agent", "request_"),
+    [("holdfast", SessionRequest(title="Other")), ("helper", SessionRequest())],
+)
+async def test_an_id_with_another_request_is_refused(
+    quiet: Holdfast, agent: str, request_: SessionRequest
+) -> None:
+    await quiet.agents.create(quiet.owner, {"name": "Helper"})
+    await quiet.open(id=ID)
+
+    with pytest.raises(Conflict) as caught:
+        await quiet.open(agent, request_, id=ID)
+
+    assert caught.value.code is Code.ID_REUSED
+
+
+async def test_an_id_of_another_owner_is_refused(quiet: Holdfast) -> None:
+    await quiet.open(id=ID)
+    await quiet.agents.built_in(STRANGER)
+
+    with pytest.raises(Conflict) as caught:
+        await quiet.sessions.open(STRANGER, "holdfast", id=ID)
+
+    assert caught.value.code is Code.ID_REUSED
+
+
+async def test_an_id_that_is_no_uuid_is_refused(quiet: Holdfast) -> None:
+    with pytest.raises(Invalid) as caught:
+        await quiet.open(id="seven")
+
+    assert caught.value.code is Code.INVALID_ID
+
+
+@pytest.mark.parametrize("ref", ["nobody", ID, "not a slug", ""])
+async def test_an_unknown_agent_is_not_found(quiet: Holdfast, ref: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        await quiet.sessions.open(quiet.owner, ref)
+
+    assert caught.value.code is Code.AGENT_NOT_FOUND
+
+
+async def test_an_archived_agent_opens_nothing_and_its_sessions_go_on(quiet: Holdfast) -> None:
+    agent = await quiet.agents.create(quiet.owner, {"name": "Helper"})
+    session = await quiet.open("helper")
+    await quiet.agents.archive(quiet.owner, "helper")
+
+    with pytest.raises(Conflict) as caught:
+        await quiet.open(agent.id)
+
+    assert caught.value.code is Code.AGENT_ARCHIVED
+    assert (await quiet.send(session.id, "still there?")).sequence == 1
+
+
+async def test_the_agent_is_frozen_when_the_session_opens(quiet: Holdfast) -> None:
+    agent = await quiet.agents.create(quiet.owner, {"name": "Helper", "system_prompt": "Be terse."})
+    session = await quiet.open("helper")
+
+    await quiet.agents.update(quiet.owner, "helper", {"system_prompt": "Be long.", "slug": "new"})
+
+    assert (await current(quiet, session)).agent == agent
+    assert (await quiet.open("new")).agent.system_prompt == "Be long."
+
+
+@pytest.mark.parametrize(
+    ("request_", "details"),
+    [
+        (SessionRequest(tools=("read_file", "shell")), {"tools": ["shell"]}),
+        (SessionRequest(grant=Grant(fs=FsTier.FULL)), {"fs": ["full"]}),
+        (SessionRequest(grant=Grant(commands=("git", "rm"))), {"commands": ["rm"]}),
+        (SessionRequest(grant=Grant(domains=("example.org",))), {"domains": ["example.org"]}),
+        (SessionRequest(context=a_context(fs_scope_tier=FsTier.FULL)), {"fs": ["full"]}),
+    ],
+)
+async def test_a_session_may_only_narrow_what_its_agent_may_do(
+    quiet: Holdfast, request_: SessionRequest, details: dict[str, list[str]]
+) -> None:
+    grant = Grant(fs=FsTier.PROJECT, commands=("git",))
+    fields = {"name": "Helper", "tools": (a_tool(),), "grant": grant}
+    await quiet.agents.create(quiet.owner, fields)
+
+    with pytest.raises(Denied) as caught:
+        await quiet.open("helper", request_, id=ID)
+
+    assert (caught.value.code, caught.value.details) == (Code.GRANT_EXCEEDED, details)
+    with pytest.raises(NotFound):
+        await quiet.sessions.get(quiet.owner, ID)
+
+
+async def test_without_wishes_a_session_inherits_tools_commands_and_domains(
+    quiet: Holdfast,
+) -> None:
+    tools = (a_tool("read_file"), a_tool("write_file"))
+    grant = Grant(fs=FsTier.PROJECT, commands=("git",), domains=("example.org",))
+    await quiet.agents.create(quiet.owner, {"name": "Helper", "tools": tools, "grant": grant})
+
+    session = await quiet.open("helper")
+    without = await quiet.open("helper", SessionRequest(tools=()))
+
+    assert session.tools == tools
+    assert session.grant == msgspec.structs.replace(grant, fs=FsTier.SANDBOXED)
+    assert without.tools == ()
+
+
+async def test_a_repository_gives_the_session_its_workspace(
+    quiet: Holdfast, tmp_path: Path
+) -> None:
+    tree = tmp_path / "project"
+    (tree / ".git").mkdir(parents=True)
+    repo = await quiet.repos.add(quiet.owner, str(tree), at_terminal=True)
+
+    session = await quiet.open(request=SessionRequest(repo_id=repo.id))
+
+    assert (session.repo_id, session.context) == (repo.id, a_context(working_dir=str(tree)))
+    assert await current(quiet, session) == session
+
+
+async def test_an_unknown_repository_is_not_found(quiet: Holdfast) -> None:
+    with pytest.raises(NotFound) as caught:
+        await quiet.open(request=SessionRequest(repo_id=an_id(71)))
+
+    assert caught.value.code is Code.REPO_NOT_FOUND
+
+
+async def test_an_agent_with_a_program_of_its_own_needs_a_repository(quiet: Holdfast) -> None:
+    runtime = AcpRuntime(command="gemini")
+    await quiet.agents.create(quiet.owner, {"name": "Cli", "runtime": runtime})
+
+    with pytest.raises(Invalid) as caught:
+        await quiet.open("cli")
+
+    assert caught.value.code is Code.REPO_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"), [(an_id(72), NotFound), ("nonsense", Invalid), ("offline:other", Invalid)]
+)
+async def test_a_model_that_cannot_be_asked_is_refused(
+    quiet: Holdfast, model: str, kind: type[HoldfastError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        await quiet.open(request=SessionRequest(model=model))
+
+    assert caught.value.code is Code.MODEL_NOT_FOUND
+
+
+async def test_the_chain_of_models_is_frozen_with_the_agent(quiet: Holdfast) -> None:
+    models = ("elsewhere:one", "elsewhere:two")
+    await quiet.agents.create(quiet.owner, {"name": "Helper", "models": models})
+    session = await quiet.open("helper")
+
+    await quiet.agents.update(quiet.owner, "helper", {"models": ["elsewhere:three"]})
+
+    chain = tuple(ModelChoice(model_id=model_of(ref).id) for ref in models)
+    assert (await current(quiet, session)).agent.runtime == LlmRuntime(models=chain)
+
+
+async def test_a_new_session_is_listed_and_can_be_resumed(quiet: Holdfast) -> None:
+    session = await quiet.open()
+
+    assert (await quiet.sessions.resume(quiet.owner, session.id)).status is Status.PENDING

@@ -1,0 +1,127 @@
+"""Somebody else's things look exactly like things that never were, whatever is asked of them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from holdfast import open_holdfast
+from holdfast.bootstrap import Holdfast
+from holdfast.domain.errors import HoldfastError, Invalid
+from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.openings import SessionRequest
+from holdfast.domain.queries import AgentQuery, SessionQuery
+from tests.builders import an_id
+
+pytestmark = pytest.mark.anyio
+
+STRANGER = Owner("stranger")
+NEVER = an_id(30)
+
+
+async def _first(house: Holdfast, session_id: str) -> object:
+    async with aclosing(house.events.follow(STRANGER, SessionId(session_id))) as news:
+        return await anext(news)
+
+
+SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
+    "get": lambda house, id: house.sessions.get(STRANGER, id),
+    "fork": lambda house, id: house.sessions.fork(STRANGER, id),
+    "update": lambda house, id: house.sessions.update(STRANGER, id, {"title": "x"}),
+    "interrupt": lambda house, id: house.sessions.interrupt(STRANGER, id),
+    "resume": lambda house, id: house.sessions.resume(STRANGER, id),
+    "close": lambda house, id: house.sessions.close(STRANGER, id),
+    "delete": lambda house, id: house.sessions.delete(STRANGER, id),
+    "verify": lambda house, id: house.sessions.verify(STRANGER, id),
+    "send": lambda house, id: house.messages.send(STRANGER, id, "x"),
+    "message": lambda house, id: house.messages.get(STRANGER, id, NEVER),
+    "messages": lambda house, id: house.messages.list(STRANGER, id),
+    "events": lambda house, id: house.events.list(STRANGER, id),
+    "events ahead": lambda house, id: house.events.list(STRANGER, id, after=999),
+    "follow": _first,
+}
+AGENT_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
+    "get": lambda house, id: house.agents.get(STRANGER, id),
+    "update": lambda house, id: house.agents.update(STRANGER, id, {"name": "x"}),
+    "archive": lambda house, id: house.agents.archive(STRANGER, id),
+    "open": lambda house, id: house.sessions.open(STRANGER, id),
+}
+REPO_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
+    "get": lambda house, id: house.repos.get(STRANGER, id),
+    "remove": lambda house, id: house.repos.remove(STRANGER, id),
+    "open": lambda house, id: house.sessions.open(STRANGER, "holdfast", SessionRequest(repo_id=id)),
+}
+
+Verb = Callable[[Holdfast, str], Awaitable[object]]
+
+
+async def _told(verb: Verb, house: Holdfast, id: str) -> tuple[type, dict[str, object]]:
+    with pytest.raises(HoldfastError) as caught:
+        await verb(house, id)
+    return type(caught.value), caught.value.body()
+
+
+@pytest.mark.parametrize("verb", SESSION_VERBS.values(), ids=list(SESSION_VERBS))
+async def test_a_foreign_session_looks_like_none(quiet: Holdfast, verb: Verb) -> None:
+    session = await quiet.open()
+    await quiet.send(session.id, "private")
+    before = await quiet.sessions.get(quiet.owner, session.id)
+
+    assert await _told(verb, quiet, session.id) == await _told(verb, quiet, NEVER)
+    assert await quiet.sessions.get(quiet.owner, session.id) == before
+
+
+@pytest.mark.parametrize("verb", AGENT_VERBS.values(), ids=list(AGENT_VERBS))
+async def test_a_foreign_agent_looks_like_none(quiet: Holdfast, verb: Verb) -> None:
+    agent = await quiet.agents.create(quiet.owner, {"name": "Helper"})
+
+    for ref in (agent.id, agent.slug):
+        assert await _told(verb, quiet, ref) == await _told(verb, quiet, NEVER)
+    assert await quiet.agents.get(quiet.owner, "helper") == agent
+
+
+@pytest.mark.parametrize("verb", REPO_VERBS.values(), ids=list(REPO_VERBS))
+async def test_a_foreign_repository_looks_like_none(
+    quiet: Holdfast, verb: Verb, tmp_path: Path
+) -> None:
+    await quiet.agents.built_in(STRANGER)
+    (tmp_path / "tree" / ".git").mkdir(parents=True)
+    repo = await quiet.repos.add(quiet.owner, str(tmp_path / "tree"), at_terminal=True)
+
+    assert await _told(verb, quiet, repo.id) == await _told(verb, quiet, NEVER)
+    assert await quiet.repos.list(quiet.owner) == [repo]
+
+
+async def test_listings_hold_what_is_ones_own(quiet: Holdfast, tmp_path: Path) -> None:
+    await quiet.open()
+    (tmp_path / "tree" / ".git").mkdir(parents=True)
+    await quiet.repos.add(quiet.owner, str(tmp_path / "tree"), at_terminal=True)
+
+    assert (await quiet.sessions.list(SessionQuery(owner=STRANGER))).items == ()
+    assert await quiet.sessions.count(SessionQuery(owner=STRANGER)) == 0
+    assert (await quiet.agents.list(AgentQuery(owner=STRANGER))).items == ()
+    assert await quiet.repos.list(STRANGER) == []
+
+
+async def test_a_filter_by_a_foreign_agent_finds_nothing(quiet: Holdfast) -> None:
+    agent = await quiet.agents.create(quiet.owner, {"name": "Helper"})
+    await quiet.open("helper")
+
+    assert await quiet.sessions.count(SessionQuery(owner=STRANGER, agent_id=agent.id)) == 0
+
+
+@pytest.mark.parametrize("owner", ["", "a b", "a/b", "x" * 129, "ä"])
+async def test_an_owner_that_cannot_be_is_refused(home: Path, owner: str) -> None:
+    with pytest.raises(Invalid):
+        async with open_holdfast(home, owner=owner):
+            pass
+
+
+async def test_a_house_acts_for_the_owner_it_was_opened_for(home: Path) -> None:
+    async with open_holdfast(home, owner="ada@example.org") as ada:
+        session = await ada.open()
+        assert (session.owner, session.agent.owner) == ("ada@example.org", "ada@example.org")
+
+    async with open_holdfast(home) as other:
+        assert (await other.sessions.list(SessionQuery(owner=other.owner))).items == ()

@@ -1,0 +1,178 @@
+"""Readers share one tail of a session; none of them costs more than its mebibyte."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.bootstrap import Outside
+from holdfast.domain.errors import Code, LimitReached
+from holdfast.domain.events import Event, TurnEnded
+from holdfast.domain.ids import SessionId
+from holdfast.ports import Store, Tx
+from tests.houses import House, news_until, open_house, played
+from tests.stand_ins import PATIENCE, Gate, GatedRuntime, an_answer, asked, streamed
+
+pytestmark = pytest.mark.anyio
+
+LARGE = "x" * 300_000
+
+
+class CountedStore:
+    """A store that counts how often it is read, and tells when that was often enough."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.reads = 0
+        self.a_hundred = asyncio.Event()
+
+    async def read(self, work: Callable[[Tx], Coroutine[Any, Any, Any]]) -> Any:
+        found = await self._store.read(work)
+        self.reads += 1
+        if self.reads >= 100:
+            self.a_hundred.set()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+async def _collected(house: House, session_id: SessionId, after: int) -> list[int]:
+    news = await news_until(house, session_id, TurnEnded, after=after)
+    return [event.sequence for event in news if isinstance(event, Event)]
+
+
+async def test_a_hundred_readers_read_the_log_once(home: Path, outside: Outside) -> None:
+    stores: list[CountedStore] = []
+
+    def counted(store: Store) -> Store:
+        stores.append(CountedStore(store))
+        return stores[-1]
+
+    gate = Gate()
+    play = [gate, *((streamed("x"),) for _ in range(20)), an_answer("done")]
+    outside = replace(outside, wrap=counted)
+    async with open_house(home, GatedRuntime(play), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+        readers = [asyncio.create_task(_collected(house, session.id, 3)) for _ in range(100)]
+        async with asyncio.timeout(PATIENCE):
+            await stores[0].a_hundred.wait()
+        joined = stores[0].reads
+
+        gate.open()
+        heard = await asyncio.gather(*readers)
+
+    assert heard == [list(range(4, 27))] * 100
+    assert stores[0].reads - joined < 100
+
+
+async def test_a_reader_from_the_start_and_one_at_the_end_hear_the_same(
+    home: Path, outside: Outside
+) -> None:
+    gate = Gate()
+    play = [(asked(),), *((streamed(LARGE),) for _ in range(5)), gate, an_answer("done")]
+    async with open_house(home, GatedRuntime(play), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+        live = asyncio.create_task(_collected(house, session.id, 9))
+        await asyncio.sleep(0)
+        late = asyncio.create_task(_collected(house, session.id, 0))
+        await asyncio.sleep(0)
+
+        gate.open()
+
+        assert (await live, await late) == ([10, 11, 12], list(range(1, 13)))
+
+
+async def test_a_slow_reader_is_told_where_to_resume_and_loses_nothing(
+    home: Path, outside: Outside
+) -> None:
+    steps = [Gate(), Gate(), Gate()]
+    flood = [(streamed(LARGE),) for _ in range(8)]
+    play = [steps[0], (asked(),), steps[1], *flood, steps[2], an_answer("done")]
+    async with open_house(home, GatedRuntime(play), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await steps[0].reached()
+
+        slow = house.events.batches(house.owner, session.id, after=2, catch_up=False)
+        async with aclosing(slow), asyncio.timeout(PATIENCE):
+            assert [news.sequence for news in await anext(slow)] == [3]
+            waiting = asyncio.ensure_future(anext(slow))
+            await asyncio.sleep(0)
+            steps[0].open()
+            assert [news.sequence for news in await waiting] == [4]
+
+            steps[1].open()
+            await steps[2].reached()
+            # A reader that is there shows that the tail has gone on past the slow one.
+            seen = 4
+            async with aclosing(house.events.batches(house.owner, session.id, after=4)) as quick:
+                async for batch in quick:
+                    seen = batch[-1].sequence
+                    if seen == 12:
+                        break
+            with pytest.raises(LimitReached) as caught:
+                await anext(slow)
+
+        assert caught.value.code is Code.SLOW_READER
+        assert caught.value.details == {"resume_after": 4}
+        steps[2].open()
+        assert await _collected(house, session.id, 4) == list(range(5, 16))
+
+
+async def test_a_slow_reader_that_may_catch_up_is_served_from_the_log(
+    home: Path, outside: Outside
+) -> None:
+    steps = [Gate(), Gate()]
+    flood = [(streamed(LARGE),) for _ in range(8)]
+    play = [steps[0], *flood, steps[1], an_answer("done")]
+    async with open_house(home, GatedRuntime(play), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await steps[0].reached()
+
+        heard: list[int] = []
+        async with aclosing(house.follow(session.id)) as slow, asyncio.timeout(PATIENCE):
+            heard += [(await anext(slow)).sequence for _ in range(3)]
+            steps[0].open()
+            await steps[1].reached()
+            steps[1].open()
+            await played(house, session.id)
+            async for event in slow:
+                heard.append(event.sequence)
+                if isinstance(event.payload, TurnEnded):
+                    break
+
+    assert heard == list(range(1, 15))
+
+
+async def test_readers_of_different_sessions_do_not_hear_each_other(
+    home: Path, outside: Outside
+) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside) as house:
+        one, other = await house.open(), await house.open()
+        readers = [asyncio.create_task(_collected(house, s.id, 0)) for s in (one, other)]
+
+        await house.send(one.id, "hello")
+        await played(house, one.id)
+        await house.send(other.id, "hello")
+
+        assert await asyncio.gather(*readers) == [[1, 2, 3, 4, 5, 6]] * 2
+
+
+async def test_a_session_can_be_followed_again_after_its_last_reader_left(
+    home: Path, outside: Outside
+) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside) as house:
+        session = await house.open()
+        for turn in range(1, 4):
+            await house.send(session.id, "hello")
+            assert len(await _collected(house, session.id, (turn - 1) * 5 + 1)) == 5

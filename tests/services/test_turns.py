@@ -1,0 +1,194 @@
+"""Turns: a conversation of many, each with one ending; what goes wrong in one is data."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.bootstrap import Holdfast, Outside
+from holdfast.domain.costs import Usage
+from holdfast.domain.drafts import CostDraft, Outcome
+from holdfast.domain.events import (
+    MessageAppended,
+    SessionOpened,
+    StepDelta,
+    StepEnded,
+    StepStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from holdfast.domain.messages import Role
+from holdfast.domain.queries import SessionQuery
+from holdfast.domain.sessions import Status, StopReason
+from tests.builders import MODEL_ID, an_id
+from tests.houses import (
+    calls_of,
+    current,
+    news_until,
+    open_house,
+    payloads,
+    played,
+    texts,
+)
+from tests.stand_ins import Gate, GatedRuntime, SettableClock, a_start, an_answer, an_intent, asked
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_session_is_a_conversation_of_many_turns_with_one_agent(
+    holdfast: Holdfast,
+) -> None:
+    session = await holdfast.open()
+
+    for text in ("my name is Ada", "2+3", "what is my name?"):
+        await holdfast.send(session.id, text)
+        rows = await played(holdfast, session.id)
+
+    assert [row.role for row in rows] == [Role.USER, Role.ASSISTANT] * 3
+    assert [row.turn for row in rows] == [1, 1, 2, 2, 3, 3]
+    assert [row.text for row in rows[3::2]] == ["2+3 = 5", "You said your name is Ada."]
+    assert {row.model_id for row in rows[1::2]} == {MODEL_ID}
+
+
+async def test_the_news_of_a_turn_come_in_their_order(holdfast: Holdfast) -> None:
+    session = await holdfast.open()
+    await holdfast.send(session.id, "2+2?")
+
+    news = await news_until(holdfast, session.id, TurnEnded)
+
+    assert [type(each) for each in payloads(news) if not isinstance(each, StepDelta)] == [
+        SessionOpened,
+        MessageAppended,
+        TurnStarted,
+        StepStarted,
+        MessageAppended,
+        StepEnded,
+        TurnEnded,
+    ]
+    streamed = "".join(each.text for each in payloads(news) if isinstance(each, StepDelta))
+    assert streamed == (await holdfast.read(session.id))[-1].text
+
+
+async def test_status_and_times_follow_the_turns(
+    home: Path, outside: Outside, clock: SettableClock
+) -> None:
+    first, second = Gate(), Gate()
+    runtime = GatedRuntime([first, an_answer("one")], [second, an_answer("two")])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        assert (session.status, session.started_at, session.finished_at) == (
+            Status.PENDING,
+            None,
+            None,
+        )
+
+        clock.advance(minutes=1)
+        await house.send(session.id, "hello")
+        await first.reached()
+        running = await current(house, session)
+        assert (running.status, running.finished_at) == (Status.RUNNING, None)
+        assert running.started_at is not None
+        clock.advance(minutes=1)
+        first.open()
+        await played(house, session.id)
+        idle = await current(house, session)
+        assert (idle.status, idle.last_stop) == (Status.IDLE, StopReason.STOP)
+        assert (idle.started_at, idle.finished_at) == (running.started_at, idle.updated_at)
+
+        await house.send(session.id, "again")
+        await second.reached()
+        again = await current(house, session)
+        assert (again.status, again.started_at) == (Status.RUNNING, running.started_at)
+        assert again.finished_at is None
+
+
+async def test_the_runtime_learns_the_conversation_and_no_session(
+    home: Path, outside: Outside
+) -> None:
+    runtime = GatedRuntime([(asked(),), an_answer("one")], [(asked(),), an_answer("two")])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await played(house, session.id)
+        await house.send(session.id, "again")
+        rows = await played(house, session.id)
+
+    first, second = runtime.turns
+    assert (first.turn, second.turn, second.step) == (1, 2, 1)
+    assert (first.history, second.history) == (rows[:1], rows[:3])
+    assert (second.agent, second.context) == (session.agent, session.context)
+    assert not hasattr(second, "session_id")
+
+
+async def test_costs_are_entered_once_and_added_up(home: Path, outside: Outside) -> None:
+    usage = Usage(input=10, output=5, reasoning=2)
+    cost = CostDraft(request_id=an_id(1), model_id=MODEL_ID, usage=usage, microcents=7, priced=True)
+    silent = CostDraft(request_id=an_id(2), model_id=MODEL_ID)
+    runtime = GatedRuntime([(cost,), (cost, silent), an_answer("done", usage=usage)])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        news = await news_until(house, session.id, TurnEnded)
+
+        spent = await current(house, session)
+        assert (spent.usage, spent.microcents) == (Usage(input=10, output=5), 7)
+        assert payloads(news)[-1] == TurnEnded(
+            stop_reason=StopReason.STOP, usage=usage, microcents=7
+        )
+        await house.send(session.id, "again")
+        await played(house, session.id)
+    assert runtime.turns[-1].ordinal == 3
+
+
+@pytest.mark.parametrize(
+    ("reason", "closing"),
+    [
+        (StopReason.STOP, None),
+        (StopReason.LENGTH, None),
+        (StopReason.REFUSAL, None),
+        (StopReason.ABORTED, "The turn was stopped by its user."),
+        (StopReason.TURN_LIMIT, "The session has reached its limit of turns."),
+        (StopReason.BUDGET, "The session's budget is spent."),
+        (StopReason.ERROR, "The turn failed."),
+    ],
+)
+async def test_a_turn_that_ends_badly_gets_one_closing_row(
+    home: Path, outside: Outside, reason: StopReason, closing: str | None
+) -> None:
+    runtime = GatedRuntime([(Outcome(stop_reason=reason),)])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        rows = await played(house, session.id)
+
+    assert texts(rows)[1:] == ([("system", closing)] if closing else [])
+
+
+async def test_calls_and_results_are_rows_and_calls_are_followed(
+    home: Path, outside: Outside
+) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([(an_intent(),), (a_start(),), gate])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+
+        rows = await house.read(session.id)
+        assert [row.role for row in rows] == [Role.USER, Role.TOOL_CALL]
+        assert (rows[1].parts, rows[1].model_id) == (an_intent().parts, MODEL_ID)
+        assert await calls_of(house, session.id, turn=1) == {"call-1": "started"}
+
+
+async def test_fifty_sessions_of_one_agent_play_at_once_without_cross_talk(
+    holdfast: Holdfast,
+) -> None:
+    sessions = [await holdfast.open() for _ in range(50)]
+
+    for number, session in enumerate(sessions):
+        await holdfast.send(session.id, f"{number} + 1000")
+    rows = await asyncio.gather(*(played(holdfast, session.id) for session in sessions))
+
+    for number, (_, answer) in enumerate(rows):
+        assert answer.text.startswith(f"{number} + 1000 = {number + 1000}")
+    assert await holdfast.sessions.count(SessionQuery(owner=holdfast.owner)) == 50
