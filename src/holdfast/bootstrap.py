@@ -118,6 +118,7 @@ async def open_holdfast(
     settings = config or load({"home": home})
     async with AsyncExitStack() as stack:
         built = await _assembled(stack, settings, require_owner(owner), scope, outside or Outside())
+        # Before anybody is served: no session is in doubt once this returns.
         if scope is Scope.ALL:
             await built.housekeeping.recover()
         yield built
@@ -127,6 +128,7 @@ async def _assembled(
     stack: AsyncExitStack, config: Config, owner: Owner, scope: Scope, outside: Outside
 ) -> Holdfast:
     """Put the floors together, each closed in the reverse order of its opening."""
+    # Opened first and closed last: what lets go of a lease still has to write.
     key, sqlite = open_store(config, vfs=outside.vfs)
     stack.push_async_callback(sqlite.close)
     store = outside.wrap(sqlite)

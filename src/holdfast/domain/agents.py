@@ -90,6 +90,7 @@ class LlmRuntime(Struct, frozen=True, kw_only=True, tag="llm"):
     memory: Memory | None = None
 
     def __post_init__(self) -> None:
+        # Asked for by name, because NaN is neither below 0 nor above 2.
         warmth = self.temperature
         _require(warmth is None or (isfinite(warmth) and 0 <= warmth <= 2), "temperature", "0 to 2")
         _require(self.max_tokens is None or self.max_tokens > 0, "max_tokens", "above 0")
@@ -100,6 +101,7 @@ class AcpRuntime(Struct, frozen=True, kw_only=True, tag="acp"):
 
     command: str
     args: tuple[str, ...] = ()
+    # Names and no values: a value here would be a secret at rest.
     env_names: tuple[str, ...] = ()
     options: dict[str, Any] = {}
 

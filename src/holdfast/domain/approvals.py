@@ -64,6 +64,7 @@ def tighter(one: ApprovalMode, other: ApprovalMode) -> ApprovalMode:
 
 def answered(approval: Approval, state: ApprovalState, *, by: str, at: datetime) -> Approval:
     """Return the approval with its answer; the first answer wins, the same one again is heard."""
+    # Heard again, because a retry after a lost reply is not a second opinion.
     if approval.state is state:
         return approval
     if approval.state is not ApprovalState.WAITING:

@@ -55,6 +55,7 @@ def _faults(context: SessionContext) -> list[str]:
         "git_ref": context.git_ref is None or _filled(context.git_ref),
         "variables": len(context.variables) <= VARIABLES_MOST,
     }
+    # Paths and no values: a value may be what must not be shown.
     wrong = [field for field, holds in rules.items() if not holds]
     return wrong + [
         f"variables.{key}" if _VARIABLE.fullmatch(key) else "variables"

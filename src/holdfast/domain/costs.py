@@ -51,4 +51,5 @@ def price(usage: Usage, prices: Prices) -> int:
 
 
 def _round(millionths: int) -> int:
+    # Whole numbers only: a float may round money differently on another machine.
     return (millionths + 500_000) // 1_000_000

@@ -82,6 +82,7 @@ class Code(StrEnum):
     STORE_KEY_INVALID = "store_key_invalid"
     STORE_KEY_MISSING = "store_key_missing"
     STORE_KEY_WRONG = "store_key_wrong"
+    STORE_NOT_EMPTY = "store_not_empty"
     STORE_POISONED = "store_poisoned"
     STORE_UNWRITABLE = "store_unwritable"
     TURN_NOT_RUNNING = "turn_not_running"

@@ -45,6 +45,7 @@ def is_uuid(text: str) -> bool:
 
 def require_uuid(text: str, *, what: str) -> str:
     """Return the client's id in our spelling, or refuse it."""
+    # Lowered, because two spellings of one id would be two keys.
     lowered = text.lower()
     if not is_uuid(lowered):
         raise Invalid(

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.ids import SessionId
 
+# Four renewals long: three may come late before anybody takes over.
 DURATION_MS: Final = 4_000
 RENEWAL_MS: Final = 1_000
 

@@ -148,6 +148,7 @@ _ALONE: Final = frozenset({Role.TOOL_CALL, Role.TOOL_RESULT})
 
 TEXT_LARGEST: Final = 1 << 20
 MEDIA_MOST: Final = 16
+# What the first row chains to: a chain has to begin somewhere, and this is nobody's hash.
 CHAIN_START: Final = bytes(32)
 
 
@@ -185,6 +186,7 @@ def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
                 f"A {role} message cannot hold a {part.__struct_config__.tag} part.",
                 {"role": role},
             )
+    # One call or one result to a row, so that each can be found, counted and settled by itself.
     if role in _ALONE and len(parts) != 1:
         raise Invalid(
             Code.MESSAGE_INVALID, f"A {role} message holds exactly one part.", {"role": role}
@@ -205,6 +207,7 @@ def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
             "The message contains a NUL character or a lone surrogate; remove it.",
             {"field": "text"},
         )
+    # Characters first: there is no need to encode what is too long already.
     if len(words) > TEXT_LARGEST or len(words.encode()) > TEXT_LARGEST:
         raise Invalid(Code.MESSAGE_TOO_LARGE, "The text of a message may have 1 MiB at most.")
     if pictures > MEDIA_MOST:

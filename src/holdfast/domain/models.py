@@ -9,6 +9,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import ModelId
 from holdfast.domain.texts import is_encodable
 
+# Fixed for ever: an id made of it is the same on every installation.
 _NAMESPACE: Final[UUID] = uuid5(NAMESPACE_DNS, "holdfast.models")
 
 OFFLINE: Final = "offline:holdfast"

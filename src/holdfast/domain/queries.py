@@ -52,6 +52,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     text: str | None = None
     forked_from: SessionId | None = None
     order: SessionOrder = SessionOrder.CREATED_AT
+    # A key beside the offset: sessions that open while somebody pages then shift nothing.
     before: tuple[datetime, str] | None = None
     offset: int = 0
     limit: int = 100

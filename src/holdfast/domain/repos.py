@@ -23,4 +23,5 @@ class Repo(Struct, frozen=True, kw_only=True):
 
 def is_within(path: PurePath, root: PurePath) -> bool:
     """Tell whether a resolved path is the root or lies below it; never by string prefix."""
+    # By parts, because the name of a sibling may begin with the name of the root.
     return path.parts[: len(root.parts)] == root.parts

@@ -199,6 +199,7 @@ def has_waiting_turn(head: Head) -> bool:
 
 def title_of(text: str) -> str | None:
     """Return the title that a first message gives its session."""
+    # On one line, because that is where titles are shown.
     collapsed = " ".join(text.split())
     if len(collapsed) > TITLE_LONGEST:
         return collapsed[: TITLE_LONGEST - 1] + "…"

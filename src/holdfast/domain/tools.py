@@ -56,6 +56,7 @@ _WIDTH: Final[Mapping[FsTier, int]] = {tier: width for width, tier in enumerate(
 
 def narrow(granted: Grant, wanted: Grant) -> Grant:
     """Return the wanted grant if it lies within the granted one; nothing is silently clamped."""
+    # Entry by entry: a prefix or a wildcard here would widen what was granted.
     excess = {
         "fs": [wanted.fs] if _WIDTH[wanted.fs] > _WIDTH[granted.fs] else [],
         "commands": sorted(set(wanted.commands) - set(granted.commands)),

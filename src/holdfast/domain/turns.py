@@ -46,6 +46,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 def turns(messages: Iterable[Message]) -> list[Turn]:
     """Group rows by turn number and sequence; rows of turn 0 belong to no turn."""
+    # Turn 0 is what belongs to no turn: summaries, settlements, the end of the session.
     ordered = sorted(
         (row for row in messages if row.turn > 0), key=lambda row: (row.turn, row.sequence)
     )

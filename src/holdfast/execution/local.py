@@ -18,6 +18,7 @@ from holdfast.services.turns import Turns, is_fenced
 
 log = logging.getLogger(__name__)
 
+# A turn mostly waits for its provider; this bounds memory and open connections.
 TURNS_AT_A_TIME: Final = 64
 
 
@@ -79,6 +80,7 @@ class LocalCoordinator:
         if self._scope is Scope.NONE:
             return
         self._watched.add(session_id)
+        # Noted also while it runs: what arrives during its last write must not be overlooked.
         self._woken.add(session_id)
         if session_id not in self._running:
             self._running[session_id] = self._tasks.create_task(self._run(session_id))
@@ -100,6 +102,7 @@ class LocalCoordinator:
         try:
             while session_id in self._woken:
                 self._woken.discard(session_id)
+                # The place before the lease: while it waits here, another process may run it.
                 async with self._places:
                     await self._drain(session_id)
         except HoldfastError as error:

@@ -81,5 +81,6 @@ def start_of(pid: int) -> int | None:
         return None
     # The name in parentheses may hold anything; the fields after it do not.
     fields = status.rpartition(")")[2].split()
+    # A zombie has its number still, and will never write again.
     dead = fields[0] in {"Z", "X"}
     return None if dead else int(fields[19])

@@ -29,6 +29,7 @@ def decode_cursor(cursor: str | None, filters: tuple[object, ...]) -> Place | No
         padded = cursor + "=" * (-len(cursor) % 4)
         decoded = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
         mark, stamp, name = msgspec.json.decode(decoded, type=tuple[str, int, str])
+        # With other filters the same place would skip rows in silence.
         if mark != _mark(filters):
             raise ValueError("a cursor of another listing")
         return instant(stamp), name

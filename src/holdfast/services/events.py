@@ -108,6 +108,7 @@ class Events:
 
     def _leave(self, session_id: SessionId, tail: Tail) -> None:
         tail.readers -= 1
+        # The last one out stops the reading: a session nobody follows costs nothing.
         if tail.readers == 0 and self._tails.get(session_id) is tail:
             del self._tails[session_id]
             self._pumps.pop(session_id).cancel()

@@ -46,6 +46,7 @@ class Histories:
     def _remember(self, session_id: SessionId, history: tuple[Message, ...]) -> None:
         self._known[session_id] = history
         self._rows += len(history)
+        # By rows and not by sessions, because it is rows that take the memory.
         while self._rows > ROWS_MOST and len(self._known) > 1:
             _, oldest = self._known.popitem(last=False)
             self._rows -= len(oldest)

@@ -61,6 +61,7 @@ class Housekeeping:
         """Close a session, unless something has happened in it since it was seen."""
 
         async def end(pen: Pen) -> bool:
+            # Compared under the lock: a message that arrived meanwhile wins.
             if pen.head.updated_at != seen.updated_at:
                 return False
             await close(pen, Status.COMPLETED, "idle_timeout")
@@ -76,6 +77,7 @@ class Housekeeping:
 
         In small transactions, so that nobody waits long for the writer.
         """
+        # Some time after the turn, so that a reader who reconnects soon sees no gap.
         before = self._clock.now() - keep
         removed = 0
         while True:

@@ -44,6 +44,7 @@ class Pen:
         self.head = head
         self._clock = clock
         self._mint = mint
+        # Whole microseconds, because this is compared and added to with every row.
         self._last = microseconds(head.updated_at)
         self._messages: list[NewRow] = []
         self._events: list[Event] = []
@@ -73,6 +74,7 @@ class Pen:
         message_id = draft.id or MessageId(self._mint.new())
         sequence = head.messages + 1
         columns = (message_id, sequence, turn, draft.role, draft.model_id, self._last)
+        # Over what is stored and not over the value, so that the store can be proven by itself.
         chain = link(head.chain, columns, content)
         message = Message(
             id=message_id,
@@ -169,6 +171,7 @@ class Pen:
             priced=draft.priced,
             at=self._now(),
         )
+        # A request that was entered before a crash and again after it is counted once.
         if await self.tx.costs.add(self.head.key, entry):
             self.move(
                 tokens_in=self.head.tokens_in + usage.input,
@@ -201,8 +204,10 @@ class Entry:
     ) -> Pen:
         """Open a notebook for its owner, or for the holder of its lease."""
         head = await self.tx.sessions.head(session_id)
+        # One answer for both: telling them apart would tell that somebody else's id exists.
         if head is None or (owner is not None and head.owner != owner):
             raise session_not_found(session_id)
+        # The fence: a holder that slept through its own end is stopped here, at every write.
         if lease is not None and (head.epoch, head.holder) != (lease.epoch, lease.holder):
             raise Conflict(
                 Code.LEASE_LOST, "Somebody else runs this session now.", {"epoch": head.epoch}
@@ -247,6 +252,7 @@ class Journal:
             written.append(entry)
             return result
 
+        # Rung only after the commit: a reader that is woken sooner finds nothing to read.
         result = await self._store.write(work, urgent=urgent)
         for session_id in (*written[-1].pens, *written[-1].removed):
             self._doorbell.ring(session_id)

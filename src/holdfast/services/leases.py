@@ -37,6 +37,7 @@ class Leases:
             if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
                 return None
             until = self._clock.boot_ms() + DURATION_MS
+            # From here on whoever held the session before is fenced, dead or only slow.
             pen.move(holder=self._me, until=until, epoch=head.epoch + 1)
             if head.status is Status.RUNNING:
                 await self._mend(pen)

@@ -52,6 +52,7 @@ class Messages:
         )
         if interrupted:
             self._coordinator.interrupt(session_id)
+        # Woken also for a repeated message: the first caller may have died before it could.
         self._coordinator.wake(session_id)
         return message
 
@@ -112,6 +113,7 @@ async def _shown_message(tx: Tx, head: Head, message_id: MessageId) -> Message |
 
 async def _admit(pen: Pen, draft: MessageDraft, on_busy: OnBusy) -> tuple[Message, bool]:
     """Write the message into the turn it belongs to; tell whether a turn was stopped for it."""
+    # Before the status is judged: a retry gets its first answer even when the session is closed.
     stored = await _repeated(pen, draft)
     if stored is not None:
         return stored, False
@@ -143,4 +145,5 @@ async def abort(pen: Pen) -> None:
     """Stop the running turn for its user, and fence whoever runs it."""
     calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
     await mend(pen, after_abort(await open_step(pen), calls))
+    # Whoever runs the turn learns it at its next write, in this process or another.
     pen.move(holder=None, until=0, epoch=pen.head.epoch + 1)

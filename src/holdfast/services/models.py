@@ -48,6 +48,7 @@ class Models:
         runtime = session.agent.runtime
         own = [session.model_id] if session.model_id else []
         entries = runtime.models if isinstance(runtime, LlmRuntime) else ()
+        # Each once: a model that was tried is not tried again under another number.
         wanted = dict.fromkeys([*own, *(entry.model_id for entry in entries)])
         found = [await tx.models.by_id(model_id) for model_id in wanted]
         return tuple(model for model in found if model is not None) or (self._default,)

@@ -79,6 +79,7 @@ class Openings:
             if known is not None:
                 return known
             pen = await entry.open(parent_id, owner=owner)
+            # Everything so far, an open turn's rows included: the fork reads, it does not run them.
             point = pen.head.messages if at is None else _required_point(at, pen.head)
             child, head = await _forked(entry, pen.head, point, session_id)
             child = replace(child, title=title if title is not None else child.title)
@@ -150,6 +151,7 @@ async def _opened_before(
     if stored is None and not await entry.tx.sessions.is_buried(session_id):
         return None
     found = await entry.tx.sessions.get(session_id)
+    # A tombstone counts as taken, so that an id never names two sessions.
     if found is None or found[0].owner != owner or stored != digest:
         raise Conflict(Code.ID_REUSED, "This id is taken; leave it out, or choose another.")
     return found[0]
@@ -244,5 +246,6 @@ def _required_point(at: int, head: Head) -> int:
 
 def _granted(agent: Agent, request: SessionRequest, context: SessionContext) -> Grant:
     wanted = request.grant or replace(agent.grant, fs=context.fs_scope_tier)
+    # Both have to fit: the grant that was asked for, and the tier the context runs in.
     narrow(agent.grant, replace(wanted, fs=context.fs_scope_tier))
     return narrow(agent.grant, wanted)

@@ -74,6 +74,7 @@ class Repos:
     def require_inside(self, repo: Repo) -> Path:
         """Judge a registered repository again, as its path resolves now."""
         resolved = Path(repo.path).resolve()
+        # A folder may have become a link since it was registered.
         if str(resolved) != repo.path or (self._root and not is_within(resolved, self._real_root)):
             self._violation(repo.owner, repo.path, resolved)
         return resolved
@@ -91,6 +92,7 @@ class Repos:
             is_tree = resolved.is_dir() and (resolved / ".git").exists()
         except (OSError, RuntimeError):
             raise _invalid("a readable folder") from None
+        # Before its content is judged: outside the root nothing is told about what is there.
         if self._root is not None and not is_within(resolved, self._real_root):
             self._violation(owner, path, resolved)
         if not is_tree:

@@ -109,6 +109,7 @@ class Sessions:
         """Return the owner's sessions that match, newest first."""
         require_limit(query.limit)
         filters = ("sessions", replace(query, before=None, limit=1, offset=0))
+        # One more than asked for tells whether there is a next page, without counting.
         asked = replace(query, limit=query.limit + 1)
         if cursor is not None:
             asked = replace(asked, before=decode_cursor(cursor, filters))
@@ -149,6 +150,7 @@ class Sessions:
                 await abort(pen)
             return has_waiting_turn(pen.head)
 
+        # Ended on disk first: stopping the task afterwards can lose nothing.
         waiting = await self._journal.write(session_id, stop, owner=owner, urgent=True)
         self._coordinator.interrupt(session_id)
         if waiting:
@@ -200,6 +202,7 @@ class Sessions:
         )
         for each in gone:
             self._coordinator.interrupt(each)
+        # Out of the log file too: what was deleted must not be found by reading the disk.
         await self._store.scrub()
         return gone
 
@@ -258,6 +261,7 @@ async def _delete(
             {"forks": list(forks)},
         )
     gone: tuple[SessionId, ...] = ()
+    # Forks first: what they inherit is read from rows that are still there.
     for fork in forks:
         if heirs is Heirs.DETACH:
             await sessions.detach(fork)

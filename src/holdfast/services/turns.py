@@ -71,6 +71,7 @@ class Turns:
         """Record what the runtime yields; whatever happens, the turn ends with an outcome."""
         try:
             turn = await self._input(lease)
+            # Closed in any case: that is the abort signal which reaches the provider.
             async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
                 async for drafts in batches:
                     written = await self._record(lease, drafts)
@@ -152,6 +153,7 @@ async def end(pen: Pen, outcome: Outcome) -> None:
     notice = closing_notice(outcome)
     if notice is not None:
         await pen.append(notice, number)
+    # From the ledger, because another process may have played the beginning of this turn.
     spent = await pen.tx.costs.of_turn(pen.head, number)
     event = await pen.tell(
         TurnEnded(
@@ -169,6 +171,7 @@ async def end(pen: Pen, outcome: Outcome) -> None:
         last_stop=outcome.stop_reason,
         finished_at=event.at,
     )
+    # Let go in the same transaction: a message admitted after it finds the session free.
     if not has_waiting_turn(pen.head):
         pen.move(holder=None, until=0)
 
@@ -207,4 +210,5 @@ def is_fenced(error: HoldfastError) -> bool:
 
 def _may_pass(error: HoldfastError) -> bool:
     """Tell whether the turn can go on later: it is fenced, or the store cannot be written now."""
+    # To end the turn now would need the very write that fails.
     return is_fenced(error) or isinstance(error, Unavailable | StorageFull)

@@ -45,6 +45,7 @@ _ALL: Final = -1
 def faults(connection: Connection) -> list[str]:
     """Return every fault, one sentence each; one bad record does not hide its neighbours."""
     found = []
+    # Each look by itself, because damage found by one says nothing about the others.
     for look in (_pages, _references, _bodies, _notebooks):
         try:
             found += look(connection)

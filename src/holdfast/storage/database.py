@@ -29,6 +29,7 @@ class Database(Protocol):
 
 def checksum(*columns: object) -> int:
     """Return the checksum kept beside stored content that no hash chain protects."""
+    # CRC and no hash: it is there against decay, and the chain is there against change.
     total = 0
     for column in columns:
         data = column if isinstance(column, bytes) else str(column).encode()

@@ -25,6 +25,7 @@ def private_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not stat.S_ISDIR(path.lstat().st_mode):
             raise Invalid(Code.NOT_A_FOLDER, f"{path} must be a folder, and not a link to one.")
+        # Set at every start, because an older umask or a copy may have opened it.
         path.chmod(0o700)
     except FileExistsError:
         raise Invalid(Code.NOT_A_FOLDER, f"{path} is not a folder.") from None
@@ -47,27 +48,32 @@ def private_file(path: Path) -> bool:
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(path, flags, 0o600))
+        is_new = True
     except FileExistsError:
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):
-            raise Invalid(Code.NOT_A_FILE, f"{path} must be a file, and not a link.") from None
-        _lock_down(path)
-        return False
+        is_new = False
     except OSError as error:
         raise Denied(Code.STORE_UNWRITABLE, f"{path} cannot be made: {error.strerror}.") from error
-    return True
+    for suffix in ("", "-wal", "-shm", "-reserve"):
+        _lock_down(Path(f"{path}{suffix}"))
+    return is_new
 
 
-def _lock_down(path: Path) -> None:
-    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
-        try:
-            name.chmod(0o600)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise Denied(
-                Code.STORE_UNWRITABLE, f"{name} cannot be made private: {error.strerror}."
-            ) from error
+def require_plain_file(path: Path) -> None:
+    """Refuse a link: somebody may have planted it, to have us write or read elsewhere."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise Invalid(Code.NOT_A_FILE, f"{path} must be a file, and not a link.")
+
+
+def _lock_down(name: Path) -> None:
+    try:
+        require_plain_file(name)
+        name.chmod(0o600)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise Denied(
+            Code.STORE_UNWRITABLE, f"{name} cannot be made private: {error.strerror}."
+        ) from error
 
 
 def file_system_of(path: Path, mounts: Path = MOUNTS) -> str | None:

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid, Unavailable
+from holdfast.storage.files import require_plain_file
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -53,7 +54,7 @@ def key_of(home: Path, sources: KeySources, *, is_new: bool) -> StoreKey:
     if sources.encryption == "keychain" and not is_new:
         raise _missing(home)
     file = home / "key"
-    if file.exists():
+    if os.path.lexists(file):
         return StoreKey("keyfile", _parsed(_read(file), str(file)))
     if not is_new:
         raise _missing(home)
@@ -61,6 +62,7 @@ def key_of(home: Path, sources: KeySources, *, is_new: bool) -> StoreKey:
 
 
 def _made(file: Path, account: str, sources: KeySources) -> StoreKey:
+    # Random and raw: a passphrase would cost every opening of the store its derivation.
     value = secrets.token_bytes(32)
     if sources.keep_in_keychain(account, value.hex()):
         return StoreKey("keychain", value)
@@ -102,6 +104,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _read(file: Path) -> str:
+    require_plain_file(file)
     file.chmod(0o600)
     return file.read_text().strip()
 

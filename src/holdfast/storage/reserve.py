@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.domain.errors import Code, StorageFull
 
+# Room for the log of a few closings, or of deleting a session of ordinary size.
 SIZE: Final = 4 << 20
 
 

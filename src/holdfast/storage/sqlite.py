@@ -100,11 +100,15 @@ def _unlock(connection: Connection, key: bytes | None) -> None:
 def _configure(connection: Connection) -> None:
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "FULL")
+    # macOS has a sync that does not reach the disk; these ask for the one that does.
     connection.pragma("fullfsync", 1)
     connection.pragma("checkpoint_fullfsync", 1)
     connection.pragma("foreign_keys", 1)
+    # A file from elsewhere must not run functions by way of its views and triggers.
     connection.pragma("trusted_schema", 0)
+    # Deleted rows are overwritten and not only forgotten.
     connection.pragma("secure_delete", 1)
+    # A temporary file would be plain text beside an encrypted store.
     connection.pragma("temp_store", "MEMORY")
     connection.pragma("journal_size_limit", 64 << 20)
     # 8 MiB of log before it is moved: pages that change with every commit are moved once.

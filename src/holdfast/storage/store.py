@@ -30,6 +30,7 @@ from holdfast.storage.writer import Writer, drive
 T = TypeVar("T")
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
 
+# More than cores, because readers also wait for the disk.
 READERS: Final = 4
 
 
@@ -103,7 +104,8 @@ class SqliteStore:
     def _prepared(self) -> Connection:
         connection = self._connect()
         try:
-            require_current(connection)
+            with translated():
+                require_current(connection)
         except BaseException:
             connection.close()
             raise
@@ -140,6 +142,8 @@ class SqliteStore:
 
     def _reader(self) -> tuple[Connection, Tx]:
         connection = self._connect()
+        # There is one writer: work that was meant to read cannot change anything past it.
+        connection.pragma("query_only", 1)
         return connection, Tables(connection)
 
 

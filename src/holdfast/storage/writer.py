@@ -16,12 +16,13 @@ from typing import Any, Final, TypeVar, cast
 
 import apsw
 
-from holdfast.domain.errors import Code, HoldfastError, Unavailable
+from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
 from holdfast.storage.reserve import Reserve, full
 from holdfast.storage.sqlite import Connection, meaning
 
 log = logging.getLogger(__name__)
 
+# A group is bounded, so that the first of it does not wait for an endless stream of others.
 GROUP_MOST: Final = 256
 
 T = TypeVar("T")
@@ -110,10 +111,20 @@ class Writer:
             going_on = None not in group
             # Who has stopped waiting before the work began is spared it.
             jobs = [job for job in group if job is not None and not job.future.cancelled()]
-            self._look([job for job in jobs if job.kind is Kind.LOOK])
-            self._commit(self._admitted([job for job in jobs if job.kind is not Kind.LOOK]))
+            self._run_group(jobs)
             _tell(jobs)
         self.connection.close()
+
+    def _run_group(self, jobs: Sequence[Job]) -> None:
+        try:
+            self._look([job for job in jobs if job.kind is Kind.LOOK])
+            self._commit(self._admitted([job for job in jobs if job.kind is not Kind.LOOK]))
+        except Exception:
+            # A writer that dies would leave every caller waiting for ever.
+            log.exception("the writer was stopped by a fault of ours")
+            self._poisoned = True
+            for job in jobs:
+                job.error = Internal(Code.INTERNAL, "The store's writer failed; try again.")
 
     def _look(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
