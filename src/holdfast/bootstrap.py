@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ from holdfast.execution.machine import SystemClock, SystemMachine, SystemRandomn
 from holdfast.llm.router import Llms
 from holdfast.ports import Clock, Machine, Randomness, Store
 from holdfast.services.agents import BUILT_IN, Agents
+from holdfast.services.background import Background
 from holdfast.services.events import Events
 from holdfast.services.housekeeping import Housekeeping
 from holdfast.services.journal import Journal
@@ -121,6 +123,9 @@ async def open_holdfast(
         # Before anybody is served: no session is in doubt once this returns.
         if scope is Scope.ALL:
             await built.housekeeping.recover()
+            keeping = await stack.enter_async_context(Background())
+            idle = timedelta(minutes=settings.idle_timeout_minutes)
+            keeping.start(built.housekeeping.keep(idle))
         yield built
 
 

@@ -7,12 +7,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from enum import StrEnum
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId
 from holdfast.domain.leases import RENEWAL_MS, Lease
+from holdfast.services.background import Background
 from holdfast.services.leases import Leases
 from holdfast.services.turns import Turns, is_fenced
 
@@ -30,7 +30,7 @@ class Scope(StrEnum):
     NONE = "none"
 
 
-class LocalCoordinator:
+class LocalCoordinator(Background):
     """Implements the `Coordinator` port. Use as a context manager: leaving it stops all turns.
 
     A turn that is stopped so is left open in the store and can be taken over at once.
@@ -44,34 +44,25 @@ class LocalCoordinator:
         scope: Scope = Scope.ALL,
         at_a_time: int = TURNS_AT_A_TIME,
     ) -> None:
+        super().__init__()
         self._leases = leases
         self._turns = turns
         self._scope = scope
         self._places = asyncio.Semaphore(at_a_time)
-        self._tasks = asyncio.TaskGroup()
         self._running: dict[SessionId, asyncio.Task[None]] = {}
         self._held: dict[SessionId, Lease] = {}
         self._watched: set[SessionId] = set()
         self._woken: set[SessionId] = set()
-        self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
+        await super().__aenter__()
         if self._scope is not Scope.NONE:
-            self._ticking = self._tasks.create_task(self._tick_for_ever())
+            self.start(self._tick_for_ever())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         self._scope = Scope.NONE
-        for task in (self._ticking, *self._running.values()):
-            if task is not None:
-                task.cancel()
-        await self._tasks.__aexit__(None, None, None)
+        await super().__aexit__(*error)
         for lease in self._held.values():
             await _quietly(self._leases.release(lease))
 
@@ -83,7 +74,7 @@ class LocalCoordinator:
         # Noted also while it runs: what arrives during its last write must not be overlooked.
         self._woken.add(session_id)
         if session_id not in self._running:
-            self._running[session_id] = self._tasks.create_task(self._run(session_id))
+            self._running[session_id] = self.start(self._run(session_id))
 
     def interrupt(self, session_id: SessionId) -> None:
         """Stop what is done for the session here; its turn was ended in the store before."""

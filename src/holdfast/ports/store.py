@@ -249,8 +249,12 @@ class Store(Protocol):
         Urgent work stops or removes something, and is taken even when the disk is full.
         """
 
+    @property
+    def is_scrubbed(self) -> bool:
+        """Tell whether the last scrub succeeded."""
+
     async def scrub(self) -> bool:
-        """Take removed rows out of every file; `False` when a reader is in the way for now."""
+        """Take removed rows out of every file; `False` when it has to be tried again."""
 
     async def check(self) -> list[str]:
         """Return the faults found in the store, one sentence each; empty when it is sound."""

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final
 
 from holdfast.domain.errors import Code, Conflict, Invalid, LimitReached, Unavailable
 from holdfast.domain.events import Event, Gap
@@ -12,6 +11,7 @@ from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import Head
 from holdfast.ports import Doorbell, Store, Tx
+from holdfast.services.background import Background
 from holdfast.services.journal import session_not_found
 from holdfast.services.tails import PAGE_MOST, Item, News, Tail, covered, end_of
 
@@ -19,30 +19,20 @@ LIST_MOST: Final = 10_000
 PAGE_FIRST: Final = 50
 
 
-class Events:
+class Events(Background):
     """The news of sessions, for their owner. Use as a context manager: it runs the tails."""
 
     def __init__(self, store: Store, doorbell: Doorbell) -> None:
+        super().__init__()
         self._store = store
         self._doorbell = doorbell
         self._tails: dict[SessionId, Tail] = {}
         self._pumps: dict[SessionId, asyncio.Task[None]] = {}
-        self._tasks = asyncio.TaskGroup()
 
-    async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for session_id, tail in self._tails.items():
-            self._pumps[session_id].cancel()
+    async def __aexit__(self, *error: Any) -> None:
+        for tail in self._tails.values():
             tail.fail(Unavailable(Code.STORE_CLOSED, "The store is closed."))
-        await self._tasks.__aexit__(None, None, None)
+        await super().__aexit__(*error)
 
     async def list(
         self, owner: Owner, session_id: SessionId, *, after: int = 0, limit: int = 1_000
@@ -102,7 +92,7 @@ class Events:
         if tail is None:
             tail = Tail(self._store, self._doorbell, session_id, last)
             self._tails[session_id] = tail
-            self._pumps[session_id] = self._tasks.create_task(tail.pump())
+            self._pumps[session_id] = self.start(tail.pump())
         tail.readers += 1
         return tail
 

@@ -1,11 +1,13 @@
 """Housekeeping: what is picked up after a crash, pruned with time, swept when idle."""
 
+import asyncio
+import logging
 from datetime import timedelta
 from typing import Final
 
 from msgspec import Struct
 
-from holdfast.domain.errors import NotFound
+from holdfast.domain.errors import HoldfastError, NotFound
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Head, Status
 from holdfast.ports import Clock, Coordinator, Store
@@ -13,6 +15,10 @@ from holdfast.services.journal import Journal, Pen
 from holdfast.services.leases import Leases
 from holdfast.services.sessions import close
 
+log = logging.getLogger(__name__)
+
+ROUND_SECONDS: Final = 10.0
+ROUNDS: Final = 6
 KEEP_DELTAS: Final = timedelta(hours=1)
 PRUNE_BATCH: Final = 5_000
 
@@ -46,6 +52,27 @@ class Housekeeping:
         for session_id in left:
             self._coordinator.wake(session_id)
         return RecoveryReport(sessions=tuple(left))
+
+    async def keep(self, idle: timedelta) -> None:
+        """Prune, sweep and scrub, again and again, whatever goes wrong once; never returns."""
+        rounds = 0
+        while True:
+            try:
+                await self._round(idle, is_full=rounds % ROUNDS == 0)
+            except HoldfastError as error:
+                log.warning("housekeeping was put off: %s", error.message)
+            rounds += 1
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def _round(self, idle: timedelta, *, is_full: bool) -> None:
+        # Often, because what somebody deleted should be gone within a minute.
+        if not self._store.is_scrubbed:
+            await self._store.scrub()
+        if is_full:
+            await self.prune()
+            # No time at all means never.
+            if idle:
+                await self.sweep(idle)
 
     async def sweep(self, idle: timedelta) -> tuple[SessionId, ...]:
         """Close sessions bound to a repository in which nothing happened for so long."""

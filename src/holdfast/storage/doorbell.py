@@ -7,12 +7,12 @@ listens, whether the file has changed.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Final, Self
 from weakref import WeakValueDictionary
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId
+from holdfast.services.background import Background
 
 log = logging.getLogger(__name__)
 
@@ -47,31 +47,20 @@ class StoreBell:
             await self._door.rung.wait()
 
 
-class StoreDoorbell:
+class StoreDoorbell(Background):
     """Implements the `Doorbell` port. Use as a context manager: it watches the file."""
 
     def __init__(self, version: Callable[[], Awaitable[tuple[int, int]]]) -> None:
         """`version` returns a value that changes when another process writes."""
+        super().__init__()
         self._version = version
         self._doors: WeakValueDictionary[SessionId, _Door] = WeakValueDictionary()
         self._listening = asyncio.Event()
-        self._tasks = asyncio.TaskGroup()
-        self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
-        self._watching = self._tasks.create_task(self._watch())
+        await super().__aenter__()
+        self.start(self._watch())
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-        await self._tasks.__aexit__(None, None, None)
 
     def listen(self, session_id: SessionId) -> StoreBell:
         """Start listening for a session."""
@@ -98,8 +87,12 @@ class StoreDoorbell:
                 version = seen
             if version != seen:
                 seen = version
-                for door in list(self._doors.values()):
-                    door.ring()
+                self._ring_everywhere()
             if not self._doors:
                 self._listening.clear()
             await asyncio.sleep(INTERVAL)
+
+    def _ring_everywhere(self) -> None:
+        # Apart from the loop above, whose variables would keep the last door alive for ever.
+        for door in list(self._doors.values()):
+            door.ring()

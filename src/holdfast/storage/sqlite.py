@@ -90,7 +90,7 @@ def require_version(version: str) -> None:
 
 
 def _unlock(connection: Connection, key: bytes | None) -> None:
-    connection.raw.set_busy_handler(_patience())
+    connection.raw.set_busy_handler(patience())
     if key is not None:
         connection.pragma("key", f"raw:{key.hex()}")
     # The first touch of the file: here a wrong key shows.
@@ -125,7 +125,7 @@ def _require_ours(connection: Connection, path: Path) -> None:
         )
 
 
-def _patience() -> Any:
+def patience() -> Any:
     """Return a busy handler that waits in short, uneven steps, so that everyone gets a turn."""
     deadline = 0.0
 

@@ -24,7 +24,7 @@ from holdfast.storage.models import Models
 from holdfast.storage.repos import Repos
 from holdfast.storage.reserve import Reserve
 from holdfast.storage.sessions import Sessions
-from holdfast.storage.sqlite import Connection, connect, is_plain, translated
+from holdfast.storage.sqlite import Connection, connect, is_plain, patience, translated
 from holdfast.storage.writer import Writer, drive
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 
 # More than cores, because readers also wait for the disk.
 READERS: Final = 4
+SCRUB_WAIT_MS: Final = 250
 
 
 class Tables:
@@ -65,6 +66,7 @@ class SqliteStore:
         # The first is opened ahead, because opening takes longer than most reads.
         self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
         self._closed = False
+        self.is_scrubbed = True
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run work in a transaction; return only when its commit is on disk."""
@@ -88,8 +90,9 @@ class SqliteStore:
         return await self._in_reader(lambda connection, _: checks.faults(connection))
 
     async def scrub(self) -> bool:
-        """Take removed rows out of the log file too; `False` while a reader is in the way."""
-        return await self._in_reader(lambda connection, _: _emptied_log(connection))
+        """Take removed rows out of the log file too; `False` when it has to be tried again."""
+        self.is_scrubbed = await self._in_reader(lambda connection, _: _emptied_log(connection))
+        return self.is_scrubbed
 
     async def close(self) -> None:
         """Let go of the file."""
@@ -156,8 +159,12 @@ def _snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
 
 
 def _emptied_log(connection: Connection) -> bool:
+    # A short wait and no error: what was deleted is deleted, only its traces go later.
+    connection.raw.set_busy_timeout(SCRUB_WAIT_MS)
     try:
         connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.BusyError:
+    except apsw.Error:
         return False
+    finally:
+        connection.raw.set_busy_handler(patience())
     return True
