@@ -51,10 +51,15 @@ class House(Holdfast):
 
 @asynccontextmanager
 async def open_house(
-    home: Path, runtime: Runtime, *, outside: Outside | None = None, scope: Scope = Scope.ALL
+    home: Path,
+    runtime: Runtime,
+    *,
+    outside: Outside | None = None,
+    scope: Scope = Scope.ALL,
+    at_a_time: int = 64,
 ) -> AsyncIterator[House]:
     """Open a home in which the test's own runtime plays the turns."""
-    config = Config(home=home)
+    config = Config(home=home, turns_at_a_time=at_a_time)
     async with AsyncExitStack() as stack:
         house = await _assembled(stack, config, runtime, outside or Outside(), scope)
         if scope is Scope.ALL:

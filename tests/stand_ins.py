@@ -98,6 +98,7 @@ class GatedRuntime:
         self._plays = list(plays)
         self.turns: list[TurnInput] = []
         self.closed = 0
+        self.ended = asyncio.Event()
 
     async def run(self, turn: TurnInput) -> AsyncGenerator[Sequence[Draft], None]:
         self.turns.append(turn)
@@ -112,6 +113,7 @@ class GatedRuntime:
                     yield part
         finally:
             self.closed += 1
+            self.ended.set()
 
 
 def asked(step: int = 1) -> StepStarted:

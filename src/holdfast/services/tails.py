@@ -10,6 +10,7 @@ from bisect import bisect_right
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.events import Event, Gap
@@ -91,7 +92,7 @@ class Tail:
             await self._arrived.wait()
         if cursor < self.base:
             return await read_page(self._store, self._session_id, cursor, limit)
-        return self._items[bisect_right(self._ends, cursor) :]
+        return clipped(self._items[bisect_right(self._ends, cursor) :], cursor)
 
     def _extend(self, items: list[Item]) -> None:
         for item in items:
@@ -144,6 +145,18 @@ def covered(frames: list[Frame], after: int, last: int) -> list[Item]:
     if not frames and last > after:
         items.append(Gap(from_sequence=after + 1, to_sequence=last))
     return items
+
+
+def clipped(items: list[Item], cursor: int) -> list[Item]:
+    """Return the items with a gap that begins before the cursor cut off there.
+
+    A reader may have read, from another tail, some of what was pruned before this one read it.
+    """
+    match items:
+        case [Gap() as gap, *rest] if gap.from_sequence <= cursor:
+            return [replace(gap, from_sequence=cursor + 1), *rest]
+        case _:
+            return items
 
 
 def end_of(item: Item) -> int:

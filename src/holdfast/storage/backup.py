@@ -173,22 +173,33 @@ def _put_in_place(draft: Path, key: bytes | None, store: Path) -> Path | None:
         _remove_log(store)
         _link(draft, store)
         return None
-    _fold_log(store, key)
+    log = _folded_log(store, key, spare=Path(f"{draft}-log"))
     with exclusively(store):
         kept = free_name(store, "restore")
         # A link first and a replacement then: at no moment is there no store.
         os.link(store, kept)
         with suppress(FileNotFoundError):
-            os.rename(f"{store}-wal", f"{kept}-wal")
+            os.rename(log, f"{kept}-wal")
         _remove_log(store)
         os.replace(draft, store)
     return kept
 
 
-def _fold_log(store: Path, key: bytes | None) -> None:
-    """Move what a crash left in the log into the store's file, where the store can be read."""
-    with suppress(HoldfastError):
+def _folded_log(store: Path, key: bytes | None, *, spare: Path) -> Path:
+    """Move what a crash left in the log into the store's file; return where the log is then.
+
+    Where the store cannot be read that is a copy, because SQLite throws a log away that it
+    cannot use.
+    """
+    log = Path(f"{store}-wal")
+    if log.exists():
+        private_file(spare)
+        shutil.copyfile(log, spare)
+    try:
         connect(store, key).close()
+    except HoldfastError:
+        return spare
+    return log
 
 
 def _remove_log(store: Path) -> None:
@@ -213,7 +224,7 @@ def _draft_beside(target: Path) -> Iterator[Path]:
     try:
         yield draft
     finally:
-        for suffix in ("", "-journal", "-wal", "-shm"):
+        for suffix in ("", "-journal", "-log", "-shm", "-wal"):
             Path(f"{draft}{suffix}").unlink(missing_ok=True)
 
 

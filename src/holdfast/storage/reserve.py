@@ -2,6 +2,7 @@
 closed or deleted; taken again when there is room.
 """
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -10,41 +11,42 @@ from holdfast.domain.errors import Code, StorageFull
 
 # Room for the log of a few closings, or of deleting a session of ordinary size.
 SIZE: Final = 4 << 20
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Reserve:
-    """A file that holds nothing but space."""
+    """A file that holds nothing but space; without one, urgent work has no room of its own."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.is_held = self.take()
+        self.is_held = False
+        self.has_room = self.take()
 
     def take(self) -> bool:
-        """Take the space, if the disk has it; tell whether it is held."""
+        """Take the space, if the disk has it; tell whether the disk has room."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(self._path, flags, 0o600)
-        except OSError:
-            return False
-        try:
-            self.is_held = os.fstat(descriptor).st_size == SIZE or _filled(descriptor)
-        finally:
-            os.close(descriptor)
-        if not self.is_held:
+            try:
+                self.is_held = os.fstat(descriptor).st_size == SIZE or _filled(descriptor)
+            finally:
+                os.close(descriptor)
+            self.has_room = self.is_held
+        except OSError as error:
+            # Whatever else is in the way of a reserve does not make the disk full.
+            self.has_room = error.errno not in _FULL
+        if not self.has_room:
             self.give_up()
-        return self.is_held
+        return self.has_room
 
     def give_up(self) -> None:
-        """Give the space back to the disk."""
+        """Give the space back to the disk, which has no room."""
         self._path.unlink(missing_ok=True)
-        self.is_held = False
+        self.is_held = self.has_room = False
 
 
 def _filled(descriptor: int) -> bool:
-    try:
-        return os.write(descriptor, bytes(SIZE)) == SIZE
-    except OSError:
-        return False
+    return os.write(descriptor, bytes(SIZE)) == SIZE
 
 
 def full() -> StorageFull:

@@ -135,7 +135,7 @@ class Writer:
 
     def _admitted(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return the jobs that the disk has room for; the others are told so."""
-        if not jobs or self._reserve.is_held or self._reserve.take():
+        if not jobs or self._reserve.has_room or self._reserve.take():
             return jobs
         urgent = [job for job in jobs if job.kind is Kind.URGENT]
         for job in jobs:

@@ -1,0 +1,128 @@
+"""The coordinator: when a turn runs, how many at once, and what happens when it cannot go on."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast import Scope, open_holdfast
+from holdfast.bootstrap import Outside
+from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import Status
+from tests.builders import an_id
+from tests.houses import current, open_house, played, texts
+from tests.stand_ins import (
+    Gate,
+    GatedRuntime,
+    SeededRandomness,
+    SettableClock,
+    StandInMachine,
+    an_answer,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def _second(clock: SettableClock) -> Outside:
+    """Be another process."""
+    machine = StandInMachine("second")
+    return Outside(clock=clock, randomness=SeededRandomness(1), machine=machine)
+
+
+async def test_only_so_many_turns_run_at_once(home: Path, outside: Outside) -> None:
+    gates = [Gate() for _ in range(4)]
+    runtime = GatedRuntime(*([gate, an_answer("done")] for gate in gates))
+    async with open_house(home, runtime, outside=outside, at_a_time=2) as house:
+        sessions = [await house.open() for _ in gates]
+        for session in sessions:
+            await house.send(session.id, "hello")
+        await asyncio.gather(gates[0].reached(), gates[1].reached())
+        statuses = [(await current(house, session)).status for session in sessions]
+        assert sorted(statuses) == [Status.PENDING] * 2 + [Status.RUNNING] * 2
+        assert len(house.coordinator.active()) == 2
+
+        for gate in gates:
+            gate.open()
+            await gate.reached()
+        rows = await asyncio.gather(*(played(house, session.id) for session in sessions))
+
+    assert [len(each) for each in rows] == [2] * 4
+    assert house.coordinator.active() == frozenset()
+
+
+async def test_turns_of_one_session_run_one_after_the_other(home: Path, outside: Outside) -> None:
+    first, second = Gate(), Gate()
+    runtime = GatedRuntime([first, an_answer("one")], [second, an_answer("two")])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "a")
+        await first.reached()
+        await house.send(session.id, "b")
+        house.coordinator.wake(session.id)
+        assert len(runtime.turns) == 1
+
+        first.open()
+        await second.reached()
+        assert (await current(house, session)).settled == 1
+        second.open()
+        await played(house, session.id)
+
+    assert [turn.turn for turn in runtime.turns] == [1, 2]
+
+
+async def test_waking_what_is_not_there_or_does_not_wait_does_no_harm(
+    home: Path, outside: Outside
+) -> None:
+    runtime = GatedRuntime()
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        house.coordinator.wake(SessionId(an_id(9)))
+        house.coordinator.wake(session.id)
+        house.coordinator.interrupt(SessionId(an_id(9)))
+
+        await house.send(session.id, "hello")
+        await played(house, session.id)
+
+    assert len(runtime.turns) == 1
+
+
+async def test_a_house_of_scope_none_plays_nothing(home: Path, outside: Outside) -> None:
+    runtime = GatedRuntime()
+    async with open_house(home, runtime, outside=outside, scope=Scope.NONE) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await house.housekeeping.recover()
+        house.coordinator.wake(session.id)
+        assert (await current(house, session)).status is Status.PENDING
+
+    assert runtime.turns == []
+
+
+async def test_a_house_of_scope_own_plays_what_it_sent_itself(home: Path, outside: Outside) -> None:
+    runtime = GatedRuntime()
+    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as writer:
+        theirs = await writer.open()
+        await writer.send(theirs.id, "not for you")
+    async with open_house(home, runtime, outside=outside, scope=Scope.OWN) as house:
+        mine = await house.open()
+        await house.send(mine.id, "hello")
+        await played(house, mine.id)
+        # Longer than it takes to look around for what was left.
+        await asyncio.sleep(1.2)
+        assert (await current(house, theirs)).settled == 0
+
+    assert [turn.history[0].text for turn in runtime.turns] == ["hello"]
+
+
+async def test_a_house_of_scope_all_plays_what_others_left(
+    home: Path, outside: Outside, clock: SettableClock
+) -> None:
+    runtime = GatedRuntime()
+    async with (
+        open_house(home, runtime, outside=outside) as house,
+        open_holdfast(home, outside=_second(clock), scope=Scope.NONE) as writer,
+    ):
+        session = await writer.open()
+        await writer.send(session.id, "hello")
+
+        assert texts(await played(house, session.id))[-1] == ("assistant", "done")

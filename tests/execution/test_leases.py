@@ -1,0 +1,195 @@
+"""Leases: who may run a session's turns, judged by proof of death, by boot and by time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Scope
+from holdfast.bootstrap import Outside
+from holdfast.domain.errors import Code, Conflict, NotFound
+from holdfast.domain.events import TurnStarted
+from holdfast.domain.ids import SessionId
+from holdfast.domain.leases import DURATION_MS, Lease
+from holdfast.domain.sessions import Head, Session, Status
+from holdfast.services.leases import Leases
+from tests.builders import an_id
+from tests.houses import House, news_until, open_house
+from tests.stand_ins import GatedRuntime, SettableClock, StandInMachine
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+    """Open a home that plays nothing by itself."""
+    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+        yield house
+
+
+@pytest.fixture
+async def session(house: House) -> Session:
+    """Open a session in which a turn waits."""
+    session = await house.open()
+    await house.send(session.id, "hello")
+    return session
+
+
+@pytest.fixture
+def other(house: House, clock: SettableClock) -> StandInMachine:
+    """Be another process of the same boot, about which nothing is proven."""
+    return StandInMachine("second")
+
+
+def _leases(house: House, clock: SettableClock, machine: StandInMachine) -> Leases:
+    return Leases(house.store, house.journal, clock, machine)
+
+
+async def _head(house: House, session_id: SessionId) -> Head:
+    head = await house.store.read(lambda tx: tx.sessions.head(session_id))
+    assert head is not None
+    return head
+
+
+async def test_taking_a_session_begins_its_turn(
+    house: House, session: Session, machine: StandInMachine, clock: SettableClock
+) -> None:
+    lease = await house.leases.acquire(session.id)
+
+    assert lease == Lease(session_id=session.id, holder=str(machine.holder()), epoch=1)
+    head = await _head(house, session.id)
+    assert (head.status, head.holder, head.epoch) == (Status.RUNNING, lease.holder, 1)
+    assert head.until == clock.boot_ms() + DURATION_MS
+    await news_until(house, session.id, TurnStarted)
+
+
+async def test_a_session_in_which_nothing_waits_is_not_taken(house: House) -> None:
+    session = await house.open()
+
+    assert await house.leases.acquire(session.id) is None
+    assert (await _head(house, session.id)).holder is None
+
+
+async def test_a_session_that_is_not_there_cannot_be_taken(house: House) -> None:
+    with pytest.raises(NotFound):
+        await house.leases.acquire(SessionId(an_id(1)))
+
+
+async def test_one_of_many_that_reach_for_a_session_gets_it(
+    house: House, session: Session, clock: SettableClock
+) -> None:
+    others = [_leases(house, clock, StandInMachine(f"p{number}")) for number in range(10)]
+
+    taken = await asyncio.gather(*(leases.acquire(session.id) for leases in others))
+
+    assert len([lease for lease in taken if lease is not None]) == 1
+    assert (await _head(house, session.id)).epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "is_taken"),
+    [(0, False), (DURATION_MS - 1, False), (DURATION_MS, True), (60_000, True)],
+)
+async def test_a_lease_of_a_process_that_may_live_lasts_four_seconds(
+    house: House, session: Session, clock: SettableClock, milliseconds: int, is_taken: bool
+) -> None:
+    await house.leases.acquire(session.id)
+    clock.advance(milliseconds=milliseconds)
+
+    lease = await _leases(house, clock, StandInMachine("second")).acquire(session.id)
+
+    assert (lease is not None) is is_taken
+
+
+async def test_a_dead_process_of_this_boot_is_not_waited_for(
+    house: House, session: Session, clock: SettableClock, machine: StandInMachine
+) -> None:
+    await house.leases.acquire(session.id)
+    other = StandInMachine("second")
+    other.dead.add(machine.holder())
+
+    lease = await _leases(house, clock, other).acquire(session.id)
+
+    assert lease == Lease(session_id=session.id, holder=str(other.holder()), epoch=2)
+
+
+async def test_a_lease_of_another_boot_says_nothing(
+    house: House, session: Session, clock: SettableClock
+) -> None:
+    await house.leases.acquire(session.id)
+    clock.boot = 5
+
+    rebooted = StandInMachine("first", boot="boot-two")
+
+    assert await _leases(house, clock, rebooted).acquire(session.id) is not None
+
+
+async def test_taking_what_one_holds_already_changes_the_epoch(
+    house: House, session: Session
+) -> None:
+    first = await house.leases.acquire(session.id)
+    second = await house.leases.acquire(session.id)
+
+    assert first is not None
+    assert second is not None
+    assert (first.epoch, second.epoch) == (1, 2)
+    with pytest.raises(Conflict) as caught:
+        await house.leases.release(first)
+    assert caught.value.code is Code.LEASE_LOST
+
+
+async def test_all_leases_of_a_process_are_extended_and_nobody_elses(
+    house: House, session: Session, clock: SettableClock, other: StandInMachine
+) -> None:
+    theirs = await house.open()
+    await house.send(theirs.id, "hello")
+    await house.leases.acquire(session.id)
+    await _leases(house, clock, other).acquire(theirs.id)
+    clock.advance(seconds=3)
+
+    assert await house.leases.extend() == {session.id}
+
+    until = [(await _head(house, each)).until for each in (session.id, theirs.id)]
+    assert until == [clock.boot_ms() + DURATION_MS, clock.boot_ms() + 1_000]
+
+
+async def test_a_late_extension_counts_while_nobody_else_has_the_session(
+    house: House, session: Session, clock: SettableClock, other: StandInMachine
+) -> None:
+    await house.leases.acquire(session.id)
+    clock.advance(seconds=60)
+    assert await house.leases.extend() == {session.id}
+    assert await _leases(house, clock, other).acquire(session.id) is None
+
+    clock.advance(seconds=60)
+    assert await _leases(house, clock, other).acquire(session.id) is not None
+    assert await house.leases.extend() == set()
+
+
+async def test_a_released_session_can_be_taken_at_once_and_its_turn_goes_on(
+    house: House, session: Session, clock: SettableClock, other: StandInMachine
+) -> None:
+    lease = await house.leases.acquire(session.id)
+    assert lease is not None
+
+    await house.leases.release(lease)
+
+    head = await _head(house, session.id)
+    assert (head.holder, head.until, head.status) == (None, 0, Status.RUNNING)
+    assert await _leases(house, clock, other).acquire(session.id) is not None
+
+
+async def test_waiting_sessions_that_nobody_alive_holds_are_reaped(
+    house: House, session: Session, clock: SettableClock, other: StandInMachine
+) -> None:
+    theirs = _leases(house, clock, other)
+    assert await theirs.reap(()) == [session.id]
+
+    await house.leases.acquire(session.id)
+    assert await theirs.reap(()) == []
+    assert await house.leases.reap({session.id}) == []
+    assert await house.leases.reap(()) == [session.id]
+
+    clock.advance(seconds=5)
+    assert await theirs.reap(()) == [session.id]

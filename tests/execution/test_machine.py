@@ -1,0 +1,119 @@
+"""This machine: its clocks, its randomness, and proof that another process is dead."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.domain.leases import Holder, holder_of
+from holdfast.execution.machine import (
+    SystemClock,
+    SystemMachine,
+    SystemRandomness,
+    boot_id,
+    process_space,
+    start_of,
+)
+
+NAP = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
+
+
+@contextmanager
+def _process() -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that lives until its input ends."""
+    with subprocess.Popen(NAP, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+
+
+def _holder(pid: int) -> Holder:
+    return replace(SystemMachine().holder(), pid=pid, started=start_of(pid) or 0, nonce="other")
+
+
+def test_the_clocks_tell_the_time_and_never_go_back() -> None:
+    clock = SystemClock()
+
+    assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=5)
+    assert clock.now().tzinfo is UTC
+    first = clock.boot_ms()
+    assert first <= clock.boot_ms()
+    assert abs(first - time.clock_gettime(time.CLOCK_BOOTTIME) * 1000) < 5_000
+
+
+@pytest.mark.parametrize("count", [1, 12, 74])
+def test_randomness_has_as_many_bits_as_asked_for(count: int) -> None:
+    drawn = {SystemRandomness().bits(count) for _ in range(200)}
+
+    assert min(drawn) >= 0
+    assert max(drawn) < 1 << count
+    assert len(drawn) > 1
+
+
+def test_a_holder_is_this_process_and_no_other_of_its_kind() -> None:
+    one, other = SystemMachine().holder(), SystemMachine().holder()
+
+    assert (one.boot, one.space, one.pid) == (boot_id(), process_space(), os.getpid())
+    assert one.started == start_of(os.getpid())
+    assert one.nonce != other.nonce
+    assert holder_of(str(one)) == one
+
+
+def test_a_living_process_is_not_gone() -> None:
+    with _process() as process:
+        assert not SystemMachine().is_gone(_holder(process.pid))
+    assert not SystemMachine().is_gone(SystemMachine().holder())
+
+
+def test_a_dead_process_is_gone_even_before_its_parent_noticed() -> None:
+    with _process() as process:
+        holder = _holder(process.pid)
+        process.kill()
+        assert process.stdout is not None
+        # Its output ends when it has died; nobody has waited for it yet.
+        assert process.stdout.read() == b""
+        deadline = time.monotonic() + 10
+        while not SystemMachine().is_gone(holder):
+            assert time.monotonic() < deadline
+        assert Path(f"/proc/{holder.pid}").exists()
+    assert SystemMachine().is_gone(holder)
+
+
+def test_a_number_that_somebody_else_has_now_is_gone() -> None:
+    with _process() as process:
+        earlier = replace(_holder(process.pid), started=1)
+
+        assert SystemMachine().is_gone(earlier)
+
+
+def test_nothing_is_proven_about_another_boot_or_another_container() -> None:
+    dead = replace(SystemMachine().holder(), pid=2**22 - 1)
+    machine = SystemMachine()
+
+    assert machine.is_gone(dead)
+    assert not machine.is_gone(replace(dead, boot="another"))
+    assert not machine.is_gone(replace(dead, space="another"))
+    assert not machine.is_gone(replace(dead, started=0))
+
+
+def test_a_strange_name_does_not_hide_when_a_process_started(tmp_path: Path) -> None:
+    sleep = shutil.which("sleep")
+    assert sleep is not None
+    odd = tmp_path / "a) R 1 (b"
+    odd.symlink_to(sleep)
+    with subprocess.Popen([str(odd), "30"]) as process:
+        try:
+            ours, theirs = start_of(os.getpid()), start_of(process.pid)
+            assert ours is not None
+            assert theirs is not None
+            assert ours < theirs < ours + 100 * 86_400
+        finally:
+            process.kill()

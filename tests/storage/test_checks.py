@@ -1,0 +1,109 @@
+"""What the doctor looks for: every fault by name, and none that hides another."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.domain.sessions import Head
+from holdfast.ports import Tx
+from holdfast.storage.store import SqliteStore
+from tests.builders import (
+    SESSION_ID,
+    a_call,
+    a_cost,
+    a_head,
+    a_message,
+    a_model,
+    a_transcript,
+    an_event,
+)
+from tests.houses import raw, unlocked
+from tests.storage.conftest import KEY
+from tests.storage.test_record import new_rows
+
+pytestmark = pytest.mark.anyio
+
+ROWS = a_transcript(a_message("one"), a_message("two"), a_message("three"))
+
+
+@pytest.fixture
+async def filled(store: SqliteStore, head: Head) -> SqliteStore:
+    """Write something into every table."""
+
+    async def work(tx: Tx) -> None:
+        await tx.models.add(a_model())
+        await tx.calls.save(head.key, a_call())
+        await tx.costs.add(head.key, a_cost())
+        rows = [replace(row, event=row.message.sequence + 1) for row in new_rows(ROWS)]
+        await tx.messages.append(head.key, rows)
+        await tx.events.append(head.key, [an_event(turn=1), an_event(sequence=5, turn=1)])
+        chain = bytes.fromhex(ROWS[-1].hash)
+        await tx.sessions.save(a_head(key=head.key, messages=3, events=5, chain=chain))
+
+    await store.write(work)
+    return store
+
+
+async def test_a_sound_store_has_no_fault(filled: SqliteStore) -> None:
+    assert await filled.check() == []
+
+
+async def test_an_empty_store_has_no_fault(store: SqliteStore) -> None:
+    assert await store.check() == []
+
+
+FAULTS = {
+    "agent": ("UPDATE agents SET checksum = 0", "agent"),
+    "model": ("UPDATE models SET body = x'7b7d'", "model"),
+    "opening": ("UPDATE openings SET checksum = 0", f"session {SESSION_ID}"),
+    "event": ("UPDATE events SET turn = 9 WHERE sequence = 1", "event 1 of session"),
+    "message": ("UPDATE messages SET turn = 9 WHERE sequence = 2", "message 2 of session"),
+    "missing message": ("DELETE FROM messages WHERE sequence = 3", "lacks messages"),
+    "orphan": ("DELETE FROM sessions", "belongs to nothing in sessions"),
+}
+
+
+@pytest.mark.parametrize(("sql", "told"), FAULTS.values(), ids=list(FAULTS))
+async def test_every_kind_of_damage_is_named(
+    filled: SqliteStore, home: Path, sql: str, told: str
+) -> None:
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute(sql)
+
+    assert [fault for fault in await filled.check() if told in fault]
+
+
+async def test_one_fault_does_not_hide_another(filled: SqliteStore, home: Path) -> None:
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute("UPDATE agents SET checksum = 0")
+        connection.execute("UPDATE events SET turn = 9")
+        connection.execute("UPDATE messages SET turn = 9 WHERE sequence = 2")
+
+    faults = " ".join(await filled.check())
+
+    assert all(told in faults for told in ("agent ", "event 1 ", "event 5 ", "message 2 "))
+
+
+async def test_a_page_that_was_overwritten_is_found(file: Path) -> None:
+    store = SqliteStore(file, KEY)
+    for number in range(50):
+        await store.write(lambda tx, n=number: tx.models.add(a_model(f"a:{n}{'x' * 500}")))
+    await store.close()
+    _flip(file, 10 * 4096 + 100)
+
+    damaged = SqliteStore(file, KEY)
+    faults = await damaged.check()
+    await damaged.close()
+
+    assert faults
+
+
+def _flip(file: Path, at: int) -> None:
+    with file.open("r+b") as stream:
+        stream.seek(at)
+        byte = stream.read(1)
+        stream.seek(at)
+        stream.write(bytes([byte[0] ^ 1]))

@@ -1,0 +1,171 @@
+"""Stored content that is not what was written is refused with its name, and only that."""
+
+import zlib
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.domain.errors import Code, Internal
+from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.queries import SessionQuery
+from holdfast.domain.sessions import Head
+from holdfast.ports import Tx
+from holdfast.storage.store import SqliteStore
+from tests.builders import (
+    AGENT_ID,
+    SESSION_ID,
+    a_call,
+    a_cost,
+    a_head,
+    a_message,
+    a_model,
+    a_session,
+    a_transcript,
+    an_agent,
+    an_event,
+    an_id,
+)
+from tests.houses import raw, unlocked
+from tests.storage.test_record import new_rows
+
+pytestmark = pytest.mark.anyio
+
+Reading = Callable[[Tx, Head], Coroutine[Any, Any, Any]]
+NEWS = f"event 1 of session {SESSION_ID}"
+# What is done to the file, how it is read then, and what the refusal names.
+DAMAGE: dict[str, tuple[str, Reading, str]] = {
+    "agent": (
+        "UPDATE agents SET body = CAST(replace(body, 'terse', 'tense') AS BLOB)",
+        lambda tx, _: tx.agents.by_id(an_agent().owner, AGENT_ID),
+        f"agent {AGENT_ID}",
+    ),
+    "agent's checksum": (
+        "UPDATE agents SET checksum = checksum + 1",
+        lambda tx, _: tx.agents.by_slug(an_agent().owner, "helper"),
+        f"agent {AGENT_ID}",
+    ),
+    "model": (
+        "UPDATE models SET body = zeroblob(9)",
+        lambda tx, _: tx.models.all(),
+        f"model {a_model().id}",
+    ),
+    "opening": (
+        "UPDATE openings SET body = CAST(replace(body, 'sandboxed', 'full') AS BLOB)",
+        lambda tx, head: tx.sessions.get(head.session_id),
+        f"session {SESSION_ID}",
+    ),
+    "opening in a list": (
+        "UPDATE openings SET checksum = 0",
+        lambda tx, head: tx.sessions.page(SessionQuery(owner=head.owner)),
+        f"session {SESSION_ID}",
+    ),
+    "call": (
+        "UPDATE calls SET arguments = CAST('{}' AS BLOB)",
+        lambda tx, head: tx.calls.by_id(head, CallId("call-1")),
+        "call call-1",
+    ),
+    "call's state": (
+        "UPDATE calls SET state = 'finished'",
+        lambda tx, head: tx.calls.of_turn(head, 1),
+        "call call-1",
+    ),
+    "cost": (
+        "UPDATE costs SET microcents = 0",
+        lambda tx, head: tx.costs.of_session(head),
+        f"cost entry {an_id(5)}",
+    ),
+    "cost's usage": (
+        "UPDATE costs SET usage = CAST('{}' AS BLOB)",
+        lambda tx, head: tx.costs.of_turn(head, 1),
+        f"cost entry {an_id(5)}",
+    ),
+    "event": (
+        "UPDATE events SET payload = CAST(replace(payload, 'started', 'ended') AS BLOB)",
+        lambda tx, head: tx.events.after(head, 0, limit=9),
+        NEWS,
+    ),
+    "event that is decoded": (
+        "UPDATE events SET at = at + 1",
+        lambda tx, head: tx.events.since(head, 1, ["turn.started"]),
+        NEWS,
+    ),
+    "message": (
+        "UPDATE messages SET model_id = 'x'",
+        lambda tx, head: tx.messages.by_id(head, a_transcript(a_message())[0].id),
+        f"message 1 of session {SESSION_ID}",
+    ),
+    "news of a message": (
+        "UPDATE messages SET role = 'assistant'",
+        lambda tx, head: tx.events.after(head, 1, limit=9),
+        f"event 2 of session {SESSION_ID}",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=list(DAMAGE))
+async def test_what_was_changed_in_the_file_is_never_shown(
+    store: SqliteStore, head: Head, home: Path, damage: tuple[str, Reading, str]
+) -> None:
+    sql, read, named = damage
+    (row,) = new_rows(a_transcript(a_message()))
+
+    async def fill(tx: Tx) -> Head:
+        await tx.models.add(a_model())
+        await tx.calls.save(head.key, a_call())
+        await tx.costs.add(head.key, a_cost())
+        await tx.events.append(head.key, [an_event(turn=1)])
+        await tx.messages.append(head.key, [type(row)(row.message, row.content, row.hash, 2)])
+        await tx.sessions.save(a_head(key=head.key, messages=1, events=2))
+        found = await tx.sessions.head(SESSION_ID)
+        assert found is not None
+        return found
+
+    filled = await store.write(fill)
+    await store.read(lambda tx: read(tx, filled))
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute(sql)
+
+    with pytest.raises(Internal) as caught:
+        await store.read(lambda tx: read(tx, filled))
+
+    assert (caught.value.code, caught.value.details) == (Code.CORRUPT_ROW, {"row": named})
+    assert named in caught.value.message
+
+
+BODIES: dict[str, Reading] = {
+    "agents": lambda tx, _: tx.agents.by_slug(an_agent().owner, "helper"),
+    "models": lambda tx, _: tx.models.by_id(a_model().id),
+    "openings": lambda tx, head: tx.sessions.get(head.session_id),
+}
+
+
+@pytest.mark.parametrize(("table", "read"), BODIES.items(), ids=list(BODIES))
+async def test_content_of_another_shape_is_refused_even_with_a_fitting_checksum(
+    store: SqliteStore, head: Head, home: Path, table: str, read: Reading
+) -> None:
+    await store.write(lambda tx: tx.models.add(a_model()))
+    with raw(home) as connection:
+        fitting = zlib.crc32(b"[]")
+        connection.execute(f"UPDATE {table} SET body = ?, checksum = ?", (b"[]", fitting))
+
+    with pytest.raises(Internal) as caught:
+        await store.read(lambda tx: read(tx, head))
+
+    assert caught.value.code is Code.CORRUPT_ROW
+
+
+async def test_a_damaged_session_hides_none_of_its_neighbours(
+    store: SqliteStore, head: Head, home: Path
+) -> None:
+    other = a_session(id=SessionId(an_id(8)))
+    await store.write(lambda tx: tx.sessions.add(other, a_head(session_id=other.id), b""))
+    with raw(home) as connection:
+        connection.execute("UPDATE openings SET checksum = 0 WHERE session_key = ?", (head.key,))
+
+    found = await store.read(lambda tx: tx.sessions.get(other.id))
+
+    assert found is not None
+    assert found[0] == other

@@ -1,0 +1,158 @@
+"""The news in the store: passed on as they were encoded, in order, within bounds."""
+
+from datetime import datetime, timedelta
+from itertools import count
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast.domain.events import (
+    Event,
+    MessageAppended,
+    Payload,
+    StepDelta,
+    StepEnded,
+    StepStarted,
+    TurnStarted,
+)
+from holdfast.domain.messages import Role
+from holdfast.domain.sessions import Head
+from holdfast.ports import Frame, Tx
+from holdfast.storage.store import SqliteStore
+from tests.builders import AT, a_message, a_transcript, an_event
+from tests.domain.strategies import INSTANTS, values_of
+from tests.stand_ins import asked, streamed
+from tests.storage.test_record import new_rows
+
+pytestmark = pytest.mark.anyio
+
+NUMBERS = count(1)
+STORED = st.one_of(
+    *(values_of(kind) for kind in Payload.__args__ if kind is not MessageAppended)  # type: ignore[attr-defined]
+)
+
+
+async def _append(store: SqliteStore, head: Head, *events: Event) -> None:
+    await store.write(lambda tx: tx.events.append(head.key, events))
+
+
+async def _after(store: SqliteStore, head: Head, cursor: int, limit: int = 100) -> list[Frame]:
+    return await store.read(lambda tx: tx.events.after(head, cursor, limit=limit))
+
+
+def _frames(*events: Event) -> list[Frame]:
+    return [Frame(event.sequence, msgspec.json.encode(event)) for event in events]
+
+
+@given(payload=STORED, turn=st.none() | st.integers(1, 99), at=INSTANTS)
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+async def test_an_envelope_is_what_encoding_the_event_would_give(
+    store: SqliteStore, head: Head, payload: Payload, turn: int | None, at: datetime
+) -> None:
+    event = an_event(payload, turn=turn, sequence=next(NUMBERS), at=at)
+
+    await _append(store, head, event)
+
+    assert await _after(store, head, event.sequence - 1) == _frames(event)
+
+
+async def test_news_come_after_their_cursor_in_order(store: SqliteStore, head: Head) -> None:
+    events = [an_event(sequence=number, turn=1) for number in (1, 2, 5)]
+    await _append(store, head, *events)
+
+    assert await _after(store, head, 0) == _frames(*events)
+    assert await _after(store, head, 1) == _frames(*events[1:])
+    assert await _after(store, head, 0, limit=2) == _frames(*events[:2])
+    assert await _after(store, head, 5) == []
+
+
+async def test_a_row_is_its_own_news_at_the_place_it_was_written(
+    store: SqliteStore, head: Head
+) -> None:
+    """Rows have the events 2, 3 and 6; the others are stored as news."""
+    rows = a_transcript(a_message("a"), a_message("b", role=Role.ASSISTANT), a_message("c", turn=0))
+    numbers = (2, 3, 6)
+    stored = [an_event(TurnStarted(), sequence=number, turn=1) for number in (1, 4, 5, 7)]
+
+    async def work(tx: Tx) -> None:
+        told = zip(new_rows(rows), numbers, strict=True)
+        await tx.messages.append(head.key, [replace(row, event=number) for row, number in told])
+        await tx.events.append(head.key, stored)
+
+    await store.write(work)
+    moved = replace(head, messages=3, events=7)
+    news = [
+        an_event(
+            MessageAppended(message_id=row.id, role=row.role, sequence=row.sequence),
+            sequence=number,
+            turn=row.turn or None,
+            at=row.created_at,
+        )
+        for row, number in zip(rows, numbers, strict=True)
+    ]
+    everything = _frames(*sorted([*stored, *news], key=lambda event: event.sequence))
+    for cursor in range(8):
+        assert await _after(store, moved, cursor) == everything[cursor:]
+        assert await _after(store, moved, cursor, limit=2) == everything[cursor : cursor + 2]
+
+
+async def test_a_page_of_news_has_a_mebibyte_at_most_but_one_at_least(
+    store: SqliteStore, head: Head
+) -> None:
+    large = [an_event(streamed("x" * 400_000), sequence=number) for number in (1, 2, 3, 4)]
+    larger = an_event(streamed("x" * (2 << 20)), sequence=5)
+    await _append(store, head, *large, larger)
+
+    pages = [
+        [frame.sequence for frame in await _after(store, head, cursor)] for cursor in (0, 2, 4)
+    ]
+    assert pages == [[1, 2], [3, 4], [5]]
+
+
+async def test_news_of_some_kinds_can_be_read_from_a_number_on(
+    store: SqliteStore, head: Head
+) -> None:
+    events = [
+        an_event(asked(), sequence=1, turn=1),
+        an_event(streamed("x"), sequence=2, turn=1),
+        an_event(StepEnded(step=1), sequence=3, turn=1),
+        an_event(asked(2), sequence=4, turn=1),
+    ]
+    await _append(store, head, *events)
+
+    async def since(sequence: int, *kinds: type) -> list[Event]:
+        names = [str(kind.__struct_config__.tag) for kind in kinds]  # type: ignore[attr-defined]
+        return await store.read(lambda tx: tx.events.since(head, sequence, names))
+
+    assert await since(1, StepStarted, StepEnded) == [events[0], events[2], events[3]]
+    assert await since(2, StepStarted) == [events[3]]
+    assert await since(1, StepDelta) == [events[1]]
+    assert await since(5, StepStarted) == []
+
+
+async def test_only_old_deltas_of_turns_that_ended_are_pruned(
+    store: SqliteStore, head: Head
+) -> None:
+    late = AT + timedelta(hours=1)
+    events = [
+        an_event(streamed("old"), sequence=1, turn=1),
+        an_event(TurnStarted(), sequence=2, turn=1),
+        an_event(streamed("young"), sequence=3, turn=1, at=late),
+        an_event(streamed("open"), sequence=4, turn=2),
+        an_event(streamed("old"), sequence=5, turn=1),
+    ]
+    await _append(store, head, *events)
+    await store.write(lambda tx: tx.sessions.save(replace(head, turn=2, settled=1)))
+
+    async def prune(limit: int) -> int:
+        return await store.write(lambda tx: tx.events.prune(late, limit=limit))
+
+    assert [await prune(1), await prune(9), await prune(9)] == [1, 1, 0]
+    assert await _after(store, head, 0) == _frames(*events[1:4])

@@ -1,0 +1,165 @@
+"""The record in the store: appended, read back row by row, and kept from every other hand."""
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from holdfast.domain.errors import Code, Internal
+from holdfast.domain.ids import MessageId, SessionId
+from holdfast.domain.messages import Message, Role, encode_parts
+from holdfast.domain.sessions import ForkPoint, Head
+from holdfast.domain.times import microseconds
+from holdfast.ports import NewRow, Segment, Tx
+from holdfast.storage.store import SqliteStore
+from tests.builders import (
+    MODEL_ID,
+    SESSION_ID,
+    a_head,
+    a_message,
+    a_session,
+    a_transcript,
+    an_id,
+)
+from tests.houses import raw
+
+pytestmark = pytest.mark.anyio
+
+ROWS = a_transcript(
+    a_message("one"),
+    a_message("two", role=Role.ASSISTANT, model_id=MODEL_ID),
+    a_message(role=Role.TOOL_CALL),
+    a_message(role=Role.TOOL_RESULT, turn=2),
+    a_message("five", role=Role.SYSTEM, turn=0),
+)
+
+
+def new_rows(rows: tuple[Message, ...]) -> list[NewRow]:
+    """Return rows as the journal hands them over, each with the event of its own number."""
+    return [
+        NewRow(row, encode_parts(row.parts), bytes.fromhex(row.hash), row.sequence) for row in rows
+    ]
+
+
+@pytest.fixture
+async def written(store: SqliteStore, head: Head) -> Head:
+    """Write the rows."""
+
+    async def work(tx: Tx) -> Head:
+        await tx.messages.append(head.key, new_rows(ROWS))
+        return head
+
+    return await store.write(work)
+
+
+async def _span(store: SqliteStore, head: Head, first: int, last: int, **how: Any) -> list[Message]:
+    segment = Segment(head.key, head.session_id, first, last)
+    wanted = {"limit": -1, **how}
+    return await store.read(lambda tx: tx.messages.span(segment, **wanted))
+
+
+async def test_rows_come_back_as_they_were_written(store: SqliteStore, written: Head) -> None:
+    assert await _span(store, written, 1, 5) == list(ROWS)
+    assert await _span(store, written, 2, 4) == list(ROWS[1:4])
+    assert await _span(store, written, 1, 5, limit=2) == list(ROWS[:2])
+    assert await _span(store, written, 1, 5, limit=2, newest=True) == list(ROWS[3:])
+    assert await _span(store, written, 6, 9) == []
+
+
+async def test_a_row_is_found_by_its_id(store: SqliteStore, written: Head) -> None:
+    async def work(tx: Tx) -> list[Message | None]:
+        ids = [*(row.id for row in ROWS), MessageId(an_id(99))]
+        return [await tx.messages.by_id(written, each) for each in ids]
+
+    assert await store.read(work) == [*ROWS, None]
+
+
+async def test_a_row_of_a_fork_chains_to_the_row_it_inherits(
+    store: SqliteStore, written: Head
+) -> None:
+    child = a_session(
+        id=SessionId(an_id(7)), forked_from=ForkPoint(session_id=SESSION_ID, sequence=2)
+    )
+    (own,) = a_transcript(
+        a_message("own", session_id=child.id), previous=bytes.fromhex(ROWS[1].hash), first=3
+    )
+
+    async def work(tx: Tx) -> tuple[Message | None, list[Message]]:
+        head = await tx.sessions.add(child, a_head(session_id=child.id, messages=3), b"")
+        await tx.messages.append(head.key, new_rows((own,)))
+        found = await tx.messages.by_id(head, own.id)
+        return found, await tx.messages.span(Segment(head.key, child.id, 3, 3), limit=-1)
+
+    assert await store.write(work) == (own, [own])
+
+
+async def test_two_rows_cannot_have_one_number_or_one_id(store: SqliteStore, written: Head) -> None:
+    same_number = a_transcript(a_message(id=MessageId(an_id(98))))
+    same_id = a_transcript(a_message(id=ROWS[1].id), first=6)
+
+    for rows in (new_rows(same_number), new_rows(same_id)):
+        with pytest.raises(Internal) as caught:
+            await store.write(lambda tx, rows=rows: tx.messages.append(written.key, rows))
+        assert caught.value.code is Code.INTERNAL
+    assert await _span(store, written, 1, 9) == list(ROWS)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE messages SET parts = CAST('[]' AS BLOB) WHERE sequence = 1",
+        "UPDATE messages SET turn = 9",
+        "UPDATE messages SET sequence = sequence + 10",
+        "DELETE FROM messages WHERE sequence = 5",
+        "DELETE FROM messages",
+    ],
+)
+async def test_the_database_itself_refuses_to_change_a_row(
+    store: SqliteStore, written: Head, home: Path, sql: str
+) -> None:
+    with raw(home) as connection, pytest.raises(apsw.ConstraintError, match="append-only"):
+        connection.execute(sql)
+
+    assert await _span(store, written, 1, 5) == list(ROWS)
+
+
+async def test_rows_go_together_with_their_session(store: SqliteStore, written: Head) -> None:
+    await store.write(lambda tx: tx.sessions.remove(written, ROWS[0].created_at))
+
+    assert await _span(store, written, 1, 5) == []
+
+
+async def test_views_show_the_names_that_readers_may_know_from_elsewhere(
+    store: SqliteStore, written: Head, home: Path
+) -> None:
+    with raw(home) as connection:
+        columns = "SELECT name FROM pragma_table_info(?)"
+        sessions = [name for (name,) in connection.execute(columns, ("agent_sessions",))]
+        messages = [name for (name,) in connection.execute(columns, ("session_messages",))]
+        (row, *_) = connection.execute("SELECT * FROM session_messages ORDER BY sequence_number")
+        with pytest.raises(apsw.SQLError):
+            connection.execute("DELETE FROM session_messages")
+
+    assert sessions == [
+        "id",
+        "owner",
+        "agent_id",
+        "repo_id",
+        "title",
+        "status",
+        "total_input_tokens",
+        "total_output_tokens",
+        "total_cost_microcents",
+        "created_at",
+        "updated_at",
+    ]
+    assert dict(zip(messages, row, strict=True)) == {
+        "id": ROWS[0].id,
+        "session_id": SESSION_ID,
+        "sequence_number": 1,
+        "role": "user",
+        "content": '[{"type":"text","text":"one"}]',
+        "model_id": None,
+        "timestamp": microseconds(ROWS[0].created_at),
+    }
