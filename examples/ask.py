@@ -8,8 +8,7 @@ It needs no key: without one the offline model answers.
 import asyncio
 import sys
 
-from holdfast import Event, open_holdfast
-from holdfast.domain.events import StepDelta, TurnEnded
+from holdfast import Event, StepDelta, TurnEnded, open_holdfast
 
 
 async def ask(question: str) -> None:

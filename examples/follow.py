@@ -10,9 +10,8 @@ The two processes share nothing but the store. The reader plays no turns itself.
 import asyncio
 import sys
 
-from holdfast import Gap, Scope, open_holdfast
-from holdfast.domain.events import TurnEnded, name_of
-from holdfast.domain.ids import SessionId
+from holdfast import Gap, Scope, SessionId, TurnEnded, open_holdfast
+from holdfast.domain.events import name_of
 
 
 async def follow(session_id: SessionId, after: int) -> None:

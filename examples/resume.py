@@ -11,9 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import Gap, Scope, SessionRequest, open_holdfast
-from holdfast.domain.events import StepStarted, TurnEnded, name_of
-from holdfast.domain.ids import SessionId
+from holdfast import Gap, Scope, SessionId, SessionRequest, TurnEnded, open_holdfast
+from holdfast.domain.events import StepStarted, name_of
 
 HANGS = "- {text: You will not read this., delay_ms: 600000}"
 ANSWERS = "- text: I am still here."

@@ -146,6 +146,7 @@ async def _assembled(
     engine = EngineRuntime(llms, outside.clock, outside.randomness)
     turns = Turns(store, journal, models, {LlmRuntime: engine}, mint)
     events = await stack.enter_async_context(Events(store, doorbell))
+    # Entered last, so it is left first: turns stop while the store can still be told.
     coordinator = await stack.enter_async_context(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )
@@ -176,6 +177,7 @@ def open_store(config: Config, *, vfs: str | None = None) -> tuple[StoreKey, Sql
 def store_key(config: Config, path: Path) -> StoreKey:
     """Return the key of the store at a path; an existing store keeps its form."""
     is_new = not path.exists() or path.stat().st_size == 0
+    # The file says what it is; the configuration decides for new ones only.
     if not is_new and is_plain(path):
         return StoreKey("off", None)
     sources = KeySources(

@@ -77,6 +77,7 @@ def explain(
 ) -> tuple[Config, Mapping[str, str]]:
     """Return the configuration, and for each setting where its value came from."""
     env = os.environ if environment is None else environment
+    # Refused and not ignored: whoever sets it believes that sessions are kept there.
     if env.get("HOLDFAST_DATABASE_URL"):
         raise Invalid(
             Code.CONFIG_INVALID,

@@ -42,6 +42,7 @@ def read(account: str) -> str | None:
 
     try:
         return keyring.get_password(SERVICE, account)
+    # Neither chained nor shown: what a keychain says may hold what it keeps.
     except KeyringError:
         log.warning("the keychain did not answer")
         return None

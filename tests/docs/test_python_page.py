@@ -22,7 +22,8 @@ SERVICES = {
 # Public to their neighbours in the house, and of no use to a program.
 FOR_NEIGHBOURS = {
     "agents": {"built_in"},
-    "events": {"batches"},
+    "events": {"batches", "start"},
+    "housekeeping": {"keep"},
     "models": {"chain", "check", "resolve"},
     "repos": {"require_inside"},
 }

@@ -127,6 +127,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     mcp_servers: tuple[dict[str, Any], ...] = ()
     grant: Grant = Grant()
+    # Stop, because going on past an unknown effect is a choice that somebody has to make.
     recovery: Recovery = Recovery.STOP
     extra: dict[str, Any] = {}
     tags: tuple[str, ...] = ()

@@ -42,6 +42,7 @@ class Approval(Struct, frozen=True, kw_only=True):
 
     id: ApprovalId
     session_id: SessionId
+    # None when the question is about money: that belongs to no call.
     call_id: CallId | None = None
     question: str
     digest: str

@@ -52,6 +52,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
 NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
     CallState.INTENDED: frozenset({CallState.STARTED, CallState.FINISHED}),
+    # To itself too: a call that may run twice starts again after a crash.
     CallState.STARTED: frozenset({CallState.STARTED, CallState.FINISHED, CallState.UNKNOWN}),
     CallState.FINISHED: frozenset(),
     CallState.UNKNOWN: frozenset({CallState.SETTLED}),

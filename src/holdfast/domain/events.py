@@ -43,6 +43,7 @@ class FailureCode(StrEnum):
     INTERNAL = "internal"
 
 
+# The others fail again in the same way until somebody changes something.
 RETRYABLE: Final = frozenset(
     {
         FailureCode.PROVIDER_RATE_LIMIT,

@@ -21,6 +21,7 @@ SessionId = NewType("SessionId", str)
 LOCAL_OWNER: Final = Owner("local")
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+# No slash and no space: owners stand in names of the keychain and in lines of the log.
 _OWNER = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 _SLUG = re.compile(r"[A-Za-z0-9_-]{1,255}")
 

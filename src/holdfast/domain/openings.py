@@ -27,6 +27,7 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
     context: SessionContext | None = None
     grant: Grant | None = None
     tools: tuple[str, ...] | None = None
+    # Ask, because nobody should learn afterwards what was allowed in their name.
     approval: ApprovalMode = ApprovalMode.ASK
     turn_cap: int | None = None
     budget: Budget | None = None

@@ -188,6 +188,7 @@ def admitting(head: Head) -> Head:
     While a turn runs, what arrives waits for the next one; all that waits is one turn.
     """
     status = moved(head.status, Verb.ADMIT)
+    # The row is read under the lock, so two messages cannot disagree about what runs.
     ahead = 2 if status is Status.RUNNING else 1
     return msgspec.structs.replace(head, turn=head.settled + ahead)
 

@@ -36,6 +36,7 @@ def is_encodable(text: str) -> bool:
 
 def require_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     """Return the tags without repeats, in their order, or refuse them."""
+    # In the order they were given, which is how people sort them.
     distinct = tuple(dict.fromkeys(tags))
     if len(distinct) > 50:
         raise Invalid(Code.INVALID_TEXT, "At most 50 tags.", {"field": "tags"})

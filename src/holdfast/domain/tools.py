@@ -44,6 +44,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 class Grant(Struct, frozen=True, kw_only=True):
     """What an agent or a session may reach: a file tier, exact commands, exact domains."""
 
+    # The narrowest of each: whoever wants more has to say so.
     fs: FsTier = FsTier.SANDBOXED
     commands: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()

@@ -104,6 +104,7 @@ _INTERRUPTED = "The turn was cut off while a tool ran; settle the unknown call o
 def closing_notice(outcome: Outcome) -> MessageDraft | None:
     """Return the row that ends a turn which ended badly, so kept text cannot pass for an answer."""
     try:
+        # Bad endings and closing notices share their names; the good endings have none.
         code = NoticeCode(outcome.stop_reason.value)
     except ValueError:
         return None

@@ -78,6 +78,7 @@ class LocalCoordinator(Background):
 
     def interrupt(self, session_id: SessionId) -> None:
         """Stop what is done for the session here; its turn was ended in the store before."""
+        # Forgotten first: there is no lease to let go of, it was taken away in the store.
         self._held.pop(session_id, None)
         task = self._running.pop(session_id, None)
         if task is not None:

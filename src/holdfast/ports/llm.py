@@ -62,6 +62,7 @@ class LlmRequest(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     max_tokens: int | None = None
     reasoning_effort: ReasoningEffort | None = None
+    # The same number after a crash, so that a request that is repeated can be recognised.
     ordinal: int
 
 

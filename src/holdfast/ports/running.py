@@ -33,6 +33,7 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     agent: Agent
     models: tuple[Model, ...]
     context: SessionContext
+    # Rows as they are stored: what a model may see of them is the runtime's business.
     history: tuple[Message, ...]
     calls: tuple[Call, ...] = ()
     turn: int

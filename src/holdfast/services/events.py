@@ -89,6 +89,7 @@ class Events(Background):
 
     def _join(self, session_id: SessionId, last: int) -> Tail:
         tail = self._tails.get(session_id)
+        # The first reader starts the reading, the last one stops it.
         if tail is None:
             tail = Tail(self._store, self._doorbell, session_id, last)
             self._tails[session_id] = tail

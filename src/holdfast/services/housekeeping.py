@@ -107,6 +107,7 @@ class Housekeeping:
         # Some time after the turn, so that a reader who reconnects soon sees no gap.
         before = self._clock.now() - keep
         removed = 0
+        # Nobody waits long: the writer serves everybody between two batches.
         while True:
             batch = await self._store.write(lambda tx: tx.events.prune(before, limit=PRUNE_BATCH))
             removed += batch

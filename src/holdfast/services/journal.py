@@ -110,6 +110,7 @@ class Pen:
             await self.tx.messages.append(key, self._messages)
         if self._events:
             await self.tx.events.append(key, self._events)
+        # Last, because the head counts what the lines above wrote.
         await self.tx.sessions.save(replace(self.head, updated_at=instant(self._last)))
 
     def _stamp(self, payload: Payload, turn: int | None, at: datetime) -> Event:
@@ -128,6 +129,7 @@ class Pen:
 
     def _now(self) -> datetime:
         """Return the time, later than anything in this notebook even when the clock goes back."""
+        # One microsecond at least: two rows of one instant would have no order by time.
         self._last = max(microseconds(self._clock.now()), self._last + 1)
         return instant(self._last)
 
@@ -141,6 +143,7 @@ class Pen:
                     turn=turn,
                     name=intent.name,
                     arguments=intent.arguments,
+                    # Unsafe unless declared: a wrong guess the other way would run a call twice.
                     effect=draft.effect or Effect.UNSAFE,
                     idempotency_key=f"{self.head.session_id}:{intent.id}",
                 )
@@ -249,6 +252,7 @@ class Journal:
             entry = Entry(tx, self._clock, self._mint)
             result = await compose(entry)
             await entry.flush()
+            # Known only now: an entry that was refused rings for nobody.
             written.append(entry)
             return result
 

@@ -194,6 +194,7 @@ async def _forked(
     if found is None:
         raise session_not_found(parent.session_id)
     rows = await rows_of(entry.tx, parent, Stretch(1, point))
+    # What was open in the parent is the parent's business.
     turn = max((row.turn for row in rows), default=0)
     status = Status.IDLE if rows else Status.PENDING
     now = entry.now()

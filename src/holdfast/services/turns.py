@@ -78,6 +78,7 @@ class Turns:
                     if written is not Written.GOES_ON:
                         return written
             failure = self._unclassified("the runtime stopped without an outcome")
+        # Whatever a runtime raises ends its turn, never the process or the sessions beside it.
         except Exception as error:
             if isinstance(error, HoldfastError) and _may_pass(error):
                 raise
@@ -103,6 +104,7 @@ class Turns:
         """Gather what the runtime may know, from one snapshot."""
 
         async def read(tx: Tx) -> TurnInput:
+            # One snapshot: rows and calls of two instants could contradict each other.
             found = await tx.sessions.get(lease.session_id)
             if found is None:
                 raise session_not_found(lease.session_id)
@@ -136,6 +138,7 @@ class Turns:
 async def begin(pen: Pen) -> None:
     """Begin the turn that waits; one that was cut off has begun already."""
     head = pen.head
+    # Mended and not begun: it has its `turn.started` already, and exactly one.
     if head.status is Status.RUNNING:
         return
     event = await pen.tell(TurnStarted(), head.settled + 1)

@@ -95,6 +95,7 @@ class Agents:
 
 
 def _columns(agent: Agent) -> dict[str, object]:
+    # Whole in the body and again in columns: one is read, the others are searched.
     body = encode(agent)
     return {
         "id": agent.id,

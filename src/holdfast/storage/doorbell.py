@@ -24,6 +24,7 @@ class _Door:
     """All who listen for one session."""
 
     def __init__(self) -> None:
+        # A counter beside the event, because a bell taken late must not hear an old ring.
         self.rings = 0
         self.rung = asyncio.Event()
 

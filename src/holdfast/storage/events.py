@@ -70,6 +70,7 @@ DELETE FROM events
 RETURNING 1
 """
 
+# What a reader may hold at most, whatever the number of events.
 PAGE_BYTES: Final = 1 << 20
 _APPENDED_NAME: Final = name_of(MessageAppended)
 

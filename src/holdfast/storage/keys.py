@@ -84,6 +84,7 @@ def _kept(file: Path, value: bytes) -> bytes:
         with os.fdopen(descriptor, "w") as stream:
             stream.write(value.hex() + "\n")
             stream.flush()
+            # A key that is lost with the power takes every session with it.
             os.fsync(stream.fileno())
         # A link never replaces: the first process wins, whole file or none.
         os.link(draft, file)

@@ -70,6 +70,7 @@ def newest() -> int:
 def require_current(connection: Connection) -> None:
     """Make the schema of an empty store; refuse one that is newer or older than this program."""
     found, wanted = version(connection), newest()
+    # A new store is made at once; an older one is touched only when somebody says so.
     if found == 0:
         up(connection)
         return

@@ -167,6 +167,7 @@ SELECT 1
  WHERE id = :id
 """
 
+# Names come from this table and never from a caller.
 _ORDER: Final = {
     SessionOrder.CREATED_AT: "s.created_at",
     SessionOrder.UPDATED_AT: "s.updated_at",

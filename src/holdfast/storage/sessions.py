@@ -137,6 +137,7 @@ class Sessions:
         await self._db.execute(DETACH, {"key": own.key})
 
     async def remove(self, head: Head, at: datetime) -> None:
+        # Gone before it is buried: the cascade takes the rows, the tombstone keeps the id.
         grave = {"id": head.session_id, "owner": head.owner, "deleted_at": microseconds(at)}
         await self._db.execute(REMOVE, {"key": head.key})
         await self._db.execute(BURY, grave)
