@@ -36,7 +36,7 @@ class BrokenStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.error: HoldfastError | None = None
+        self.error: Exception | None = None
         self.refused = asyncio.Event()
 
     async def write(self, work: Callable[[Tx], Coroutine[Any, Any, Any]], **how: Any) -> Any:
@@ -212,3 +212,27 @@ async def test_a_tick_that_cannot_reach_the_store_is_tried_again(
         ended = payloads(await news_until(house, session.id, TurnEnded))[-1]
     assert ended.stop_reason is StopReason.STOP
     assert "the coordinator could not reach the store: busy" in caplog.messages
+
+
+async def test_a_fault_of_ours_leaves_the_turn_to_be_taken_up_again(
+    home: Path, outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    stores: list[BrokenStore] = []
+
+    def broken(store: Store) -> Store:
+        stores.append(BrokenStore(store))
+        return stores[0]
+
+    async with open_house(home, GatedRuntime(), outside=replace(outside, wrap=broken)) as house:
+        session = await house.open()
+        message = await house.send(session.id, "hello")
+        stores[0].error = ZeroDivisionError()
+        async with asyncio.timeout(PATIENCE):
+            await stores[0].refused.wait()
+        await asyncio.sleep(0)
+        stores[0].error = None
+
+        rows = await played(house, session.id)
+
+    assert rows[0] == message
+    assert f"session {session.id} was left by a fault of ours" in caplog.messages

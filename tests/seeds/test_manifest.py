@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from tests.marks import marked_tests, misplaced_marks
+from tests.marks import demands, marked_tests, misplaced_marks
 from tests.seeds.manifest import Entry, entries, faults
 from tests.seeds.render import DOCUMENT, render
 
@@ -41,6 +41,7 @@ def test_a_malformed_entry_is_named() -> None:
     assert [len(list(faults(entry))) for entry in bad] == [4, 2, 1, 2, 1]
 
 
+@demands("S0-521")
 def test_every_test_an_entry_names_exists_and_carries_its_demand() -> None:
     assert broken_claims(entries()) == []
 

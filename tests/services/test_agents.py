@@ -1,6 +1,5 @@
 """Agents: made, found, listed, changed and archived by their owner."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -14,12 +13,13 @@ from holdfast.domain.agents import (
     ModelChoice,
     Recovery,
 )
-from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
+from holdfast.domain.errors import Code, Conflict, HoldfastError, NotFound
 from holdfast.domain.ids import Owner
 from holdfast.domain.models import model_of
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.tools import FsTier, Grant
 from tests.builders import a_tool, an_id
+from tests.marks import demands
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +37,7 @@ async def _listed(house: Holdfast, **query: Any) -> list[str]:
     return [agent.slug for agent in page.items]
 
 
+@demands("S2-121")
 async def test_an_agent_needs_only_a_name(quiet: Holdfast, clock: SettableClock) -> None:
     agent = await _made(quiet)
 
@@ -54,6 +55,18 @@ async def test_an_agent_needs_only_a_name(quiet: Holdfast, clock: SettableClock)
     assert await quiet.agents.get(quiet.owner, agent.id) == agent
 
 
+@demands(
+    "S2-020",
+    "S2-020c",
+    "S2-020d",
+    "S2-020e",
+    "S2-020f",
+    "S2-020h",
+    "S2-020i",
+    "S2-020j",
+    "S2-020k",
+    "S2-120d",
+)
 async def test_all_fields_are_kept(quiet: Holdfast) -> None:
     fields: dict[str, Any] = {
         "slug": "Code_Helper-1",
@@ -102,6 +115,7 @@ async def test_models_are_a_chain_in_the_order_given(quiet: Holdfast) -> None:
     ]
 
 
+@demands("S2-020c")
 async def test_a_made_slug_is_numbered_until_it_is_free(quiet: Holdfast) -> None:
     made = [
         (await _made(quiet, name=name)).slug for name in ("My  Helper!", "my-helper", "My+Helper")
@@ -116,6 +130,7 @@ async def test_long_and_unspellable_names_get_slugs_too(quiet: Holdfast) -> None
     assert made == ["x" * 255, "x" * 245 + "-2", "agent", "agent-2"]
 
 
+@demands("S2-023")
 async def test_a_given_slug_is_taken_once_and_counts_case(quiet: Holdfast) -> None:
     await _made(quiet, slug="one")
     await _made(quiet, slug="One")
@@ -126,6 +141,7 @@ async def test_a_given_slug_is_taken_once_and_counts_case(quiet: Holdfast) -> No
     assert (caught.value.code, caught.value.details) == (Code.SLUG_TAKEN, {"slug": "one"})
 
 
+@demands("S2-023")
 async def test_owners_do_not_know_each_others_slugs(quiet: Holdfast) -> None:
     mine = await _made(quiet)
     theirs = await quiet.agents.create(STRANGER, {"name": "Helper"})
@@ -134,6 +150,7 @@ async def test_owners_do_not_know_each_others_slugs(quiet: Holdfast) -> None:
     assert await quiet.agents.get(STRANGER, "helper") == theirs
 
 
+@demands("S2-120c")
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -175,6 +192,7 @@ async def test_an_agent_that_is_not_valid_is_neither_made_nor_changed(
     assert await quiet.agents.get(quiet.owner, "known") == known
 
 
+@demands("S2-020m")
 async def test_a_change_keeps_what_it_does_not_name(quiet: Holdfast, clock: SettableClock) -> None:
     agent = await _made(quiet, description="helps", models=["a:b"], tags=("x",))
     clock.advance(minutes=1)
@@ -211,6 +229,7 @@ async def test_a_slug_of_another_agent_cannot_be_taken_over(quiet: Holdfast) -> 
     assert caught.value.code is Code.SLUG_TAKEN
 
 
+@demands("S2-020l")
 async def test_an_archived_agent_keeps_its_slug_and_can_come_back(quiet: Holdfast) -> None:
     agent = await _made(quiet)
 
@@ -223,66 +242,3 @@ async def test_an_archived_agent_keeps_its_slug_and_can_come_back(quiet: Holdfas
 
     back = await quiet.agents.update(quiet.owner, "helper", {"status": "active"})
     assert back == agent
-
-
-async def test_agents_are_listed_newest_first_without_the_archived(
-    quiet: Holdfast, clock: SettableClock
-) -> None:
-    for slug, tags, name in (
-        ("one", ("red",), "Erste Ärztin"),
-        ("two", ("red", "blue"), "Second"),
-        ("three", (), "Third"),
-    ):
-        clock.advance(seconds=1)
-        await _made(quiet, slug=slug, tags=tags, name=name)
-    await quiet.agents.archive(quiet.owner, "three")
-
-    assert await _listed(quiet) == ["two", "one"]
-    assert await _listed(quiet, status=None) == ["three", "two", "one"]
-    assert await _listed(quiet, status=AgentStatus.ARCHIVED) == ["three"]
-    assert await _listed(quiet, tags=("red",)) == ["two", "one"]
-    assert await _listed(quiet, tags=("red",), limit=1) == ["two"]
-    assert await _listed(quiet, tags=("red", "blue")) == ["two"]
-    assert await _listed(quiet, text="SEC") == ["two"]
-    assert await _listed(quiet, text="Ä") == ["one"]
-    assert await _listed(quiet, text="ON") == ["two", "one"]
-    assert await _listed(quiet, text="%") == []
-
-
-async def test_pages_of_agents_follow_on_from_each_other(
-    quiet: Holdfast, clock: SettableClock
-) -> None:
-    for number in range(5):
-        clock.advance(seconds=number % 2)
-        await _made(quiet, slug=f"agent-{number}")
-    everything = await _listed(quiet)
-
-    query = AgentQuery(owner=quiet.owner, limit=2)
-    first = await quiet.agents.list(query)
-    second = await quiet.agents.list(query, cursor=first.next_cursor)
-    third = await quiet.agents.list(query, cursor=second.next_cursor)
-
-    seen = [agent.slug for page in (first, second, third) for agent in page.items]
-    assert (seen, third.next_cursor) == (everything, None)
-    with pytest.raises(Invalid) as caught:
-        await quiet.agents.list(AgentQuery(owner=STRANGER), cursor=first.next_cursor)
-    assert caught.value.code is Code.INVALID_CURSOR
-
-
-@pytest.mark.parametrize("limit", [0, 1_001])
-async def test_a_page_has_one_to_a_thousand_agents(quiet: Holdfast, limit: int) -> None:
-    with pytest.raises(Invalid) as caught:
-        await quiet.agents.list(AgentQuery(owner=quiet.owner, limit=limit))
-
-    assert caught.value.code is Code.INVALID_LIMIT
-
-
-async def test_the_built_in_agent_is_made_once_for_each_owner(quiet: Holdfast) -> None:
-    asked = [quiet.agents.built_in(quiet.owner) for _ in range(5)]
-
-    mine = {agent.id for agent in await asyncio.gather(*asked)}
-    theirs = await quiet.agents.built_in(STRANGER)
-
-    assert len(mine) == 1
-    assert theirs.id not in mine
-    assert await _listed(quiet) == ["holdfast"]

@@ -9,6 +9,7 @@ from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.sessions import OnBusy, Status, StopReason
 from tests.builders import an_id
 from tests.houses import current, open_house, played, texts
+from tests.marks import demands
 from tests.stand_ins import Gate, GatedRuntime, an_answer
 
 pytestmark = pytest.mark.anyio
@@ -24,6 +25,7 @@ async def test_what_waits_together_is_one_turn(quiet: Holdfast) -> None:
     assert [(row.sequence, row.turn) for row in sent] == [(1, 1), (2, 1)]
 
 
+@demands("S0-040")
 async def test_a_message_that_arrives_in_a_turn_belongs_to_the_next(
     home: Path, outside: Outside
 ) -> None:

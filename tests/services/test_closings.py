@@ -19,11 +19,13 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import Status, StopReason, Verb, moved
 from holdfast.services.journal import Pen
 from tests.houses import current, news_until, open_house, payloads, played, texts
+from tests.marks import demands
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, asked, streamed
 
 pytestmark = pytest.mark.anyio
 
 
+@demands("S0-004f", "S1-027", "S1-021", "S1-021c", "S1-022b", "S2-040h")
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.CANCELLED])
 async def test_a_session_is_closed_with_a_row_that_says_why(
     quiet: Holdfast, clock: SettableClock, status: Status
@@ -135,6 +137,7 @@ async def test_what_waited_when_a_session_closed_is_played_when_it_is_resumed(
         assert texts(await played(house, session.id))[-1] == ("assistant", "done")
 
 
+@demands("S0-005", "S0-004f", "S0-345", "S1-012")
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.CANCELLED])
 async def test_a_closed_session_can_be_resumed_in_another_process_and_goes_on(
     home: Path, outside: Outside, status: Status
@@ -154,6 +157,21 @@ async def test_a_closed_session_can_be_resumed_in_another_process_and_goes_on(
     assert resumed.context == session.context
     assert rows[-1].text == "You said your name is Ada."
     assert [row.sequence for row in rows] == [1, 2, 3, 4, 5]
+
+
+@demands("S0-004e")
+async def test_an_idle_session_is_resumed_in_another_process_as_it_was(
+    home: Path, outside: Outside
+) -> None:
+    async with open_holdfast(home, outside=outside) as first:
+        session = await first.open()
+        await first.send(session.id, "2+2?")
+        rows = await played(first, session.id)
+        idle = await current(first, session)
+
+    async with open_holdfast(home, outside=outside) as second:
+        assert await second.sessions.resume(second.owner, session.id) == idle
+        assert await second.read(session.id) == rows
 
 
 async def test_resuming_tells_it_once_and_opens_no_second_time(quiet: Holdfast) -> None:
@@ -184,6 +202,7 @@ async def _lose(pen: Pen) -> None:
     pen.move(status=moved(pen.head.status, Verb.LOSE))
 
 
+@demands("S1-025")
 async def test_a_session_that_lost_its_agent_is_complete_readable_and_can_only_be_forked(
     home: Path, outside: Outside
 ) -> None:

@@ -11,6 +11,7 @@ from holdfast.domain.events import StepDelta
 from holdfast.ports import Tx
 from tests.builders import an_event
 from tests.houses import open_house, payloads, played
+from tests.marks import demands
 from tests.stand_ins import (
     Gate,
     GatedRuntime,
@@ -53,6 +54,7 @@ async def test_a_sooner_time_may_be_asked_for(
         assert await house.read(session.id) == rows
 
 
+@demands("S2-001h")
 async def test_deltas_of_a_turn_that_runs_are_not_pruned(
     home: Path, outside: Outside, clock: SettableClock
 ) -> None:

@@ -6,9 +6,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.bootstrap import Holdfast, Outside
-from holdfast.domain.calls import CallState
+from holdfast.domain.calls import CallState, Settlement
 from holdfast.domain.errors import Code, Conflict, NotFound
-from holdfast.domain.events import Failure, FailureCode, StepFailed, ToolEnded, TurnEnded
+from holdfast.domain.events import (
+    CallSettled,
+    Channel,
+    Failure,
+    FailureCode,
+    StepDelta,
+    StepFailed,
+    ToolEnded,
+    TurnEnded,
+)
+from holdfast.domain.ids import CallId
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Notice, NoticeCode, ResultStatus, Role, Text, ToolResult
 from holdfast.domain.sessions import Status, StopReason
@@ -16,6 +26,7 @@ from holdfast.domain.tools import Effect
 from holdfast.services.turns import begin
 from tests.builders import MODEL_ID, an_id
 from tests.houses import calls_of, current, news_until, open_house, payloads, played, texts
+from tests.marks import demands
 from tests.stand_ins import (
     Gate,
     GatedRuntime,
@@ -118,6 +129,7 @@ async def test_whoever_ran_the_turn_can_write_nothing_more(home: Path, outside: 
         assert (caught.value.code, caught.value.details) == (Code.LEASE_LOST, {"epoch": 2})
 
 
+@demands("S2-120g", "S2-053c")
 async def test_calls_that_are_open_get_their_one_result(home: Path, outside: Outside) -> None:
     gate = Gate()
     play = [
@@ -200,6 +212,7 @@ async def test_a_waiting_turn_that_nobody_plays_yet_goes_on_waiting(quiet: Holdf
     assert (interrupted.status, interrupted.turn, interrupted.settled) == (Status.PENDING, 1, 0)
 
 
+@demands("S0-064b")
 async def test_the_conversation_goes_on_after_an_interrupt(home: Path, outside: Outside) -> None:
     gate = Gate()
     runtime = GatedRuntime([(asked(),), (streamed("half"),), gate])
@@ -222,3 +235,39 @@ async def test_an_unknown_session_cannot_be_interrupted(quiet: Holdfast) -> None
         await quiet.sessions.interrupt(quiet.owner, an_id(95))
 
     assert caught.value.code is Code.SESSION_NOT_FOUND
+
+
+async def test_an_unknown_outcome_can_be_put_right_by_somebody(
+    home: Path, outside: Outside
+) -> None:
+    gate = Gate()
+    play = [(an_intent(),), (a_start(),), gate]
+    async with open_house(home, GatedRuntime(play), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "work")
+        await gate.reached()
+        await house.sessions.interrupt(house.owner, session.id)
+        settled = CallSettled(call_id=CallId("call-1"), how=Settlement.MARKED_DONE, by="ada")
+
+        await house.journal.write(session.id, lambda pen: pen.tell(settled))
+
+        assert await calls_of(house, session.id, turn=1) == {"call-1": CallState.SETTLED}
+        with pytest.raises(Conflict) as caught:
+            await house.journal.write(session.id, lambda pen: pen.tell(settled))
+        assert caught.value.code is Code.CALL_NOT_OPEN
+        news = payloads(await news_until(house, session.id, CallSettled))
+        assert news.count(settled) == 1
+
+
+async def test_thinking_that_was_streamed_is_not_kept_as_text(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    thought = StepDelta(step=1, channel=Channel.REASONING, offset=0, text="hmm")
+    runtime = GatedRuntime([(asked(),), (thought, streamed("So")), gate])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+
+        await house.sessions.interrupt(house.owner, session.id)
+
+        assert [row.text for row in await house.read(session.id)] == ["hello", "So", ""]

@@ -16,6 +16,7 @@ from holdfast.domain.openings import SessionRequest
 from holdfast.domain.sessions import Status
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, payloads
+from tests.marks import demands
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -24,6 +25,7 @@ ID = an_id(80)
 PICTURE = Media(mime_type="image/png", ref="media://sha256-" + "0" * 64)
 
 
+@demands("S0-003c", "S0-030b", "S1-011", "S1-020b")
 async def test_a_message_is_on_disk_when_send_returns(quiet: Holdfast, home: Path) -> None:
     session = await quiet.open()
 
@@ -36,6 +38,7 @@ async def test_a_message_is_on_disk_when_send_returns(quiet: Holdfast, home: Pat
         assert await other.read(session.id) == (message,)
 
 
+@demands("S1-020c", "S1-091b", "S1-100f", "S2-070b", "S2-070i")
 async def test_row_event_and_counters_are_one_entry(quiet: Holdfast, clock: SettableClock) -> None:
     session = await quiet.open()
     clock.advance(minutes=1)
@@ -53,6 +56,7 @@ async def test_row_event_and_counters_are_one_entry(quiet: Holdfast, clock: Sett
     assert stored.updated_at == message.created_at == clock.now()
 
 
+@demands("S2-050c")
 async def test_a_client_may_choose_the_message_id(quiet: Holdfast) -> None:
     session = await quiet.open()
 
@@ -181,6 +185,7 @@ async def test_a_picture_that_nobody_stored_is_refused(quiet: Holdfast) -> None:
     assert await quiet.read(session.id) == ()
 
 
+@demands("S1-021b")
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.CANCELLED])
 async def test_a_closed_session_takes_no_message(quiet: Holdfast, status: Status) -> None:
     session = await quiet.open()
@@ -220,6 +225,7 @@ async def test_a_message_of_another_session_is_missing(quiet: Holdfast) -> None:
     assert caught.value.code is Code.MESSAGE_NOT_FOUND
 
 
+@demands("S1-014b", "S1-100m", "S2-050g")
 async def test_times_grow_with_the_numbers_even_when_the_clock_goes_back(
     quiet: Holdfast, clock: SettableClock
 ) -> None:
@@ -236,6 +242,7 @@ async def test_times_grow_with_the_numbers_even_when_the_clock_goes_back(
     ]
 
 
+@demands("S0-032", "S2-050d")
 async def test_fifty_senders_at_once_get_dense_numbers(quiet: Holdfast) -> None:
     session = await quiet.open()
 

@@ -13,6 +13,7 @@ from holdfast.domain.ids import Owner, RepoId
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.repos import Repo
 from tests.builders import an_id
+from tests.marks import demands
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +42,7 @@ def _tree(path: Path) -> Path:
     return path
 
 
+@demands("S1-044")
 async def test_a_repository_is_registered_at_its_real_path(
     rooted: Holdfast, root: Path, clock: SettableClock
 ) -> None:
@@ -85,6 +87,7 @@ async def test_the_root_itself_may_be_a_repository(rooted: Holdfast, root: Path)
     assert (await rooted.repos.add(rooted.owner, str(root))).path == str(root)
 
 
+@demands("S1-044", "S1-044b", "S1-044c")
 async def test_whatever_leaves_the_root_is_refused_and_logged(
     rooted: Holdfast, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,6 +139,7 @@ async def test_a_faulty_name_is_refused(rooted: Holdfast, root: Path, name: str)
     assert caught.value.code is Code.INVALID_TEXT
 
 
+@demands("S1-042b")
 async def test_without_a_root_only_a_person_at_a_terminal_may_name_a_path(
     quiet: Holdfast, tmp_path: Path
 ) -> None:
@@ -157,6 +161,7 @@ async def test_a_terminal_does_not_open_the_root_that_is_set(
         await rooted.repos.add(rooted.owner, str(_tree(tmp_path / "outside")), at_terminal=True)
 
 
+@demands("S1-042b", "S1-042c")
 async def test_a_repository_is_judged_again_when_a_session_opens(
     rooted: Holdfast, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

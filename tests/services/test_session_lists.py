@@ -14,6 +14,7 @@ from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
 from holdfast.domain.sessions import Session, Status
 from tests.builders import an_id
 from tests.houses import current, open_house
+from tests.marks import demands
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, StandInMachine
 
 pytestmark = pytest.mark.anyio
@@ -35,6 +36,7 @@ async def _listed(house: Holdfast, **query: Any) -> list[str]:
     return [session.id for session in page.items]
 
 
+@demands("S1-030", "S1-031")
 async def test_sessions_are_listed_newest_first_as_they_are_now(
     quiet: Holdfast, clock: SettableClock
 ) -> None:
@@ -47,6 +49,7 @@ async def test_sessions_are_listed_newest_first_as_they_are_now(
     assert page.next_cursor is None
 
 
+@demands("S1-030")
 async def test_sessions_of_one_instant_are_ordered_by_id(quiet: Holdfast) -> None:
     ids = [(await quiet.open()).id for _ in range(5)]
 
@@ -136,6 +139,7 @@ async def test_filters_combine(quiet: Holdfast, clock: SettableClock) -> None:
         assert count == len(wanted), query
 
 
+@demands("S1-033", "S1-033b")
 async def test_sessions_of_one_repository_keep_order_and_pages(
     quiet: Holdfast, clock: SettableClock, tmp_path: Path
 ) -> None:

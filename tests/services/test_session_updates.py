@@ -9,6 +9,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.openings import SessionRequest
 from tests.houses import current
+from tests.marks import demands
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -51,6 +52,7 @@ async def test_a_title_that_was_taken_away_comes_back_with_the_next_message(
     assert (await current(quiet, session)).title == "hello"
 
 
+@demands("S0-001c")
 @pytest.mark.parametrize("field", ["agent", "agent_id", "context", "status", "repo_id", "nonsense"])
 async def test_nothing_else_can_be_changed(quiet: Holdfast, field: str) -> None:
     session = await quiet.open()

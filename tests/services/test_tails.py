@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast.bootstrap import Outside
-from holdfast.domain.errors import Code, LimitReached
+from holdfast.domain.errors import Code, HoldfastError, Internal, LimitReached, Unavailable
 from holdfast.domain.events import Event, TurnEnded
 from holdfast.domain.ids import SessionId
 from holdfast.ports import Store, Tx
-from tests.houses import House, news_until, open_house, played
+from tests.houses import House, news_until, open_house, played, texts
 from tests.stand_ins import PATIENCE, Gate, GatedRuntime, an_answer, asked, streamed
 
 pytestmark = pytest.mark.anyio
@@ -176,3 +176,85 @@ async def test_a_session_can_be_followed_again_after_its_last_reader_left(
         for turn in range(1, 4):
             await house.send(session.id, "hello")
             assert len(await _collected(house, session.id, (turn - 1) * 5 + 1)) == 5
+
+
+async def _listening(house: House, session_id: SessionId) -> asyncio.Task[None]:
+    """Return a reader that has heard something and waits for more."""
+    heard = asyncio.Event()
+
+    async def listen() -> None:
+        async with aclosing(house.follow(session_id)) as news:
+            async for _ in news:
+                heard.set()
+
+    reader = asyncio.create_task(listen())
+    async with asyncio.timeout(PATIENCE):
+        await heard.wait()
+    return reader
+
+
+async def _told(reader: asyncio.Task[None]) -> HoldfastError:
+    with pytest.raises(HoldfastError) as caught:
+        async with asyncio.timeout(PATIENCE):
+            await reader
+    return caught.value
+
+
+async def test_a_reader_that_waits_learns_that_the_house_is_closed(
+    home: Path, outside: Outside
+) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside) as house:
+        session = await house.open()
+        reader = await _listening(house, session.id)
+
+    told = await _told(reader)
+
+    assert isinstance(told, Unavailable)
+    assert told.code is Code.STORE_CLOSED
+
+
+async def test_who_begins_to_read_while_the_house_closes_is_told_the_same(
+    home: Path, outside: Outside
+) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside) as house:
+        session = await house.open()
+    news = house.events.batches(house.owner, session.id)
+
+    with pytest.raises(Unavailable) as caught:
+        await anext(news)
+
+    assert caught.value.code is Code.STORE_CLOSED
+
+
+class FaultyStore:
+    """A store with a fault of its own that shows when news are read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.is_broken = False
+
+    async def read(self, work: Any) -> Any:
+        if self.is_broken and work.__qualname__.startswith("read_page"):
+            raise ZeroDivisionError
+        return await self._store.read(work)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+async def test_news_that_cannot_be_read_reach_their_own_readers_only(
+    home: Path, outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside = replace(outside, wrap=FaultyStore)
+    async with open_house(home, GatedRuntime(), outside=outside) as house:
+        assert isinstance(house.store, FaultyStore)
+        session = await house.open()
+        reader = await _listening(house, session.id)
+        house.store.is_broken = True
+        await house.send(session.id, "hello")
+
+        told = await _told(reader)
+        house.store.is_broken = False
+        assert texts(await played(house, session.id))[-1] == ("assistant", "done")
+    assert isinstance(told, Internal)
+    assert f"the tail of session {session.id} broke" in caplog.messages

@@ -30,11 +30,13 @@ from tests.houses import (
     played,
     texts,
 )
+from tests.marks import demands
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, a_start, an_answer, an_intent, asked
 
 pytestmark = pytest.mark.anyio
 
 
+@demands("S0-001", "S0-039")
 async def test_a_session_is_a_conversation_of_many_turns_with_one_agent(
     holdfast: Holdfast,
 ) -> None:
@@ -47,7 +49,7 @@ async def test_a_session_is_a_conversation_of_many_turns_with_one_agent(
     assert [row.role for row in rows] == [Role.USER, Role.ASSISTANT] * 3
     assert [row.turn for row in rows] == [1, 1, 2, 2, 3, 3]
     assert [row.text for row in rows[3::2]] == ["2+3 = 5", "You said your name is Ada."]
-    assert {row.model_id for row in rows[1::2]} == {MODEL_ID}
+    assert [row.model_id for row in rows] == [None, MODEL_ID] * 3
 
 
 async def test_the_news_of_a_turn_come_in_their_order(holdfast: Holdfast) -> None:
@@ -69,6 +71,7 @@ async def test_the_news_of_a_turn_come_in_their_order(holdfast: Holdfast) -> Non
     assert streamed == (await holdfast.read(session.id))[-1].text
 
 
+@demands("S0-004b", "S0-004d", "S1-027", "S2-040g", "S2-040h")
 async def test_status_and_times_follow_the_turns(
     home: Path, outside: Outside, clock: SettableClock
 ) -> None:
@@ -164,6 +167,7 @@ async def test_a_turn_that_ends_badly_gets_one_closing_row(
     assert texts(rows)[1:] == ([("system", closing)] if closing else [])
 
 
+@demands("S0-039", "S2-053", "S2-053b")
 async def test_calls_and_results_are_rows_and_calls_are_followed(
     home: Path, outside: Outside
 ) -> None:
@@ -180,6 +184,7 @@ async def test_calls_and_results_are_rows_and_calls_are_followed(
         assert await calls_of(house, session.id, turn=1) == {"call-1": "started"}
 
 
+@demands("S2-002", "S2-002b")
 async def test_fifty_sessions_of_one_agent_play_at_once_without_cross_talk(
     holdfast: Holdfast,
 ) -> None:

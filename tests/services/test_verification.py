@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from holdfast.domain.errors import Code, Internal
-from holdfast.domain.messages import CHAIN_START
+from holdfast.domain.messages import CHAIN_START, Text, encode_parts
 from holdfast.services.sessions import Verification
+from tests.builders import hash_of
 from tests.houses import raw, unlocked
 
 pytestmark = pytest.mark.anyio
@@ -46,11 +48,11 @@ FAULTS = {
     ),
     "a row taken out": (
         "DELETE FROM messages WHERE sequence = 2",
-        "message 3 of session {id} is damaged",
+        "message 2 of session {id} is damaged",
     ),
     "a row cut off": (
         "DELETE FROM messages WHERE sequence = 3",
-        "3 messages were written, 2 are there.",
+        "message 3 of session {id} is damaged",
     ),
     "two rows in each other's place": (
         "UPDATE messages SET sequence = CASE sequence WHEN 1 THEN -2 ELSE -1 END"
@@ -126,4 +128,26 @@ async def test_an_ancestor_that_vanished_leaves_no_row_that_proves_itself(
     async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
         found = await house.sessions.verify(house.owner, fork.id)
 
-    assert found.faults[0].startswith(f"message 2 of session {fork.id} is damaged")
+    assert found.faults[0].startswith(f"message 1 of session {parent.id} is damaged")
+
+
+async def test_a_last_message_that_was_replaced_with_a_fitting_one_is_found(
+    home: Path, outside: Outside
+) -> None:
+    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+        session = await house.open()
+        first, last = [await house.send(session.id, text) for text in ("one", "two")]
+    forged = msgspec.structs.replace(last, parts=(Text(text="ten"),))
+    forged_hash = hash_of(forged, bytes.fromhex(first.hash))
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute(
+            "UPDATE messages SET parts = ?, hash = ? WHERE sequence = 2",
+            (encode_parts(forged.parts), forged_hash),
+        )
+
+    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+        found = await house.sessions.verify(house.owner, session.id)
+
+    assert found.faults == ("The last message is not the one the session ends with.",)
+    assert found.head == last.hash

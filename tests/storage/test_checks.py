@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from holdfast.domain.messages import encode_parts
 from holdfast.domain.sessions import Head
 from holdfast.ports import Tx
 from holdfast.storage.store import SqliteStore
@@ -59,7 +60,8 @@ FAULTS = {
     "opening": ("UPDATE openings SET checksum = 0", f"session {SESSION_ID}"),
     "event": ("UPDATE events SET turn = 9 WHERE sequence = 1", "event 1 of session"),
     "message": ("UPDATE messages SET turn = 9 WHERE sequence = 2", "message 2 of session"),
-    "missing message": ("DELETE FROM messages WHERE sequence = 3", "lacks messages"),
+    "missing message": ("DELETE FROM messages WHERE sequence = 3", "message 3 of session"),
+    "past the end": ("UPDATE events SET sequence = 99 WHERE sequence = 5", "events past its last"),
     "orphan": ("DELETE FROM sessions", "belongs to nothing in sessions"),
 }
 
@@ -107,3 +109,17 @@ def _flip(file: Path, at: int) -> None:
         byte = stream.read(1)
         stream.seek(at)
         stream.write(bytes([byte[0] ^ 1]))
+
+
+async def test_a_last_message_that_was_replaced_with_a_fitting_one_is_found(
+    filled: SqliteStore, home: Path
+) -> None:
+    (other,) = a_transcript(a_message("other"), previous=bytes.fromhex(ROWS[1].hash), first=3)
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute(
+            "UPDATE messages SET parts = ?, hash = ? WHERE sequence = 3",
+            (encode_parts(other.parts), bytes.fromhex(other.hash)),
+        )
+
+    assert await filled.check() == [f"Session {SESSION_ID} does not end with its last message."]

@@ -9,8 +9,10 @@ import pytest
 
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.messages import CHAIN_START, link
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Head
+from holdfast.domain.times import microseconds
 from holdfast.ports import Tx
 from holdfast.storage.store import SqliteStore
 from tests.builders import (
@@ -169,3 +171,51 @@ async def test_a_damaged_session_hides_none_of_its_neighbours(
 
     assert found is not None
     assert found[0] == other
+
+
+async def test_an_event_of_a_kind_nobody_knows_is_refused_even_with_a_fitting_checksum(
+    store: SqliteStore, head: Head, home: Path
+) -> None:
+    await store.write(lambda tx: tx.events.append(head.key, [an_event(turn=1)]))
+    at = microseconds(an_event().at)
+    strange = b'{"type":"turn.danced"}'
+    with raw(home) as connection:
+        fitting = zlib.crc32(strange, zlib.crc32(f"1|1|{at}|".encode()))
+        connection.execute("UPDATE events SET payload = ?, checksum = ?", (strange, fitting))
+
+    with pytest.raises(Internal) as caught:
+        await store.read(lambda tx: tx.events.since(head, 1, ["turn.started"]))
+
+    assert caught.value.code is Code.CORRUPT_ROW
+
+
+async def test_a_message_of_a_role_nobody_has_is_refused_even_with_a_fitting_hash(
+    store: SqliteStore, head: Head, home: Path
+) -> None:
+    (row,) = new_rows(a_transcript(a_message()))
+    await store.write(lambda tx: tx.messages.append(head.key, [row]))
+    columns = (row.message.id, 1, 1, "wizard", None, microseconds(row.message.created_at))
+    with raw(home) as connection:
+        unlocked(connection)
+        fitting = link(CHAIN_START, columns, row.content)
+        connection.execute("UPDATE messages SET role = 'wizard', hash = ?", (fitting,))
+
+    with pytest.raises(Internal) as caught:
+        await store.read(lambda tx: tx.messages.by_id(head, row.message.id))
+
+    assert caught.value.details == {"row": f"message 1 of session {SESSION_ID}"}
+
+
+async def test_a_missing_message_breaks_the_news_by_its_name(
+    store: SqliteStore, head: Head, home: Path
+) -> None:
+    rows = new_rows(a_transcript(a_message("one"), a_message("two")))
+    await store.write(lambda tx: tx.messages.append(head.key, rows))
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute("DELETE FROM messages WHERE sequence = 2")
+
+    with pytest.raises(Internal) as caught:
+        await store.read(lambda tx: tx.events.after(a_head(key=head.key, messages=2), 0, limit=9))
+
+    assert caught.value.details == {"row": f"message 2 of session {SESSION_ID}"}

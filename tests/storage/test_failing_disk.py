@@ -192,6 +192,28 @@ async def test_what_is_in_the_way_of_a_reserve_does_not_make_the_disk_full(
     obstacle.rmdir()
 
 
+async def test_a_reserve_that_was_given_up_is_taken_again_when_there_is_room(
+    store: SqliteStore, file: Path
+) -> None:
+    DISK.behave(failing("write", "-wal", apsw.FullError("full"), times=1))
+    await _add(store, TWO, urgent=True)
+
+    await _add(store, THREE)
+
+    assert file.with_name("history.db-reserve").stat().st_size == 4 << 20
+    assert await _models(store) == {ONE, TWO, THREE}
+
+
+async def test_a_look_at_a_store_that_cannot_be_opened_is_refused(store: SqliteStore) -> None:
+    DISK.behave(failing("sync", "-wal", apsw.IOError("broken")))
+    await _refused(store, TWO)
+    DISK.behave(failing("open", "history.db", apsw.CantOpenError("gone")))
+    await _refused(store, TWO)
+
+    with pytest.raises(HoldfastError):
+        await store.version()
+
+
 async def test_a_fault_in_the_writer_itself_reaches_its_callers_and_stops_nothing(
     store: SqliteStore, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,7 +14,6 @@ from holdfast.storage.files import (
     private_folder,
     require_suitable,
 )
-from holdfast.storage.inspection import library_version, open_doors, unsuitable_file_system
 from holdfast.storage.store import SqliteStore
 from tests.marks import skip_row
 from tests.storage.conftest import KEY
@@ -210,27 +209,3 @@ def test_memory_is_no_place_for_a_store() -> None:
 
     assert caught.value.code is Code.UNSUITABLE_FILE_SYSTEM
     assert not Path("/dev/shm/holdfast-test.db").exists()
-    assert unsuitable_file_system(Path("/dev/shm")) == "tmpfs"
-
-
-def test_what_others_can_reach_is_named(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    assert open_doors(home) == []
-    private_folder(home)
-    private_file(home / "history.db")
-    assert open_doors(home) == []
-
-    home.chmod(0o755)
-    (home / "key").write_text("")
-    (home / "key").chmod(0o640)
-    (home / "notes.txt").write_text("")
-
-    found = open_doors(home)
-
-    assert [line.split(" has ")[0] for line in found] == [str(home), str(home / "key")]
-    assert "0640" in found[1]
-
-
-def test_the_version_of_sqlite_can_be_told() -> None:
-    assert library_version() >= "3.51.3"
-    assert unsuitable_file_system(Path("/")) is None

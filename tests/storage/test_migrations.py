@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.storage.inspection import is_filled
 from holdfast.storage.migrate import down, migrations, newest, require_current, up, version
 from holdfast.storage.sqlite import APPLICATION_ID, Connection, connect
+from tests.marks import demands
 from tests.storage.conftest import KEY
 
 
@@ -36,6 +36,7 @@ def test_every_migration_has_its_way_back() -> None:
     assert all(migration.up.strip() and migration.down.strip() for migration in migrations())
 
 
+@demands("S1-103", "S1-103d")
 def test_up_down_and_up_again_is_up(connection: Connection) -> None:
     up(connection)
     once = _schema(connection)
@@ -86,6 +87,7 @@ def test_a_step_that_fails_leaves_nothing_behind(connection: Connection) -> None
     assert (_schema(connection), version(connection)) == (before, 0)
 
 
+@demands("S2-120i")
 def test_an_empty_database_is_made_current_and_a_current_one_left(connection: Connection) -> None:
     require_current(connection)
     made = _schema(connection)
@@ -94,6 +96,18 @@ def test_an_empty_database_is_made_current_and_a_current_one_left(connection: Co
     assert (_schema(connection), version(connection)) == (made, newest())
 
 
+@demands(
+    "S0-016",
+    "S0-321b",
+    "S0-321c",
+    "S0-321d",
+    "S1-100",
+    "S1-103",
+    "S2-120",
+    "S2-120b",
+    "S2-120e",
+    "S2-120j",
+)
 def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> None:
     up(connection)
 
@@ -120,6 +134,18 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
     assert views == {"agent_sessions", "session_events", "session_messages"}
 
 
+@demands(
+    "S1-010c",
+    "S1-100c",
+    "S1-100g",
+    "S1-100h",
+    "S1-100j",
+    "S1-100n",
+    "S1-103b",
+    "S2-120e",
+    "S2-120f",
+    "S2-120h",
+)
 def test_references_are_declared_where_rows_belong_together(connection: Connection) -> None:
     up(connection)
 
@@ -139,11 +165,46 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
     }
 
 
-def test_a_store_is_filled_once_somebody_made_something(connection: Connection) -> None:
-    assert not is_filled(connection)
+def _indexes(connection: Connection, *, unique: bool) -> set[tuple[str, tuple[str, ...]]]:
+    """Return the columns that lead to rows, by table."""
+    rows = connection.query(
+        "SELECT m.name, l.name, i.name"
+        "  FROM sqlite_schema m, pragma_index_list(m.name) l, pragma_index_info(l.name) i"
+        " WHERE m.type = 'table' AND l.\"unique\" = :unique ORDER BY l.name, i.seqno",
+        {"unique": int(unique)},
+    )
+    found: dict[tuple[str, str], list[str]] = {}
+    for table, index, column in rows:
+        found.setdefault((table, index), []).append(column)
+    return {(table, tuple(columns)) for (table, _), columns in found.items()}
+
+
+@demands("S1-100b", "S1-100i", "S1-103c", "S2-120h")
+def test_what_names_a_row_names_no_other(connection: Connection) -> None:
     up(connection)
-    assert not is_filled(connection)
 
-    connection.query("INSERT INTO agents VALUES ('a', 'o', 's', 'n', 'active', 1, x'00', 1)")
+    assert _indexes(connection, unique=True) >= {
+        ("agents", ("id",)),
+        ("agents", ("owner", "slug")),
+        ("repos", ("id",)),
+        ("sessions", ("id",)),
+        ("messages", ("session_key", "sequence")),
+        ("messages", ("id", "session_key")),
+        ("events", ("session_key", "sequence")),
+        ("calls", ("session_key", "id")),
+        ("costs", ("request_id",)),
+    }
 
-    assert is_filled(connection)
+
+@demands("S1-103c")
+def test_what_is_searched_has_an_index(connection: Connection) -> None:
+    up(connection)
+
+    assert _indexes(connection, unique=False) >= {
+        ("agents", ("owner", "created_at", "id")),
+        ("sessions", ("owner", "created_at", "id")),
+        ("sessions", ("agent_id", "created_at")),
+        ("sessions", ("repo_id",)),
+        ("sessions", ("forked_key",)),
+        ("costs", ("session_key", "turn")),
+    }

@@ -24,6 +24,7 @@ from holdfast.ports import Frame, Tx
 from holdfast.storage.store import SqliteStore
 from tests.builders import AT, a_message, a_transcript, an_event
 from tests.domain.strategies import INSTANTS, values_of
+from tests.marks import demands
 from tests.stand_ins import asked, streamed
 from tests.storage.test_record import new_rows
 
@@ -47,6 +48,7 @@ def _frames(*events: Event) -> list[Frame]:
     return [Frame(event.sequence, msgspec.json.encode(event)) for event in events]
 
 
+@demands("S2-121d")
 @given(payload=STORED, turn=st.none() | st.integers(1, 99), at=INSTANTS)
 @settings(
     max_examples=60,
@@ -63,6 +65,7 @@ async def test_an_envelope_is_what_encoding_the_event_would_give(
     assert await _after(store, head, event.sequence - 1) == _frames(event)
 
 
+@demands("S2-120k")
 async def test_news_come_after_their_cursor_in_order(store: SqliteStore, head: Head) -> None:
     events = [an_event(sequence=number, turn=1) for number in (1, 2, 5)]
     await _append(store, head, *events)

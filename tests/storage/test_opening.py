@@ -14,6 +14,7 @@ from holdfast.domain.models import model_of
 from holdfast.storage.sqlite import PLAIN_HEADER, connect, is_plain, meaning, require_version
 from holdfast.storage.store import SqliteStore
 from tests.houses import raw
+from tests.marks import demands
 from tests.storage.conftest import KEY
 
 pytestmark = pytest.mark.anyio
@@ -186,6 +187,7 @@ def test_every_error_of_sqlite_has_a_meaning(error: type[apsw.Error], code: Code
     assert "secret detail" not in told.message
 
 
+@demands("S0-280", "S0-322")
 async def test_a_marker_is_in_no_byte_of_any_file_of_an_encrypted_home(home: Path) -> None:
     marker = "xyzzy-marker-plugh"
     async with open_holdfast(home) as house:

@@ -12,6 +12,7 @@ from holdfast.storage.session_sql import count_sql, page_sql
 from holdfast.storage.store import SqliteStore
 from tests.builders import AGENT_ID, AT, REPO_ID, SESSION_ID, a_session
 from tests.houses import raw
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -28,6 +29,7 @@ QUERIES: dict[str, dict[str, Any]] = {
 }
 
 
+@demands("S1-031b")
 @pytest.mark.parametrize("filters", QUERIES.values(), ids=list(QUERIES))
 @pytest.mark.parametrize("statement", [page_sql, count_sql])
 async def test_a_list_of_sessions_reads_no_message_row(

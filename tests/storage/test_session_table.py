@@ -28,6 +28,7 @@ from tests.builders import (
     an_agent,
     an_id,
 )
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +91,7 @@ def _seen(session: Session, head: Head) -> Session:
     )
 
 
+@demands("S0-006b", "S0-006d", "S0-012b", "S1-014", "S2-120k")
 async def test_a_session_is_its_opening_and_its_head(store: SqliteStore) -> None:
     async def work(tx: Tx) -> tuple[Any, ...]:
         await tx.agents.add(FULL_SESSION.agent)

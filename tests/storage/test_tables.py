@@ -33,6 +33,7 @@ from tests.builders import (
     an_id,
     some_prices,
 )
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -51,6 +52,7 @@ FULL_AGENT = an_agent(
 )
 
 
+@demands("S2-120c")
 async def test_agents_are_found_by_id_and_slug_of_their_owner(store: SqliteStore) -> None:
     async def work(tx: Tx) -> list[Agent | None]:
         await tx.agents.add(FULL_AGENT)
@@ -66,6 +68,7 @@ async def test_agents_are_found_by_id_and_slug_of_their_owner(store: SqliteStore
     assert await store.write(work) == [FULL_AGENT, FULL_AGENT, None, None, None, None]
 
 
+@demands("S2-120k")
 async def test_a_saved_agent_replaces_the_one_before(store: SqliteStore) -> None:
     changed = replace(an_agent(), slug="new", name="New", status=AgentStatus.ARCHIVED)
 

@@ -12,6 +12,7 @@ from holdfast.domain.models import Model, model_of
 from holdfast.ports import Tx
 from holdfast.storage.store import SqliteStore
 from tests.builders import an_agent
+from tests.houses import raw
 from tests.storage.conftest import KEY
 from tests.storage.faulty_vfs import DISK, VFS
 from tests.storage.holding import held
@@ -258,3 +259,16 @@ async def test_removed_rows_leave_the_log_once_no_reader_is_in_the_way(
 
     assert log.stat().st_size == 0
     assert await _names(store) == {"one"}
+
+
+async def test_a_reader_in_the_way_puts_the_scrub_off(store: SqliteStore, home: Path) -> None:
+    await _adding(store, "one")
+    with raw(home) as connection:
+        connection.execute("BEGIN; SELECT count(*) FROM models").fetchall()
+        await _adding(store, "two")
+
+        assert not await store.scrub()
+        assert not store.is_scrubbed
+
+    assert await store.scrub()
+    assert store.is_scrubbed

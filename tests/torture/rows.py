@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).resolve().parent / "rows.toml"
+LEVELS = ("test", "torture", "release")
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Row:
     torture: str
     release: str
     planned: str = ""
+
+    def size(self, level: str) -> str:
+        """Return how often the row is done at a level; a dash where it is not scheduled."""
+        return {"test": self.test, "torture": self.torture, "release": self.release}[level]
 
 
 @cache

@@ -184,6 +184,9 @@ class EventTable(Protocol):
     async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
         """Return events of the given names, `message.appended` aside, from a sequence on."""
 
+    async def is_prunable(self, head: Head, first: int, last: int) -> bool:
+        """Tell whether missing numbers can only have been deltas: they lie inside a step."""
+
     async def prune(self, before: datetime, *, limit: int) -> int:
         """Remove deltas of settled turns written before an instant; return how many."""
 

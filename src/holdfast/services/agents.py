@@ -96,7 +96,7 @@ class Agents:
                 changed = await self._with_models(tx, changed, models)
             if changed == agent:
                 return agent
-            changed = replace(changed, updated_at=self._clock.now())
+            changed = replace(changed, updated_at=max(self._clock.now(), agent.updated_at))
             await tx.agents.save(changed)
             return changed
 

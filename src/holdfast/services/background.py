@@ -5,6 +5,8 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.domain.errors import Code, Unavailable
+
 
 class Background:
     """A context manager; leaving it stops whatever was started in it and waits for its end."""
@@ -12,6 +14,7 @@ class Background:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -23,6 +26,7 @@ class Background:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._is_over = True
         for task in self._tasks:
             task.cancel()
         # Told of no error: one that the block raised is its caller's, and must not become a group.
@@ -30,6 +34,9 @@ class Background:
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task that is stopped, at the latest, when the block is left."""
+        if self._is_over:
+            work.close()
+            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
         task = self._group.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

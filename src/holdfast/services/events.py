@@ -13,7 +13,7 @@ from holdfast.domain.sessions import Head
 from holdfast.ports import Doorbell, Store, Tx
 from holdfast.services.background import Background
 from holdfast.services.journal import session_not_found
-from holdfast.services.tails import PAGE_MOST, Item, News, Tail, covered, end_of
+from holdfast.services.tails import PAGE_MOST, Item, News, Tail, end_of, read_items
 
 LIST_MOST: Final = 10_000
 PAGE_FIRST: Final = 50
@@ -42,8 +42,7 @@ class Events(Background):
 
         async def read(tx: Tx) -> tuple[Sequence[Item], int]:
             head = await _required(tx, owner, session_id, after)
-            frames = await tx.events.after(head, after, limit=limit)
-            return covered(frames, after, head.events), head.events
+            return await read_items(tx, head, after, limit), head.events
 
         items, last = await self._store.read(read)
         more = bool(items) and end_of(items[-1]) < last

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import Head
 from holdfast.ports import Doorbell, Frame, Store, Tx
 from holdfast.services.journal import session_not_found
 
@@ -126,12 +127,27 @@ async def read_page(store: Store, session_id: SessionId, after: int, limit: int)
         head = await tx.sessions.head(session_id)
         if head is None:
             raise session_not_found(session_id)
-        if head.events <= after:
-            return []
-        frames = await tx.events.after(head, after, limit=limit)
-        return covered(frames, after, head.events)
+        return await read_items(tx, head, after, limit)
 
     return await store.read(read)
+
+
+async def read_items(tx: Tx, head: Head, after: int, limit: int) -> list[Item]:
+    """Return news after a cursor; a number that is missing and was no delta is damage, no gap."""
+    if head.events <= after:
+        return []
+    items = covered(await tx.events.after(head, after, limit=limit), after, head.events)
+    for item in items:
+        if isinstance(item, Gap) and not await tx.events.is_prunable(
+            head, item.from_sequence, item.to_sequence
+        ):
+            raise Internal(
+                Code.CORRUPT_ROW,
+                f"Events from {item.from_sequence} on are missing; run `holdfast doctor`, or "
+                "restore a backup.",
+                {"session_id": head.session_id, "sequence": item.from_sequence},
+            )
+    return items
 
 
 def covered(frames: list[Frame], after: int, last: int) -> list[Item]:

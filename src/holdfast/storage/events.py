@@ -55,6 +55,28 @@ SELECT event, turn, created_at, id, role, sequence, told
  LIMIT :limit
 """
 
+STEP_BEFORE = """
+-- The last news of a step before a number.
+SELECT name
+  FROM events
+ WHERE session_key = :session_key
+   AND sequence < :sequence
+   AND name GLOB 'step.*'
+ ORDER BY sequence DESC
+ LIMIT 1
+"""
+
+STEP_AFTER = """
+-- The first news of a step after a number.
+SELECT name
+  FROM events
+ WHERE session_key = :session_key
+   AND sequence > :sequence
+   AND name GLOB 'step.*'
+ ORDER BY sequence
+ LIMIT 1
+"""
+
 PRUNE = """
 -- Deltas of turns that have ended some time ago: their messages hold the text.
 DELETE FROM events
@@ -72,6 +94,9 @@ RETURNING 1
 
 # What a reader may hold at most, whatever the number of events.
 PAGE_BYTES: Final = 1 << 20
+# Between these two a delta can have stood, and nothing else is ever pruned.
+_OPENS_STEP: Final = frozenset({"step.started", "step.delta"})
+_CLOSES_STEP: Final = frozenset({"step.delta", "step.ended", "step.failed"})
 _APPENDED_NAME: Final = name_of(MessageAppended)
 
 
@@ -116,6 +141,13 @@ class Events:
     async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
         rows = await self._rows(head, sequence - 1, -1)
         return [_event(row, head) for row in rows if row[3] in names]
+
+    async def is_prunable(self, head: Head, first: int, last: int) -> bool:
+        before = await self._db.fetch(STEP_BEFORE, {"session_key": head.key, "sequence": first})
+        after = await self._db.fetch(STEP_AFTER, {"session_key": head.key, "sequence": last})
+        return bool(
+            before and after and before[0][0] in _OPENS_STEP and after[0][0] in _CLOSES_STEP
+        )
 
     async def prune(self, before: datetime, *, limit: int) -> int:
         rows = await self._db.fetch(PRUNE, {"before": microseconds(before), "limit": limit})

@@ -126,6 +126,7 @@ class Messages:
         rows = await self._db.fetch(NEWEST if newest else OLDEST, parameters)
         if newest:
             rows.reverse()
+        _require_all(rows, segment, limit=limit, newest=newest)
         if not rows:
             return []
         previous = await self._hash_before(segment.key, rows[0][0])
@@ -140,6 +141,18 @@ class Messages:
             rows = await self._db.fetch(ANCHOR, {"session_key": key})
         # Without an anchor no row can prove itself; an impossible hash says so for each.
         return bytes(rows[0][0]) if rows else b""
+
+
+def _require_all(rows: Sequence[Row], segment: Segment, *, limit: int, newest: bool) -> None:
+    """Refuse a stretch that lacks a row: numbers are dense, so the count and the ends tell."""
+    there = max(segment.last - segment.first + 1, 0)
+    wanted = there if limit < 0 else min(limit, there)
+    first = segment.last - wanted + 1 if newest else segment.first
+    for number, row in enumerate(rows, start=first):
+        if row[0] != number:
+            raise corrupt(f"message {number} of session {segment.session_id}")
+    if len(rows) < wanted:
+        raise corrupt(f"message {first + len(rows)} of session {segment.session_id}")
 
 
 def told(event: int, sequence: int, message_id: str, role: str, at: int) -> int:

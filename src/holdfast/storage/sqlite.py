@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from holdfast.domain.errors import (
     StorageFull,
     Unavailable,
 )
-from holdfast.storage.database import NOTHING, Parameters, Row
+from holdfast.storage.database import NOTHING, Parameters, Row, corrupt
 
 APPLICATION_ID: Final = 0x486F6C64  # "Hold"
 OLDEST_SQLITE: Final = (3, 51, 3)
@@ -38,10 +39,14 @@ class Connection:
 
     def query(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         """Return all rows of a statement, for those who hold the connection themselves."""
-        return self._cursor.execute(sql, parameters).fetchall()
+        try:
+            return self._cursor.execute(sql, parameters).fetchall()
+        except UnicodeDecodeError as error:
+            # Only damage makes a text that we wrote unreadable.
+            raise corrupt("A row") from error
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
-        return self._cursor.execute(sql, parameters).fetchall()
+        return self.query(sql, parameters)
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         self._cursor.execute(sql, parameters)
@@ -74,6 +79,8 @@ def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connect
             _require_ours(connection, path)
             _configure(connection)
     except BaseException:
+        # What cannot be opened is left as it was found, its log too.
+        raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.close()
         raise
     return connection
@@ -97,8 +104,20 @@ def _unlock(connection: Connection, key: bytes | None) -> None:
     connection.pragma("schema_version")
 
 
+def _keep_a_log(connection: Connection) -> None:
+    """Switch the file to a log; SQLite does not wait here while others do the same."""
+    wait = patience()
+    for tries in count():
+        try:
+            connection.pragma("journal_mode", "wal")
+            return
+        except apsw.BusyError:
+            if not wait(tries):
+                raise
+
+
 def _configure(connection: Connection) -> None:
-    connection.pragma("journal_mode", "wal")
+    _keep_a_log(connection)
     connection.pragma("synchronous", "FULL")
     # macOS has a sync that does not reach the disk; these ask for the one that does.
     connection.pragma("fullfsync", 1)
@@ -106,6 +125,8 @@ def _configure(connection: Connection) -> None:
     connection.pragma("foreign_keys", 1)
     # A file from elsewhere must not run functions by way of its views and triggers.
     connection.pragma("trusted_schema", 0)
+    # Damaged pages are noticed when they are read and not when they have done harm.
+    connection.pragma("cell_size_check", 1)
     # Deleted rows are overwritten and not only forgotten.
     connection.pragma("secure_delete", 1)
     # A temporary file would be plain text beside an encrypted store.

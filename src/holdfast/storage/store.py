@@ -25,6 +25,7 @@ from holdfast.storage.repos import Repos
 from holdfast.storage.reserve import Reserve
 from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection, connect, is_plain, patience, translated
+from holdfast.storage.wal import read_log, require_whole
 from holdfast.storage.writer import Writer, drive
 
 T = TypeVar("T")
@@ -105,9 +106,12 @@ class SqliteStore:
             reader.close()
 
     def _prepared(self) -> Connection:
+        log = read_log(self.path)
         connection = self._connect()
         try:
             with translated():
+                # First of all: a store that lost its log may look like an empty one.
+                require_whole(connection, log, self.path)
                 require_current(connection)
         except BaseException:
             connection.close()

@@ -1,0 +1,127 @@
+"""Remembered histories: read on from what is known, and never believed against the store."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Scope
+from holdfast.bootstrap import Outside
+from holdfast.domain.messages import Message, Text, encode_parts
+from holdfast.domain.sessions import Session
+from holdfast.ports import Tx
+from holdfast.services import histories
+from holdfast.services.histories import Histories
+from tests.builders import hash_of
+from tests.houses import House, open_house, raw, unlocked
+from tests.stand_ins import GatedRuntime
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+    """Open a home that plays nothing."""
+    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+        yield house
+
+
+@pytest.fixture
+async def session(house: House) -> Session:
+    """Write a session of three rows."""
+    session = await house.open()
+    for text in ("one", "two", "three"):
+        await house.send(session.id, text)
+    return session
+
+
+class Reader:
+    """Reads histories, and counts the rows that came from the store."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._histories = Histories()
+        self.fetched = 0
+
+    async def read(self, session: Session) -> tuple[Message, ...]:
+        return await self._house.store.read(lambda tx: self._read(tx, session))
+
+    async def _read(self, tx: Tx, session: Session) -> tuple[Message, ...]:
+        head = await tx.sessions.head(session.id)
+        assert head is not None
+        return await self._histories.read(Counting(tx, self), head)  # type: ignore[arg-type]
+
+
+class Counting:
+    """A transaction that counts the rows that are read through it."""
+
+    def __init__(self, tx: Tx, reader: Reader) -> None:
+        self.sessions = tx.sessions
+        self.messages = self
+        self._tx = tx
+        self._reader = reader
+
+    async def span(self, *args: object, **how: object) -> list[Message]:
+        rows = await self._tx.messages.span(*args, **how)  # type: ignore[arg-type]
+        self._reader.fetched += len(rows)
+        return rows
+
+
+async def test_only_new_rows_are_read_again(house: House, session: Session) -> None:
+    reader = Reader(house)
+    assert await reader.read(session) == await house.read(session.id)
+    assert reader.fetched == 3
+
+    await house.send(session.id, "four")
+
+    assert await reader.read(session) == await house.read(session.id)
+    # The last known row comes along, to prove that all before it is still what it was.
+    assert reader.fetched == 3 + 2
+
+
+async def test_a_session_without_rows_has_no_history(house: House) -> None:
+    reader = Reader(house)
+    session = await house.open()
+
+    assert await reader.read(session) == ()
+    message = await house.send(session.id, "one")
+    assert await reader.read(session) == (message,)
+
+
+async def test_a_store_that_says_otherwise_is_believed(
+    house: House, session: Session, home: Path
+) -> None:
+    reader = Reader(house)
+    rows = await reader.read(session)
+    forged = type(rows[2])(
+        **{name: getattr(rows[2], name) for name in rows[2].__struct_fields__ if name != "parts"},
+        parts=(Text(text="other"),),
+    )
+    sealed = hash_of(forged, bytes.fromhex(rows[1].hash))
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute(
+            "UPDATE messages SET parts = ?, hash = ? WHERE sequence = 3",
+            (encode_parts(forged.parts), sealed),
+        )
+
+    assert [row.text for row in await reader.read(session)] == ["one", "two", "other"]
+
+
+async def test_the_oldest_histories_are_forgotten_beyond_a_number_of_rows(
+    house: House, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(histories, "ROWS_MOST", 5)
+    reader = Reader(house)
+    other = await house.open()
+    for text in ("a", "b", "c"):
+        await house.send(other.id, text)
+
+    await reader.read(session)
+    await reader.read(other)
+    reader.fetched = 0
+
+    await reader.read(other)
+    assert reader.fetched == 1
+    await reader.read(session)
+    assert reader.fetched == 1 + 3

@@ -1,0 +1,171 @@
+"""A client of the library: asks, and writes down what it asks before and what it was told after."""
+
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast import Event, Gap, Holdfast, HoldfastError, OnBusy, Session
+from holdfast.config import Config, load
+from holdfast.domain.events import encode_payload
+from holdfast.domain.ids import SessionId
+from tests.torture.attempts import Record, digest
+
+SCRIPT = """
+match:
+  - contains: "slow "
+    step: {{delay_ms: 150, text: "{long}"}}
+  - contains: "tardy "
+    step: {{delay_ms: 1500, text: "{long}"}}
+  - contains: "long "
+    step: {{text: "{long}"}}
+  - contains: "broken "
+    step: {{text: "I was about to say", error: unavailable}}
+steps:
+  - {{text: "a short answer", repeat: 1000000}}
+"""
+
+
+def settings(home: Path, **changes: Any) -> Config:
+    """Return the configuration of a home whose model is scripted."""
+    script = home.parent / "model.yaml"
+    if not script.exists():
+        draft = script.with_suffix(f".{random.randrange(1 << 32)}")
+        draft.write_text(SCRIPT.format(long="and so on, word by word, " * 80))
+        draft.replace(script)
+    return load({"home": home, "default_model": f"scripted:{script}", **changes}, environment={})
+
+
+# How a message's id begins says what its text asks for, so that a retry has the same body.
+BEGINNINGS = {"slow": "0", "long": "3", "broken": "5", "tardy": "66", "short": "f"}
+
+
+def new_id(luck: random.Random, kind: str = "") -> str:
+    """Return an id of the client's own choice; as a message's id it may ask for a kind of answer."""
+    beginning = BEGINNINGS.get(kind, "")
+    text = f"{beginning}{luck.getrandbits(128):032x}"[:32]
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def words_for(key: str) -> str:
+    """Return the text of a message by its id."""
+    kinds = [kind for kind, beginning in BEGINNINGS.items() if key.startswith(beginning)]
+    return f"{kinds[0] if kinds else 'plain'} message {key}"
+
+
+class Client:
+    """One client with its record; every verb survives being refused."""
+
+    def __init__(self, house: Holdfast, record: Record, streams: Record | None = None) -> None:
+        self.house = house
+        self._record = record
+        self._streams = streams
+        self._readers = 0
+        self.refused: Callable[[HoldfastError], None] | None = None
+
+    async def open(self, key: str) -> Session | None:
+        """Open a session of that id."""
+        return await self._ask("open", key, key, lambda: self.house.open(id=key), _opened)
+
+    async def send(
+        self, session: str, key: str, text: str | None = None, *, on_busy: OnBusy = OnBusy.QUEUE
+    ) -> Any:
+        """Send a message of that id."""
+        body = text if text is not None else words_for(key)
+
+        def call() -> Awaitable[Any]:
+            return self.house.send(SessionId(session), body, id=key, on_busy=on_busy)
+
+        return await self._ask("send", session, key, call, _sent, body)
+
+    async def fork(self, session: str, key: str) -> Session | None:
+        """Fork a session where it ends now; the fork has that id."""
+        sessions, owner = self.house.sessions, self.house.owner
+        return await self._ask(
+            "fork",
+            session,
+            key,
+            lambda: sessions.fork(owner, SessionId(session), id=key),
+            _opened,
+        )
+
+    async def act(self, verb: str, session: str) -> Any:
+        """Interrupt, close, resume or delete a session."""
+        method = getattr(self.house.sessions, verb)
+        answer = _gone if verb == "delete" else _status
+        return await self._ask(
+            verb, session, "", lambda: method(self.house.owner, SessionId(session)), answer
+        )
+
+    async def follow(self, session: str, after: int, *, until: Callable[[Any], bool]) -> int:
+        """Follow a session's news, writing down what comes; return the last number seen."""
+        assert self._streams is not None
+        self._readers += 1
+        who = {"session": session, "reader": self._readers}
+        self._streams.note(**who, after=after)
+        stream = self.house.follow(SessionId(session), after=after)
+        try:
+            async for item in stream:
+                self._streams.note(**who, **shown(item))
+                after = item.to_sequence if isinstance(item, Gap) else item.sequence
+                if until(item):
+                    break
+        finally:
+            await stream.aclose()
+        return after
+
+    async def _ask(
+        self,
+        verb: str,
+        session: str,
+        key: str,
+        call: Callable[[], Awaitable[Any]],
+        answer: Callable[[Any], dict[str, Any]],
+        body: str = "",
+    ) -> Any:
+        number = self._record.attempt(verb, session, key, body)
+        try:
+            result = await call()
+        except HoldfastError as error:
+            self._record.answer(number, str(error.code))
+            if self.refused is not None:
+                self.refused(error)
+            return None
+        self._record.answer(number, "ok", **answer(result))
+        return result
+
+
+def shown(item: Event | Gap) -> dict[str, Any]:
+    """Return an item of a stream as it is written down."""
+    if isinstance(item, Gap):
+        return {"first": item.from_sequence, "last": item.to_sequence}
+    return {
+        "first": item.sequence,
+        "last": item.sequence,
+        "digest": digest(encode_payload(item.payload)),
+    }
+
+
+def _opened(session: Session) -> dict[str, Any]:
+    forked = session.forked_from
+    return {
+        "created_at": session.created_at.isoformat(),
+        "at": forked.sequence if forked else None,
+    }
+
+
+def _sent(message: Any) -> dict[str, Any]:
+    return {
+        "sequence": message.sequence,
+        "hash": message.hash,
+        "turn": message.turn,
+        "created_at": message.created_at.isoformat(),
+    }
+
+
+def _status(session: Session) -> dict[str, Any]:
+    return {"status": str(session.status)}
+
+
+def _gone(sessions: tuple[str, ...]) -> dict[str, Any]:
+    return {"gone": list(sessions)}

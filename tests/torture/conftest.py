@@ -1,0 +1,63 @@
+"""What a row may ask for: how hard to try, its luck, a crew of processes, and where to tell."""
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.torture.crew import Crew
+
+Sized = Callable[..., int]
+Tell = Callable[[str], None]
+
+
+@pytest.fixture
+def level(request: pytest.FixtureRequest) -> str:
+    """How hard the run tries: test, torture or release."""
+    return str(request.config.getoption("--level"))
+
+
+@pytest.fixture
+def sized(level: str) -> Sized:
+    """Choose a size by level; without one of its own, release is torture once more."""
+
+    def choose(*, test: int, torture: int, release: int | None = None) -> int:
+        sizes = {"test": test, "torture": torture, "release": release or torture}
+        return sizes[level]
+
+    return choose
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The test's luck; a failure shows it, and `--seed` brings it back."""
+    given = request.config.getoption("--seed")
+    chosen = int(given) if given is not None else int.from_bytes(os.urandom(4))
+    print(f"--seed {chosen}")
+    return chosen
+
+
+@pytest.fixture
+def luck(seed: int) -> random.Random:
+    """Dice that fall the same way for the same seed."""
+    return random.Random(seed)
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Tell:
+    """Say in a few words what was done; the line of the row shows it."""
+
+    def say(what: str) -> None:
+        print(what)
+        record_property("told", what)
+
+    return say
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    """Processes that end with the test, whatever happens."""
+    with Crew(tmp_path) as hands:
+        yield hands

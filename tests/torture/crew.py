@@ -1,0 +1,92 @@
+"""The processes of a row: started with a mark, killed by number, never left behind."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.torture.machine import MARK, carriers, state_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Crew:
+    """Starts client programs and ends all of them at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = secrets.token_hex(8)
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for pid in carriers(self.mark):
+            os.kill(pid, signal.SIGKILL)
+
+    def start(self, program: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a program of `clients` with its options; what it prints goes to a log."""
+        given = json.dumps(options, default=str)
+        name = f"{len(self.processes):04}-{program}.log"
+        with (self.folder / name).open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.torture.clients", program, given],
+                cwd=ROOT,
+                env=os.environ | {MARK: self.mark, "PYTHONFAULTHANDLER": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.processes.append(process)
+        return process
+
+    def run(self, program: str, *, within: float = 60, **options: Any) -> int:
+        """Run a program to its end and return its status; a signal is a negative number."""
+        return self.start(program, **options).wait(timeout=within)
+
+    def stop(self, *processes: subprocess.Popen[bytes], within: float = 30) -> list[int]:
+        """Ask programs to end in good order and return their statuses."""
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        return [process.wait(timeout=within) for process in processes]
+
+    def freeze(self, *processes: subprocess.Popen[bytes]) -> None:
+        """Stop programs where they are: none of them says another word."""
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        for process in processes:
+            wait_until(lambda pid=process.pid: state_of(pid) in {"T", "Z", ""}, within=5)
+
+    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+        """Return what a program printed."""
+        number = self.processes.index(process)
+        (path,) = self.folder.glob(f"{number:04}-*.log")
+        return path.read_text(errors="replace")
+
+
+def wait_until(condition: Callable[[], bool], *, within: float) -> float:
+    """Look until a condition holds and return the seconds it took; one that never does fails."""
+    start = time.monotonic()
+    while not condition():
+        if time.monotonic() - start > within:
+            raise TimeoutError(f"nothing after {within} s")
+        time.sleep(0.01)
+    return time.monotonic() - start

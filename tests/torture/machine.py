@@ -1,0 +1,56 @@
+"""This machine as the tests see it: who lives, what time it is, and what they left running."""
+
+import os
+import time
+from pathlib import Path
+
+
+def now_ms() -> int:
+    """Return milliseconds since boot, as leases count them."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def boot() -> str:
+    """Return what tells this boot from others."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def start_of(pid: int) -> int | None:
+    """Return when a living process started, in ticks since boot."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def state_of(pid: int) -> str:
+    """Return the kernel's letter for what a process does: T is stopped, empty is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def is_alive(holder: str) -> bool:
+    """Tell whether the process that a lease names is there."""
+    where, pid, started, _ = holder.split("/")
+    return where == boot() and start_of(int(pid)) == int(started)
+
+
+def carriers(mark: str) -> list[int]:
+    """Return the living processes that carry a mark in their environment, ourselves apart."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"{MARK}={mark}".encode() in environment and start_of(int(entry.name)) is not None:
+            found.append(int(entry.name))
+    return found
+
+
+MARK = "HOLDFAST_TORTURE_MARK"

@@ -1,0 +1,207 @@
+"""The store as plain SQL shows it, on a connection of its own: rows in, values out, no judgement.
+
+Written from the schema, without a line of Holdfast: only `apsw`, and the chain computed anew.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+CHAIN_START = bytes(32)
+APPENDED = "message.appended"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A message as it is stored."""
+
+    sequence: int
+    id: str
+    turn: int
+    role: str
+    parts: bytes
+    model_id: str | None
+    created_at: int
+    hash: bytes
+    event: int
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """Return the parts."""
+        decoded: list[dict[str, Any]] = json.loads(self.parts)
+        return decoded
+
+    @property
+    def text(self) -> str:
+        """Return the words of the row."""
+        return "".join(part["text"] for part in self.content if part.get("type") == "text")
+
+    @property
+    def news(self) -> "News":
+        """Return the event that a row is: it takes a number of its own."""
+        told = {"type": APPENDED, "message_id": self.id, "role": self.role}
+        payload = json.dumps(told | {"sequence": self.sequence}, separators=(",", ":")).encode()
+        return News(self.event, self.turn or None, self.created_at, APPENDED, payload)
+
+
+@dataclass(frozen=True)
+class News:
+    """An event as it is stored."""
+
+    sequence: int
+    turn: int | None
+    at: int
+    name: str
+    payload: bytes
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Return the payload."""
+        decoded: dict[str, Any] = json.loads(self.payload)
+        return decoded
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A session with all its own rows."""
+
+    key: int
+    id: str
+    status: str
+    turn: int
+    settled: int
+    messages: int
+    events: int
+    chain: bytes
+    holder: str | None
+    until: int
+    epoch: int
+    parent: int | None
+    forked_at: int | None
+    rows: tuple[Row, ...]
+    news: tuple[News, ...]
+    calls: tuple[tuple[str, str, str], ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether turns may still be played."""
+        return self.status in {"pending", "running", "idle"}
+
+
+@dataclass(frozen=True)
+class Books:
+    """Everything in the store that can be judged."""
+
+    notebooks: dict[int, Notebook]
+    tombstones: frozenset[str]
+    faults: tuple[str, ...]
+
+    def by_id(self) -> dict[str, Notebook]:
+        """Return the notebooks by session id."""
+        return {book.id: book for book in self.notebooks.values()}
+
+    def history(self, book: Notebook) -> list[Row]:
+        """Return the whole record of a session, inherited rows first."""
+        if book.parent is None:
+            return list(book.rows)
+        ancestor = self.notebooks.get(book.parent)
+        inherited = self.history(ancestor) if ancestor else []
+        kept = [row for row in inherited if row.sequence <= (book.forked_at or 0)]
+        return kept + list(book.rows)
+
+
+@contextmanager
+def reading(path: Path, key: bytes | None) -> Iterator[apsw.Connection]:
+    """Open the file for reading, in one snapshot."""
+    connection = apsw.Connection(str(path))
+    try:
+        if key is not None:
+            connection.pragma("key", f"raw:{key.hex()}")
+        connection.set_busy_timeout(10_000)
+        connection.pragma("query_only", 1)
+        connection.execute("BEGIN")
+        yield connection
+    finally:
+        connection.close()
+
+
+def key_beside(home: Path) -> bytes | None:
+    """Return the key that lies beside a store, if it has one."""
+    file = home / "key"
+    return bytes.fromhex(file.read_text().strip()) if file.exists() else None
+
+
+def read_books(home: Path) -> Books:
+    """Return everything in the store of a home; what SQLite itself finds wrong is a fault."""
+    with reading(home / "history.db", key_beside(home)) as connection:
+        faults = [
+            str(row[0]) for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"
+        ]
+        faults += [f"{row[0]} is an orphan" for row in connection.execute("PRAGMA foreign_key_check")]
+        rows = _grouped(connection, Row, MESSAGES)
+        news = _grouped(connection, News, EVENTS)
+        calls: dict[int, list[tuple[str, str, str]]] = {}
+        for key, *call in connection.execute(CALLS):
+            calls.setdefault(key, []).append((call[0], call[1], call[2]))
+        notebooks = {
+            row[0]: Notebook(
+                *row,
+                rows=tuple(rows.get(row[0], ())),
+                news=_merged(news.get(row[0], []), rows.get(row[0], [])),
+                calls=tuple(calls.get(row[0], ())),
+            )
+            for row in connection.execute(SESSIONS)
+        }
+        tombstones = frozenset(row[0] for row in connection.execute("SELECT id FROM tombstones"))
+    return Books(notebooks, tombstones, tuple(faults))
+
+
+def linked(previous: bytes, row: Row) -> bytes:
+    """Return the hash that a row must carry after the row with this hash."""
+    columns = f"{row.id}|{row.sequence}|{row.turn}|{row.role}|{row.model_id or ''}|{row.created_at}|"
+    return hashlib.sha256(previous + columns.encode() + row.parts).digest()
+
+
+SESSIONS = """
+SELECT key, id, status, turn, settled, messages, events, chain, holder, until, epoch, forked_key,
+       forked_at
+  FROM sessions
+ ORDER BY key
+"""
+
+MESSAGES = """
+SELECT session_key, sequence, id, turn, role, parts, model_id, created_at, hash, event
+  FROM messages
+ ORDER BY session_key, sequence
+"""
+
+EVENTS = """
+SELECT session_key, sequence, turn, at, name, payload
+  FROM events
+ ORDER BY session_key, sequence
+"""
+
+CALLS = """
+SELECT session_key, id, state, effect
+  FROM calls
+ ORDER BY session_key, position
+"""
+
+
+def _merged(news: list[News], rows: list[Row]) -> tuple[News, ...]:
+    """Return the whole log; rows that a fork copied from its parent were never its news."""
+    appended = [row.news for row in rows if row.event]
+    return tuple(sorted(news + appended, key=lambda each: each.sequence))
+
+
+def _grouped(connection: apsw.Connection, kind: Any, sql: str) -> dict[int, list[Any]]:
+    groups: dict[int, list[Any]] = {}
+    for key, *columns in connection.execute(sql):
+        groups.setdefault(key, []).append(kind(*columns))
+    return groups

@@ -1,0 +1,226 @@
+"""What a transaction is about, told from what it writes: a store that watches and can strike.
+
+Works through the seam `Outside(wrap=…)`; the product is not changed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.domain.events import name_of
+from holdfast.ports import Store, Tx
+
+T = TypeVar("T")
+Work = Callable[[Tx], Coroutine[Any, Any, T]]
+
+# The first that fits names the transaction.
+KINDS = (
+    ("session.closed", "close"),
+    ("session.forked", "fork"),
+    ("session.opened", "open"),
+    ("session.resumed", "resume"),
+    ("step.failed+acquire", "mend"),
+    ("turn.ended:aborted", "interrupt"),
+    ("turn.ended:error", "turn failure"),
+    ("turn.ended", "turn end"),
+    ("turn.started", "turn start"),
+    ("step.started", "step"),
+    ("step.delta", "delta batch"),
+    ("message:user", "admit"),
+    ("sessions.remove", "delete"),
+    ("sessions.patch", "update"),
+    ("sessions.extend", "renew"),
+    ("events.prune", "prune"),
+    ("agents.add", "agent"),
+    ("agents.save", "agent change"),
+    ("epoch", "acquire"),
+    ("sessions.save", "release"),
+)
+
+
+class SpyTable:
+    """One table, with everything that is done to it noted."""
+
+    def __init__(self, name: str, table: Any, seen: set[str]) -> None:
+        self._name = name
+        self._table = table
+        self._seen = seen
+
+    def __getattr__(self, verb: str) -> Any:
+        method = getattr(self._table, verb)
+
+        async def noted(*given: Any, **named: Any) -> Any:
+            self._note(verb, given)
+            return await method(*given, **named)
+
+        return noted
+
+    def _note(self, verb: str, given: tuple[Any, ...]) -> None:
+        self._seen.add(f"{self._name}.{verb}")
+        if (self._name, verb) == ("events", "append"):
+            for event in given[1]:
+                name = name_of(event.payload)
+                self._seen.add(name)
+                self._seen.add(f"{name}:{getattr(event.payload, 'stop_reason', '')}")
+        if (self._name, verb) == ("messages", "append"):
+            self._seen.update(f"message:{row.message.role}" for row in given[1])
+        if (self._name, verb) == ("sessions", "save") and given[0].holder is not None:
+            self._seen.add(f"holds:{given[0].epoch}")
+
+
+class SpyTx:
+    """A transaction whose tables are watched."""
+
+    def __init__(self, tx: Tx) -> None:
+        self.seen: set[str] = set()
+        for name in ("agents", "models", "repos", "sessions", "messages", "events", "calls"):
+            setattr(self, name, SpyTable(name, getattr(tx, name), self.seen))
+        self.costs = SpyTable("costs", tx.costs, self.seen)
+
+
+class SpyStore:
+    """A store that names every transaction and lets a test act around its commit."""
+
+    def __init__(self, store: Store, before: "Strike", after: "Strike") -> None:
+        """`before` acts inside the transaction, `after` when it is on disk and nobody knows."""
+        self._store = store
+        self._before = before
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Run the work, watched."""
+        seen: set[str] = set()
+
+        async def watched(tx: Tx) -> T:
+            spy = SpyTx(tx)
+            result = await work(spy)  # type: ignore[arg-type]
+            seen.update(spy.seen)
+            self._before(kind_of(seen))
+            return result
+
+        result = await self._store.write(watched, urgent=urgent)
+        self._after(kind_of(seen))
+        return result
+
+
+Strike = Callable[[str], None]
+
+
+def kind_of(seen: set[str]) -> str:
+    """Return the name of a transaction that did this."""
+    takes = any(each.startswith("holds:") for each in seen)
+    marks = seen | ({"epoch"} if takes else set())
+    if takes and "step.failed" in seen:
+        marks.add("step.failed+acquire")
+    for mark, kind in KINDS:
+        if mark in marks:
+            return kind
+    return "other"
+
+
+class EarlyStore:
+    """A store that lies: it answers a sent message first and writes it a moment later.
+
+    The control of the rows that kill: whoever cannot see its losses cannot see ours.
+    """
+
+    def __init__(self, store: Store, delay: float = 0.3) -> None:
+        self._store = store
+        self._delay = delay
+        self._late: set[Awaitable[object]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Do the work twice, and the first time for show."""
+
+        async def rehearsed(tx: Tx) -> T:
+            spy = SpyTx(tx)
+            result = await work(spy)  # type: ignore[arg-type]
+            if kind_of(spy.seen) == "admit":
+                raise _UndoneError(result)
+            return result
+
+        try:
+            return await self._store.write(rehearsed, urgent=urgent)
+        except _UndoneError as undone:
+            task = asyncio.create_task(self._do_later(work))
+            self._late.add(task)
+            return undone.result  # type: ignore[no-any-return]
+
+    async def _do_later(self, work: Work[T]) -> None:
+        await asyncio.sleep(self._delay)
+        await self._store.write(work)
+
+
+def careless(store: Store) -> Store:
+    """Set the writer to `synchronous=NORMAL`: the control of the rows that cut the power."""
+    store._writer.connection.pragma("synchronous", "NORMAL")  # type: ignore[attr-defined]
+    return store
+
+
+class UnfencedStore:
+    """A store that shows its process every session it ever held as still its own.
+
+    The control of the row that pauses: this is what a lease without a fence amounts to.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[str, tuple[str, int]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Run the work on sessions that look as they were when we held them."""
+
+        async def unfenced(tx: Tx) -> T:
+            return await work(_UnfencedTx(tx, self._held))  # type: ignore[arg-type]
+
+        return await self._store.write(unfenced, urgent=urgent)
+
+
+class _UnfencedTx:
+    def __init__(self, tx: Tx, held: dict[str, tuple[str, int]]) -> None:
+        self._tx = tx
+        self.sessions = _UnfencedSessions(tx.sessions, held)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+
+class _UnfencedSessions:
+    def __init__(self, table: Any, held: dict[str, tuple[str, int]]) -> None:
+        self._table = table
+        self._held = held
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    async def head(self, session_id: Any) -> Any:
+        head = await self._table.head(session_id)
+        if head is None or session_id not in self._held:
+            return head
+        holder, epoch = self._held[session_id]
+        return msgspec.structs.replace(head, holder=holder, epoch=epoch)
+
+    async def save(self, head: Any) -> None:
+        if head.holder is not None:
+            self._held[head.session_id] = (head.holder, head.epoch)
+        await self._table.save(head)
+
+    async def extend(self, holder: str, until: int) -> set[Any]:
+        return set(await self._table.extend(holder, until)) | set(self._held)
+
+
+class _UndoneError(Exception):
+    def __init__(self, result: Any) -> None:
+        super().__init__("undone")
+        self.result = result

@@ -1,0 +1,87 @@
+"""R02: a process kills itself right before and right after each kind of commit."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.marks import proves
+from tests.torture.attempts import read_attempts
+from tests.torture.audit import audit
+from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import Crew
+from tests.torture.recovery import recovered
+
+pytestmark = pytest.mark.slow
+
+# What is struck, and at which of its occurrences in one life.
+MARKS = (
+    ("agent", 1),
+    ("open", 1),
+    ("admit", 1),
+    ("admit", 2),
+    ("turn start", 1),
+    ("turn start", 2),
+    ("step", 1),
+    ("delta batch", 1),
+    ("delta batch", 4),
+    ("mend", 1),
+    ("turn end", 1),
+    ("turn failure", 1),
+    ("interrupt", 1),
+    ("update", 1),
+    ("fork", 1),
+    ("close", 1),
+    ("resume", 1),
+    ("prune", 1),
+    ("delete", 1),
+    ("renew", 1),
+    ("release", 1),
+)
+POINTS = [(kind, nth, when) for kind, nth in MARKS for when in ("before", "after")]
+
+
+@proves("R02")
+def test_nothing_is_lost_or_done_twice_around_any_commit(
+    tmp_path: Path, crew: Crew, sized: Sized, tell: Tell
+) -> None:
+    rounds = sized(test=1, torture=5, release=25)
+    home = tmp_path / "home"
+    run = 0
+
+    for _ in range(rounds):
+        for point in POINTS:
+            if point[0] == "mend":
+                # There is something to mend only after a death in the middle of a step.
+                run += 1
+                struck(crew, home, run, ("delta batch", 2, "after"))
+            run += 1
+            struck(crew, home, run, point)
+    asyncio.run(recovered(home, within=60))
+
+    records = list(tmp_path.glob("*.jsonl"))
+    result = audit(home, records=records, mark=crew.mark)
+    tell(f"{rounds * len(POINTS)} kills at {len(POINTS)} points, {result.acknowledged} kept")
+    assert result.is_clean, result
+    refused = {each.outcome for each in read_attempts(records)} - {"ok", None}
+    # What is asked again of a deleted session is refused.
+    assert refused <= {"session_not_found", "id_reused"}
+
+
+@proves("R02")
+def test_the_points_find_a_store_that_answers_too_early(tmp_path: Path, crew: Crew) -> None:
+    struck(crew, tmp_path / "home", 1, ("admit", 2, "before"), lying=True)
+    asyncio.run(recovered(tmp_path / "home"))
+
+    assert audit(tmp_path / "home", records=tmp_path.glob("*.jsonl")).counts["LOST"] == 1
+
+
+def struck(
+    crew: Crew, home: Path, run: int, point: tuple[str, int, str], *, lying: bool = False
+) -> None:
+    """Run a life that must end at its point; lives of one owner share their record."""
+    record = home.parent / (f"owner-{run}.jsonl" if point[0] == "agent" else "points.jsonl")
+    process = crew.start("points", home=home, record=record, run=run, point=point, lying=lying)
+    status = process.wait(timeout=60)
+    assert status == -signal.SIGKILL, f"{point}: {status}\n{crew.log_of(process)}"

@@ -1,0 +1,133 @@
+"""R03: the power fails under load; what was acknowledged before is there afterwards."""
+
+import asyncio
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import open_holdfast
+from holdfast.bootstrap import Outside
+from tests.marks import proves
+from tests.torture.audit import Audit, audit
+from tests.torture.clients.house import Client, settings
+from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import Crew
+from tests.torture.disks import Disk
+from tests.torture.loops import loop_disk, missing_means
+from tests.torture.powered import EarlierBoot, Positioned, faults_of_images, one_life
+from tests.torture.recovery import recovered
+from tests.torture.spies import careless
+
+pytestmark = pytest.mark.slow
+
+
+@proves("R03")
+def test_every_image_of_a_power_cut_holds_what_was_acknowledged(
+    tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
+) -> None:
+    cuts = sized(test=60, torture=150, release=2_000)
+    if missing_means():
+        cuts = sized(test=200, torture=400, release=4_000)
+
+    lost, acknowledged, faults = cut_and_recover(tmp_path, luck, cuts=cuts)
+
+    tell(f"{cuts} crash images (recording VFS), {acknowledged} acknowledged, {lost} lost")
+    assert faults == []
+
+
+@proves("R03")
+def test_the_images_find_a_store_that_does_not_sync_each_commit(
+    tmp_path: Path, luck: random.Random
+) -> None:
+    lost, _, _ = cut_and_recover(tmp_path, luck, cuts=20, wrap=careless)
+
+    assert lost > 0
+
+
+@proves("R03")
+def test_a_true_power_cut_loses_nothing_acknowledged(
+    tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
+) -> None:
+    if missing_means():
+        tell(f"no true cuts: needs {missing_means()}; the images are the form without root")
+        return
+    cuts = sized(test=10, torture=50, release=1_000)
+
+    result = cut_spree(tmp_path, crew, luck, cuts=cuts)
+
+    tell(f"{cuts} power cuts (ext4), {result.acknowledged} acknowledged, 0 lost")
+    assert result.is_clean, result
+    assert result.acknowledged > cuts
+
+
+@proves("R03")
+def test_the_cuts_find_a_store_that_does_not_sync_each_commit(
+    tmp_path: Path, crew: Crew, luck: random.Random
+) -> None:
+    if missing_means():
+        return
+
+    assert cut_spree(tmp_path, crew, luck, cuts=5, fault="careless").counts["LOST"] > 0
+
+
+def cut_spree(
+    folder: Path, crew: Crew, luck: random.Random, *, cuts: int, fault: str = ""
+) -> Audit:
+    """Fail the power of a disk again and again, each time under the load of several clients."""
+    with loop_disk(folder) as disk:
+        home = disk.mount / "home"
+        for _ in range(cuts):
+            clients = [
+                crew.start(
+                    "load",
+                    home=home,
+                    folder=folder,
+                    name=f"c{number}",
+                    seed=luck.randrange(1 << 32),
+                    shared=[],
+                    fault=fault,
+                )
+                for number in range(3)
+            ]
+            # The cut comes at a random moment; nothing is waited for here.
+            time.sleep(luck.uniform(0.5, 1.0))
+            # A sync under way at the cut may still report success to a program that lives on,
+            # but no program outlives its power: they are stopped first.
+            crew.freeze(*clients)
+            disk.cut()
+            for client in clients:
+                client.kill()
+                client.wait()
+            disk.restart()
+        asyncio.run(recovered(home))
+        return audit(
+            home, records=folder.glob("*.jsonl"), streams=folder.glob("*.stream"), mark=crew.mark
+        )
+
+
+def cut_and_recover(
+    folder: Path, luck: random.Random, *, cuts: int, wrap: Any = lambda store: store
+) -> tuple[int, int, list[str]]:
+    """Write under load, then recover images of random instants; count what each one lacks."""
+    disk = Disk()
+    record = asyncio.run(written_under_load(folder, luck, disk, wrap))
+    first = min(record.answered.values())
+    places = [luck.randrange(first, len(disk.log) + 1) for _ in range(cuts)]
+    lost, faults = faults_of_images(folder, record, disk, places, luck)
+    return lost, len(record.answered), faults
+
+
+async def written_under_load(
+    folder: Path, luck: random.Random, disk: Disk, wrap: Any
+) -> Positioned:
+    """Live several lives at once on a recording disk."""
+    record = Positioned(folder / "a.jsonl", disk)
+    outside = Outside(vfs=disk.vfs, wrap=wrap, machine=EarlierBoot())
+    async with open_holdfast(config=settings(folder / "home"), outside=outside) as house:
+        client = Client(house, record)
+        await asyncio.gather(*(one_life(client, luck) for _ in range(8)))
+    record.close()
+    return record

@@ -1,0 +1,104 @@
+"""R20: the process that plays is paused past its lease and then goes on, into a closed door."""
+
+import asyncio
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.marks import proves
+from tests.torture.audit import audit
+from tests.torture.clients.house import new_id
+from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import Crew, wait_until
+from tests.torture.notebooks import News, read_books
+from tests.torture.recovery import recovered, waiting
+from tests.torture.servers import Servers, holds, said_by, write_lock_is_free
+from tests.torture.test_r19_holders import called
+
+pytestmark = pytest.mark.slow
+
+SESSIONS = 3
+
+
+@proves("R20")
+def test_a_paused_holder_writes_nothing_after_it_lost_its_lease(
+    tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
+) -> None:
+    pauses = sized(test=1, torture=7, release=34)
+
+    fenced = pausing_spree(tmp_path, crew, luck, pauses=pauses)
+    result = audit(tmp_path / "home", records=tmp_path.glob("*.jsonl"), mark=crew.mark)
+
+    tell(f"{fenced} leases lost in {pauses} pauses, 0 writes after fencing")
+    assert result.is_clean, result
+    assert fenced >= pauses
+    assert late_voices(tmp_path / "home") == []
+
+
+@proves("R20")
+def test_the_pause_finds_a_holder_without_a_fence(
+    tmp_path: Path, crew: Crew, luck: random.Random
+) -> None:
+    pausing_spree(tmp_path, crew, luck, pauses=1, unfenced=True)
+
+    found = audit(tmp_path / "home", records=tmp_path.glob("*.jsonl"))
+    assert not found.is_clean or late_voices(tmp_path / "home")
+
+
+def pausing_spree(
+    folder: Path, crew: Crew, luck: random.Random, *, pauses: int, unfenced: bool = False
+) -> int:
+    """Pause one server amid turns until another has ended them; return how many turns it lost."""
+    home = folder / "home"
+    sessions = [new_id(luck) for _ in range(SESSIONS)]
+    asyncio.run(called(folder, sessions, luck, opening=True))
+    servers = Servers(crew, home)
+    lost = 0
+    for _ in range(pauses):
+        servers.start("one", unfenced=unfenced)
+        asyncio.run(called(folder, sessions, luck))
+        servers.holder_of_a_turn(sessions)
+        lost += len(paused(servers, home, sessions))
+        servers.start("two")
+        wait_until(lambda: waiting(home) == 0, within=30)
+        # While the other one plays the next turns, the sleeper has every chance to speak.
+        asyncio.run(called(folder, sessions, luck))
+        os.kill(servers.running["one"].pid, signal.SIGCONT)
+        wait_until(lambda: waiting(home) == 0, within=30)
+        crew.stop(*servers.running.values())
+    asyncio.run(recovered(home))
+    return lost
+
+
+def late_voices(home: Path) -> list[str]:
+    """Return every word that was said inside somebody else's step."""
+    return [late for book in read_books(home).notebooks.values() for late in voices(book.news)]
+
+
+def paused(servers: Servers, home: Path, sessions: list[str]) -> list[str]:
+    """Stop the server amid its turns, but not amid a commit; return what it holds."""
+    pid = servers.running["one"].pid
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        held = [session for session, hold in holds(home).items() if hold.pid == pid]
+        if write_lock_is_free(home) and held:
+            return held
+        os.kill(pid, signal.SIGCONT)
+        servers.holder_of_a_turn(sessions)
+
+
+def voices(news: tuple[News, ...]) -> list[str]:
+    """Return each delta in which somebody speaks whose step was closed by another."""
+    late = []
+    speaker = ""
+    for each in news:
+        if each.name in {"step.started", "step.failed", "turn.started"}:
+            speaker = ""
+        if each.name == "step.delta":
+            speaker = speaker or said_by(each.payload)
+            if said_by(each.payload) != speaker:
+                late.append(f"{each.sequence}: {said_by(each.payload)} inside {speaker}")
+    return late
