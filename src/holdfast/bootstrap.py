@@ -36,7 +36,7 @@ from holdfast.services.repos import Repos
 from holdfast.services.sessions import Sessions
 from holdfast.services.turns import Turns
 from holdfast.storage.doorbell import StoreDoorbell
-from holdfast.storage.files import private_folder
+from holdfast.storage.files import private_folder, require_suitable
 from holdfast.storage.keys import KeySources, StoreKey, key_of
 from holdfast.storage.sqlite import is_plain
 from holdfast.storage.store import SqliteStore
@@ -170,6 +170,8 @@ async def _assembled(
 def open_store(config: Config, *, vfs: str | None = None) -> tuple[StoreKey, SqliteStore]:
     """Open the store of a home, and say where its key came from."""
     path = private_folder(config.home) / STORE_NAME
+    # Judged before a key is made: what is refused leaves nothing behind.
+    require_suitable(config.home)
     key = store_key(config, path)
     return key, SqliteStore(path, key.value, vfs=vfs)
 

@@ -61,7 +61,7 @@ FAULTS = {
     "event": ("UPDATE events SET turn = 9 WHERE sequence = 1", "event 1 of session"),
     "message": ("UPDATE messages SET turn = 9 WHERE sequence = 2", "message 2 of session"),
     "missing message": ("DELETE FROM messages WHERE sequence = 3", "message 3 of session"),
-    "past the end": ("UPDATE events SET sequence = 99 WHERE sequence = 5", "events past its last"),
+    "past the end": ("UPDATE events SET sequence = 99 WHERE sequence = 5", "event 99 of session"),
     "orphan": ("DELETE FROM sessions", "belongs to nothing in sessions"),
 }
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Internal
-from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.ids import AgentId, CallId, SessionId
 from holdfast.domain.messages import CHAIN_START, link
-from holdfast.domain.queries import SessionQuery
+from holdfast.domain.queries import AgentQuery, SessionQuery
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import microseconds
 from holdfast.ports import Tx
@@ -50,17 +50,12 @@ DAMAGE: dict[str, tuple[str, Reading, str]] = {
     ),
     "model": (
         "UPDATE models SET body = zeroblob(9)",
-        lambda tx, _: tx.models.all(),
+        lambda tx, _: tx.models.by_id(a_model().id),
         f"model {a_model().id}",
     ),
     "opening": (
         "UPDATE openings SET body = CAST(replace(body, 'sandboxed', 'full') AS BLOB)",
         lambda tx, head: tx.sessions.get(head.session_id),
-        f"session {SESSION_ID}",
-    ),
-    "opening in a list": (
-        "UPDATE openings SET checksum = 0",
-        lambda tx, head: tx.sessions.page(SessionQuery(owner=head.owner)),
         f"session {SESSION_ID}",
     ),
     "call": (
@@ -219,3 +214,33 @@ async def test_a_missing_message_breaks_the_news_by_its_name(
         await store.read(lambda tx: tx.events.after(a_head(key=head.key, messages=2), 0, limit=9))
 
     assert caught.value.details == {"row": f"message 2 of session {SESSION_ID}"}
+
+
+async def test_a_damaged_record_never_hides_its_neighbours(
+    store: SqliteStore, head: Head, home: Path
+) -> None:
+    sound = a_session(id=SessionId(an_id(70)))
+
+    async def fill(tx: Tx) -> None:
+        await tx.sessions.add(sound, a_head(session_id=sound.id, turn=1), b"")
+        await tx.agents.add(an_agent(id=AgentId(an_id(71)), slug="other"))
+        await tx.models.add(a_model())
+        await tx.models.add(a_model("a:other"))
+
+    await store.write(fill)
+    with raw(home) as connection:
+        connection.execute(f"UPDATE sessions SET turn = 7 WHERE id = '{head.session_id}'")
+        connection.execute(f"UPDATE agents SET checksum = 0 WHERE id = '{AGENT_ID}'")
+        connection.execute("UPDATE models SET checksum = 0 WHERE provider = 'a'")
+
+    async def read(tx: Tx) -> tuple[list[str], list[str], list[str], list[str]]:
+        page = await tx.sessions.page(SessionQuery(owner=head.owner, limit=1))
+        agents = await tx.agents.page(AgentQuery(owner=head.owner, limit=1))
+        return (
+            [each.id for each, _ in page],
+            [each.session_id for each in await tx.sessions.unsettled()],
+            [each.slug for each in agents],
+            [each.ref for each in await tx.models.all()],
+        )
+
+    assert await store.read(read) == ([sound.id], [sound.id], ["other"], [a_model().ref])

@@ -14,6 +14,7 @@ from holdfast.ports import Clock, Coordinator, Store
 from holdfast.services.journal import Journal, Pen
 from holdfast.services.leases import Leases
 from holdfast.services.sessions import close
+from holdfast.services.steady import SteadyTime
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Housekeeping:
         self._leases = leases
         self._coordinator = coordinator
         self._clock = clock
+        self._steady = SteadyTime(clock)
 
     async def recover(self) -> RecoveryReport:
         """Wake every session whose turn was left open or waits; mending happens as it is taken."""
@@ -76,7 +78,7 @@ class Housekeeping:
 
     async def sweep(self, idle: timedelta) -> tuple[SessionId, ...]:
         """Close sessions bound to a repository in which nothing happened for so long."""
-        before = self._clock.now() - idle
+        before = self._steady.now(idle) - idle
         swept = []
         for head in await self._store.read(lambda tx: tx.sessions.idle(before)):
             if await self._closed(head):

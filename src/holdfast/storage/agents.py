@@ -6,7 +6,7 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.ids import AgentId, Owner
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.times import microseconds
-from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound
+from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound, sound
 
 ADD = """
 -- A new agent; the body holds all of it, the columns what is searched.
@@ -47,7 +47,6 @@ SELECT id, body, checksum
         OR instr(lower(slug), lower(:text)) > 0)
    AND (:created_at IS NULL OR (created_at, id) < (:created_at, :before_id))
  ORDER BY created_at DESC, id DESC
- LIMIT :limit
 """
 
 _decoder = msgspec.json.Decoder(Agent)
@@ -82,11 +81,9 @@ class Agents:
             "text": query.text or None,
             "created_at": microseconds(before[0]) if before else None,
             "before_id": before[1] if before else None,
-            # Tags are judged on the decoded agent, so a page is filled from a longer stretch.
-            "limit": -1 if query.tags else query.limit,
         }
-        for row in await self._db.fetch(PAGE, parameters):
-            agent = _agent(row)
+        # All of them, because tags and damage show only when an agent is decoded.
+        for agent in sound(await self._db.fetch(PAGE, parameters), _agent):
             if set(query.tags) <= set(agent.tags):
                 found.append(agent)
             if len(found) == query.limit:

@@ -28,6 +28,14 @@ SELECT id, turn, name, arguments, state, effect, idempotency_key, settlement, ch
    AND id = :id
 """
 
+OF_SESSION = """
+-- The calls of a session in the order they were intended.
+SELECT id, turn, name, arguments, state, effect, idempotency_key, settlement, checksum
+  FROM calls
+ WHERE session_key = :session_key
+ ORDER BY position
+"""
+
 OF_TURN = """
 -- The calls of a turn in the order they were intended.
 SELECT id, turn, name, arguments, state, effect, idempotency_key, settlement, checksum
@@ -64,6 +72,10 @@ class Calls:
     async def by_id(self, head: Head, call_id: CallId) -> Call | None:
         rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": call_id})
         return _call(rows[0], head) if rows else None
+
+    async def of_session(self, head: Head) -> list[Call]:
+        rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
+        return [_call(row, head) for row in rows]
 
     async def of_turn(self, head: Head, turn: int) -> list[Call]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})

@@ -1,31 +1,41 @@
-"""What `holdfast doctor` looks for in the file: damaged pages, broken references, broken chains."""
+"""What `holdfast doctor` looks for in the file: damaged pages, broken references, broken chains.
 
-from typing import Final
+It reads with the same eyes as everybody else: a row that a table would refuse is a fault here.
+"""
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import apsw
-from msgspec import Struct
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import Head
 from holdfast.ports import Segment
+from holdfast.storage.calls import Calls
+from holdfast.storage.costs import Costs
 from holdfast.storage.database import checksum
+from holdfast.storage.events import Events
 from holdfast.storage.messages import Messages
+from holdfast.storage.repos import Repos
+from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection
 from holdfast.storage.writer import drive
 
+T = TypeVar("T")
+
 SESSIONS = """
--- Every notebook, with the numbers it claims to have handed out.
-SELECT key, id, messages, events, chain, forked_at
+-- Every notebook.
+SELECT id
   FROM sessions
  ORDER BY key
 """
 
-EVENTS = """
--- All news of a session.
-SELECT sequence, turn, at, payload, checksum
-  FROM events
- WHERE session_key = :key
- ORDER BY sequence
+OWNERS = """
+-- Everybody who registered a repository.
+SELECT DISTINCT owner
+  FROM repos
+ ORDER BY owner
 """
 
 BODIES = """
@@ -40,13 +50,14 @@ SELECT 'session ' || s.id, o.body, o.checksum
 """
 
 _ALL: Final = -1
+_PAGE: Final = 1_000
 
 
 def faults(connection: Connection) -> list[str]:
     """Return every fault, one sentence each; one bad record does not hide its neighbours."""
     found = []
     # Each look by itself, because damage found by one says nothing about the others.
-    for look in (_pages, _references, _bodies, _notebooks):
+    for look in (_pages, _references, _bodies, _repos, _notebooks):
         try:
             found += look(connection)
         except apsw.Error as error:
@@ -69,46 +80,70 @@ def _bodies(connection: Connection) -> list[str]:
     return [f"{what} is damaged." for what, body, stored in rows if checksum(body) != stored]
 
 
-class Claim(Struct, frozen=True):
-    """What a session's row says about its rows."""
-
-    key: int
-    session_id: SessionId
-    messages: int
-    events: int
-    chain: bytes
-    forked_at: int | None
+def _repos(connection: Connection) -> list[str]:
+    repos = Repos(connection)
+    owners = [row[0] for row in connection.query(OWNERS)]
+    return [fault for owner in owners for fault in _told(partial(repos.all, owner))]
 
 
 def _notebooks(connection: Connection) -> list[str]:
     found = []
-    for row in connection.query(SESSIONS):
-        claim = Claim(*row)
-        found += chain_faults(connection, claim)
-        found += _event_faults(connection, claim)
+    for (session_id,) in connection.query(SESSIONS):
+        try:
+            head = drive(Sessions(connection).head(session_id))
+        except HoldfastError as error:
+            found.append(error.message)
+            continue
+        if head is not None:
+            found += _notebook(connection, head)
     return found
 
 
-def chain_faults(connection: Connection, claim: Claim) -> list[str]:
-    """Return the faults of one session's own rows: their chain, their numbers, their head."""
-    first = (claim.forked_at or 0) + 1
-    segment = Segment(claim.key, claim.session_id, first, claim.messages)
-    try:
-        rows = drive(Messages(connection).span(segment, limit=_ALL))
-    except HoldfastError as error:
-        return [error.message]
-    if rows and rows[-1].hash != claim.chain.hex():
-        return [f"Session {claim.session_id} does not end with its last message."]
+def _notebook(connection: Connection, head: Head) -> list[str]:
+    return [
+        *_told(lambda: _chain(connection, head)),
+        *_told(lambda: _news(connection, head)),
+        *_told(lambda: Calls(connection).of_session(head)),
+        *_told(lambda: Costs(connection).of_session(head)),
+    ]
+
+
+async def _chain(connection: Connection, head: Head) -> list[str]:
+    """Return the faults of a session's own rows that only its head can tell."""
+    own = Segment(head.key, head.session_id, head.inherited + 1, head.messages)
+    rows = await Messages(connection).span(own, limit=_ALL)
+    if rows and rows[-1].hash != head.chain.hex():
+        return [f"Session {head.session_id} does not end with its last message."]
     return []
 
 
-def _event_faults(connection: Connection, claim: Claim) -> list[str]:
-    found = []
+async def _news(connection: Connection, head: Head) -> list[str]:
+    """Walk a session's log; return where numbers are missing that were no deltas."""
+    events = Events(connection)
+    found = [
+        f"event {number} of session {head.session_id} is damaged."
+        for number in await events.damaged(head)
+    ]
+    # Past damage nothing can be read in order, and so nothing said about what is missing.
+    if found:
+        return found
     last = 0
-    for sequence, turn, at, payload, stored in connection.query(EVENTS, {"key": claim.key}):
-        last = sequence
-        if checksum(f"{sequence}|{turn}|{at}|", payload) != stored:
-            found.append(f"event {sequence} of session {claim.session_id} is damaged.")
-    if last > claim.events:
-        found.append(f"Session {claim.session_id} has events past its last, {claim.events}.")
+    while frames := await events.after(head, last, limit=_PAGE):
+        for frame in frames:
+            first = last + 1
+            if frame.sequence > first and not await events.is_prunable(
+                head, first, frame.sequence - 1
+            ):
+                found.append(f"Session {head.session_id} lacks events from {first} on.")
+            last = frame.sequence
+    if last != head.events:
+        found.append(f"The log of session {head.session_id} ends at {last}, not {head.events}.")
     return found
+
+
+def _told(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
+    """Return the faults that a look returns, or the one that it was refused with."""
+    try:
+        return [fault for fault in drive(look()) if isinstance(fault, str)]
+    except HoldfastError as error:
+        return [error.message]

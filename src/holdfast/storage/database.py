@@ -4,14 +4,18 @@ The methods are coroutines that never wait on SQLite, so the same table code ser
 that does wait (decision 0008).
 """
 
+import logging
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from holdfast.domain.errors import Code, Internal
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any]
 NOTHING: Final[Parameters] = {}
@@ -58,3 +62,15 @@ def only(rows: Sequence[Row]) -> Row | None:
 
 
 encode = msgspec.json.Encoder().encode
+
+
+def sound(rows: Iterable[Row], decode: Callable[[Row], T]) -> Iterator[T]:
+    """Yield what rows hold, passing over damaged ones: one bad record never hides its neighbours.
+
+    A damaged row is named in the log and by `holdfast doctor`.
+    """
+    for row in rows:
+        try:
+            yield decode(row)
+        except Internal as error:
+            log.error("%s", error.message)

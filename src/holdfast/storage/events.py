@@ -18,7 +18,7 @@ from holdfast.domain.events import (
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.ports import Frame
-from holdfast.storage.database import Database, Row, checksum, corrupt, require_sound
+from holdfast.storage.database import Database, Row, checksum, corrupt
 from holdfast.storage.messages import told
 
 APPEND = """
@@ -110,6 +110,7 @@ class Events:
         for event in events:
             at = microseconds(event.at)
             payload = encode_payload(event.payload)
+            name = name_of(event.payload)
             await self._db.execute(
                 APPEND,
                 {
@@ -117,9 +118,9 @@ class Events:
                     "sequence": event.sequence,
                     "turn": event.turn,
                     "at": at,
-                    "name": name_of(event.payload),
+                    "name": name,
                     "payload": payload,
-                    "checksum": _sum(event.sequence, event.turn, at, payload),
+                    "checksum": _sum((event.sequence, event.turn, at, name), payload),
                 },
             )
 
@@ -141,6 +142,18 @@ class Events:
     async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
         rows = await self._rows(head, sequence - 1, -1)
         return [_event(row, head) for row in rows if row[3] in names]
+
+    async def damaged(self, head: Head) -> list[int]:
+        """Return the numbers of all events that are not what was written."""
+        stored = await self._rows(head, 0, -1)
+        found = [row[0] for row in stored if _sum(row[:4], row[4]) != row[5]]
+        everything = {"session_key": head.key, "first": head.inherited + 1, "limit": -1}
+        for event, _, at, message_id, role, sequence, sum_ in await self._db.fetch(
+            APPENDED, everything
+        ):
+            if told(event, sequence, message_id, role, at) != sum_:
+                found.append(event)
+        return sorted(found)
 
     async def is_prunable(self, head: Head, first: int, last: int) -> bool:
         before = await self._db.fetch(STEP_BEFORE, {"session_key": head.key, "sequence": first})
@@ -193,17 +206,19 @@ def _news(row: Row, head: Head) -> Row:
         raise corrupt(f"event {event} of session {head.session_id}")
     payload = encode_payload(MessageAppended(message_id=message_id, role=role, sequence=sequence))
     shown = turn or None
-    return event, shown, at, _APPENDED_NAME, payload, _sum(event, shown, at, payload)
+    columns = (event, shown, at, _APPENDED_NAME)
+    return *columns, payload, _sum(columns, payload)
 
 
-def _sum(sequence: int, turn: int | None, at: int, payload: bytes) -> int:
-    return checksum(f"{sequence}|{turn}|{at}|", payload)
+def _sum(columns: Row, payload: bytes) -> int:
+    """Return the checksum of an event: sequence, turn, time, name, and what it says."""
+    return checksum("|".join(map(str, columns)), payload)
 
 
 def _frame(row: Row, head: Head) -> Frame:
     """Build the envelope around the stored payload without decoding it."""
     sequence, turn, at, _, payload, stored = row
-    if _sum(sequence, turn, at, payload) != stored:
+    if _sum(row[:4], payload) != stored:
         raise corrupt(f"event {sequence} of session {head.session_id}")
     when = instant(at)
     shown_turn = "null" if turn is None else turn
@@ -222,7 +237,8 @@ def _iso(when: datetime) -> str:
 def _event(row: Row, head: Head) -> Event:
     sequence, turn, at, _, payload, stored = row
     what = f"event {sequence} of session {head.session_id}"
-    require_sound(stored, f"{sequence}|{turn}|{at}|", payload, what=what)
+    if _sum(row[:4], payload) != stored:
+        raise corrupt(what)
     when = instant(at)
     try:
         return Event(

@@ -9,10 +9,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.errors import Code, Conflict, Internal, Invalid
 from holdfast.storage.sqlite import APPLICATION_ID, Connection, translated
 
 _NAME: Final = re.compile(r"(\d{4})_([a-z_]+)\.up\.sql")
+
+STANDING = """
+-- The schema version, and whether there is a schema at all.
+SELECT user_version, (SELECT count(*) FROM sqlite_schema)
+  FROM pragma_user_version
+"""
 
 MARK = """
 -- The migration that was just applied.
@@ -69,7 +75,14 @@ def newest() -> int:
 
 def require_current(connection: Connection) -> None:
     """Make the schema of an empty store; refuse one that is newer or older than this program."""
-    found, wanted = version(connection), newest()
+    # One statement for both: another process may be making the schema at this moment.
+    found, tables = connection.query(STANDING)[0]
+    wanted = newest()
+    if found == 0 and tables:
+        raise Internal(
+            Code.CORRUPT_STORE,
+            "The store has tables and says it has none; restore a backup.",
+        )
     # A new store is made at once; an older one is touched only when somebody says so.
     if found == 0:
         up(connection)

@@ -4,7 +4,7 @@ import msgspec
 
 from holdfast.domain.ids import ModelId
 from holdfast.domain.models import Model
-from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound
+from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound, sound
 
 ADD = """
 -- A model; one that is known stays as it is.
@@ -54,7 +54,7 @@ class Models:
         return _model(rows[0]) if rows else None
 
     async def all(self) -> list[Model]:
-        return [_model(row) for row in await self._db.fetch(ALL)]
+        return list(sound(await self._db.fetch(ALL), _model))
 
 
 def _model(row: Row) -> Model:

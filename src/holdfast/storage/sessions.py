@@ -12,12 +12,12 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId
-from holdfast.domain.queries import SessionQuery
+from holdfast.domain.queries import SessionOrder, SessionQuery
 from holdfast.domain.sessions import Budget, ForkPoint, Head, Session, Status, StopReason
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Grant, ToolSpec
 from holdfast.ports import Segment
-from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound
+from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound, sound
 from holdfast.storage.session_sql import (
     ADD,
     ADD_OPENING,
@@ -58,6 +58,7 @@ class Opening(Struct, frozen=True, kw_only=True):
 
 _decoder = msgspec.json.Decoder(Opening)
 _HEAD_COLUMNS: Final = 26
+_UPDATED_AT: Final = 21
 
 
 class Sessions:
@@ -101,8 +102,17 @@ class Sessions:
         await self._db.execute(PATCH, {"id": session.id, **_opening(session)})
 
     async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
-        sql, parameters = page_sql(query)
-        return [_session(row) for row in await self._db.fetch(sql, parameters)]
+        found: list[tuple[Session, Head]] = []
+        rows: list[Row] = []
+        while True:
+            # Filled up where damaged rows were passed over: a short page would look like the last.
+            left = query.limit - len(found)
+            wanted = msgspec.structs.replace(query, limit=left)
+            sql, parameters = page_sql(_behind(wanted, rows[-1]) if rows else wanted)
+            rows = await self._db.fetch(sql, parameters)
+            found += sound(rows, _session)
+            if len(rows) < left or len(found) == query.limit:
+                return found
 
     async def count(self, query: SessionQuery) -> int:
         sql, parameters = count_sql(query)
@@ -123,11 +133,11 @@ class Sessions:
         return {row[0] for row in rows}
 
     async def unsettled(self) -> list[Head]:
-        return [_head(row) for row in await self._db.fetch(UNSETTLED)]
+        return list(sound(await self._db.fetch(UNSETTLED), _head))
 
     async def idle(self, before: datetime) -> list[Head]:
         rows = await self._db.fetch(IDLE, {"before": microseconds(before)})
-        return [_head(row) for row in rows]
+        return list(sound(rows, _head))
 
     async def detach(self, session_id: SessionId) -> None:
         *ancestors, own = await self._all_segments(session_id)
@@ -144,6 +154,13 @@ class Sessions:
 
     async def is_buried(self, session_id: SessionId) -> bool:
         return bool(await self._db.fetch(IS_BURIED, {"id": session_id}))
+
+
+def _behind(query: SessionQuery, last: Row) -> SessionQuery:
+    """Return the query for what comes after a row that it found."""
+    by_creation = query.order is SessionOrder.CREATED_AT
+    at = last[_HEAD_COLUMNS + 2] if by_creation else last[_UPDATED_AT]
+    return msgspec.structs.replace(query, before=(instant(at), last[1]), offset=0)
 
 
 def _segments(rows: Sequence[Row]) -> tuple[Segment, ...]:

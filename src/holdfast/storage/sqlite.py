@@ -137,8 +137,9 @@ def _configure(connection: Connection) -> None:
 
 
 def _require_ours(connection: Connection, path: Path) -> None:
-    application = connection.pragma("application_id")
+    # In this order: another process may be making the store, and makes both in one commit.
     tables = connection.query("SELECT count(*) FROM sqlite_schema")[0][0]
+    application = connection.pragma("application_id")
     if application != APPLICATION_ID and (application != 0 or tables > 0):
         raise Conflict(
             Code.STORE_FOREIGN,
