@@ -11,6 +11,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.tools import FsTier
 from tests.builders import a_context
 from tests.domain.strategies import CONTEXTS
+from tests.marks import demands
 
 
 def a_selection(**changes: Any) -> Selection:
@@ -29,6 +30,7 @@ def faults(**changes: Any) -> list[str]:
     return list(error.details["fields"])
 
 
+@demands("S0-007")
 def test_a_context_is_sandboxed_unless_told_otherwise() -> None:
     assert a_context() == SessionContext(
         working_dir="/desk",
@@ -40,10 +42,12 @@ def test_a_context_is_sandboxed_unless_told_otherwise() -> None:
     )
 
 
+@demands("S0-006e")
 def test_a_session_carries_64_variables_of_8_kibibytes() -> None:
     assert (VARIABLES_MOST, VARIABLE_LARGEST) == (64, 8_192)
 
 
+@demands("S0-007")
 @pytest.mark.parametrize("tier", ["sandboxed", "project", "full"])
 def test_the_tier_is_always_written_out(tier: str) -> None:
     context = a_context(fs_scope_tier=FsTier(tier))
@@ -51,6 +55,7 @@ def test_the_tier_is_always_written_out(tier: str) -> None:
     assert msgspec.to_builtins(context)["fs_scope_tier"] == tier
 
 
+@demands("S0-006b", "S0-006c")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -71,6 +76,7 @@ def test_what_is_within_the_rules_is_kept_as_given(changes: dict[str, Any]) -> N
     assert {name: getattr(built, name) for name in changes} == changes
 
 
+@demands("S0-017b")
 @pytest.mark.parametrize(
     ("changes", "fields"),
     [
@@ -130,6 +136,7 @@ def test_a_refusal_never_repeats_a_value() -> None:
     assert "canary" not in str(refused.value.body())
 
 
+@demands("S0-006c")
 @given(CONTEXTS)
 def test_a_context_survives_being_stored(context: SessionContext) -> None:
     stored = msgspec.json.encode(context)
@@ -156,6 +163,7 @@ def test_a_value_of_another_type_is_not_read(wrong: bytes) -> None:
         msgspec.json.decode(wrong, type=SessionContext)
 
 
+@demands("S0-017")
 def test_a_rule_holds_for_what_is_read_as_for_what_is_built() -> None:
     with pytest.raises(Invalid):
         msgspec.json.decode(b'{"working_dir": "here"}', type=SessionContext)

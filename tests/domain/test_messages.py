@@ -31,6 +31,7 @@ from holdfast.domain.messages import (
 )
 from tests.builders import SESSION_ID, a_message, a_tool_call, a_transcript, an_id, hash_of
 from tests.domain.strategies import INSTANTS, UUIDS, parts_of, rows, values_of
+from tests.marks import demands
 
 KINDS = get_args(Part)
 PICTURE = Media(mime_type="image/png", ref="media://sha256-" + "0" * 64)
@@ -54,6 +55,7 @@ def test_every_role_holds_some_part_and_every_part_has_a_role() -> None:
     assert {kind for kinds in PARTS_OF.values() for kind in kinds} == set(KINDS)
 
 
+@demands("S0-034b")
 @pytest.mark.parametrize(("role", "kind"), list(product(Role, KINDS)))
 @settings(max_examples=5)
 @given(data=st.data())
@@ -106,6 +108,7 @@ def test_the_notices_that_close_a_turn_are_those_of_a_bad_end() -> None:
     assert set(NoticeCode) - CLOSING == informational
 
 
+@demands("S0-036")
 def test_reasoning_has_no_place_for_a_signature() -> None:
     stored = b'[{"type": "reasoning", "text": "hm", "signature": "canary"}]'
 
@@ -113,6 +116,7 @@ def test_reasoning_has_no_place_for_a_signature() -> None:
     assert b"canary" not in encode_parts(decode_parts(stored))
 
 
+@demands("S0-035")
 def test_media_is_a_handle_and_never_the_bytes() -> None:
     stored = b'[{"type": "media", "mime_type": "image/png", "ref": "media://x", "data": "canary"}]'
 
@@ -166,6 +170,7 @@ def test_what_a_user_cannot_send_is_refused(parts: tuple[Part, ...], code: Code)
     assert refused.value.code is code
 
 
+@demands("S0-034", "S1-057")
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_a_part_is_read_as_it_was_stored(data: st.DataObject, kind: type[Part]) -> None:
@@ -201,6 +206,7 @@ def test_bytes_that_hold_no_parts_are_not_read(stored: bytes) -> None:
         decode_parts(stored)
 
 
+@demands("S0-017b")
 def test_a_newer_writers_keys_are_passed_over() -> None:
     stored = b'[{"type": "text", "text": "a", "mood": "good"}]'
 

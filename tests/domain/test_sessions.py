@@ -25,6 +25,7 @@ from holdfast.domain.sessions import (
     title_of,
 )
 from tests.builders import a_head, a_session, an_agent
+from tests.marks import demands
 
 OPEN = [Status.PENDING, Status.RUNNING, Status.IDLE]
 CLOSED = [Status.COMPLETED, Status.CANCELLED]
@@ -268,6 +269,7 @@ def test_a_budget_pauses_unless_told_otherwise() -> None:
     assert Budget(microcents=1).on_exceed is OnExceed.PAUSE
 
 
+@demands("S0-001c")
 def test_a_session_cannot_change_its_agent() -> None:
     session = a_session()
 

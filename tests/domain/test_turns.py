@@ -26,6 +26,7 @@ from holdfast.domain.turns import (
 )
 from tests.builders import a_message
 from tests.domain.strategies import transcripts
+from tests.marks import demands
 
 
 @given(transcripts())
@@ -60,6 +61,7 @@ def test_a_turn_of_a_prefix_is_a_prefix_of_the_turn(rows: list[Message]) -> None
         assert turn.messages == whole[turn.number][: len(turn.messages)]
 
 
+@demands("S0-040")
 def test_a_message_queued_in_between_stays_in_its_own_turn() -> None:
     asked = a_message("a", turn=1, sequence=1)
     queued = a_message("b", turn=2, sequence=2)
@@ -126,6 +128,7 @@ def test_a_turn_without_rows_is_unanswered() -> None:
     assert not is_answered([])
 
 
+@demands("S0-041")
 @pytest.mark.parametrize("row", ANSWERS.values(), ids=ANSWERS)
 @given(rows=ANY_ROWS)
 def test_a_turn_that_ends_with_text_is_answered(row: Message, rows: list[Message]) -> None:
@@ -146,6 +149,7 @@ def test_a_plan_or_a_piece_of_information_changes_nothing(
     assert is_answered([*rows, row]) == is_answered(rows)
 
 
+@demands("S0-041")
 def test_text_before_a_tool_call_is_no_answer() -> None:
     question, text = NO_ANSWERS["a question"], ANSWERS["text"]
     call, result = NO_ANSWERS["a call"], NO_ANSWERS["a result"]

@@ -11,6 +11,7 @@ from holdfast.domain.events import SessionForked, SessionOpened
 from holdfast.domain.ids import Owner
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.sessions import ForkPoint, Session, Status
+from holdfast.services.sessions import Heirs
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, open_house, payloads, played, raw, texts
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, an_answer, asked, streamed
@@ -165,6 +166,33 @@ async def test_repeating_a_fork_with_its_id_makes_no_second_one(
     with pytest.raises(Conflict) as caught:
         await quiet.sessions.fork(quiet.owner, parent.id, at=2, id=ID)
     assert caught.value.code is Code.ID_REUSED
+
+
+async def test_a_message_id_that_a_fork_inherits_is_taken_in_the_fork_too(
+    quiet: Holdfast,
+) -> None:
+    parent = await quiet.open()
+    message = await quiet.send(parent.id, "one", id=ID)
+    fork = await quiet.sessions.fork(quiet.owner, parent.id)
+
+    assert await quiet.send(fork.id, "one", id=ID) == message
+    with pytest.raises(Conflict) as caught:
+        await quiet.send(fork.id, "other", id=ID)
+
+    assert caught.value.code is Code.MESSAGE_ID_REUSED
+    await quiet.sessions.delete(quiet.owner, parent.id, heirs=Heirs.DETACH)
+    assert [row.id for row in await quiet.read(fork.id)] == [ID]
+
+
+async def test_an_id_of_a_row_that_a_fork_does_not_show_is_free_in_it(quiet: Holdfast) -> None:
+    parent = await quiet.open()
+    await quiet.send(parent.id, "one")
+    await quiet.send(parent.id, "two", id=ID)
+    fork = await quiet.sessions.fork(quiet.owner, parent.id, at=1)
+
+    own = await quiet.send(fork.id, "other", id=ID)
+
+    assert (own.id, own.sequence, own.text) == (ID, 2, "other")
 
 
 async def test_a_missing_session_cannot_be_forked(quiet: Holdfast, parent: Session) -> None:

@@ -10,14 +10,17 @@ from holdfast.domain.sessions import Head
 from holdfast.ports import Tx
 from holdfast.storage.store import SqliteStore
 from tests.builders import (
+    REPO_ID,
     SESSION_ID,
     a_call,
     a_cost,
     a_head,
     a_message,
     a_model,
+    a_repo,
     a_transcript,
     an_event,
+    an_id,
 )
 from tests.houses import raw, unlocked
 from tests.storage.conftest import KEY
@@ -34,6 +37,7 @@ async def filled(store: SqliteStore, head: Head) -> SqliteStore:
 
     async def work(tx: Tx) -> None:
         await tx.models.add(a_model())
+        await tx.repos.add(a_repo())
         await tx.calls.save(head.key, a_call())
         await tx.costs.add(head.key, a_cost())
         rows = [replace(row, event=row.message.sequence + 1) for row in new_rows(ROWS)]
@@ -62,6 +66,13 @@ FAULTS = {
     "message": ("UPDATE messages SET turn = 9 WHERE sequence = 2", "message 2 of session"),
     "missing message": ("DELETE FROM messages WHERE sequence = 3", "message 3 of session"),
     "past the end": ("UPDATE events SET sequence = 99 WHERE sequence = 5", "event 99 of session"),
+    "session": ("UPDATE sessions SET status = 'failed'", f"session {SESSION_ID} is damaged"),
+    "news of a message": ("UPDATE messages SET told = 0 WHERE sequence = 2", "event 3 of session"),
+    "missing event": ("DELETE FROM events WHERE sequence = 1", "lacks events from 1 on"),
+    "missing last event": ("DELETE FROM events WHERE sequence = 5", "ends at 4, not 5"),
+    "call": ("UPDATE calls SET effect = 'pure'", "call call-1 is damaged"),
+    "cost": ("UPDATE costs SET turn = 9", f"cost entry {an_id(5)} is damaged"),
+    "repository": ("UPDATE repos SET path = '/elsewhere'", f"repository {REPO_ID} is damaged"),
     "orphan": ("DELETE FROM sessions", "belongs to nothing in sessions"),
 }
 

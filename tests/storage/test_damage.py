@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import AgentId, CallId, SessionId
 from holdfast.domain.messages import CHAIN_START, link
-from holdfast.domain.queries import AgentQuery, SessionQuery
+from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import microseconds
 from holdfast.ports import Tx
@@ -175,7 +175,7 @@ async def test_an_event_of_a_kind_nobody_knows_is_refused_even_with_a_fitting_ch
     at = microseconds(an_event().at)
     strange = b'{"type":"turn.danced"}'
     with raw(home) as connection:
-        fitting = zlib.crc32(strange, zlib.crc32(f"1|1|{at}|".encode()))
+        fitting = zlib.crc32(strange, zlib.crc32(f"1|1|{at}|turn.started".encode()))
         connection.execute("UPDATE events SET payload = ?, checksum = ?", (strange, fitting))
 
     with pytest.raises(Internal) as caught:
@@ -244,3 +244,40 @@ async def test_a_damaged_record_never_hides_its_neighbours(
         )
 
     assert await store.read(read) == ([sound.id], [sound.id], ["other"], [a_model().ref])
+
+
+@pytest.mark.parametrize("order", list(SessionOrder))
+async def test_a_page_of_sessions_is_filled_past_damaged_ones(
+    store: SqliteStore,
+    head: Head,
+    home: Path,
+    order: SessionOrder,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    others = [a_session(id=SessionId(an_id(number))) for number in range(10, 15)]
+
+    async def add(tx: Tx) -> None:
+        for session in others:
+            await tx.sessions.add(session, a_head(session_id=session.id), b"")
+
+    await store.write(add)
+    damaged = {others[1].id, others[3].id}
+    with raw(home) as connection:
+        connection.execute(
+            "UPDATE openings SET checksum = 0 WHERE session_key IN"
+            " (SELECT key FROM sessions WHERE id IN (?, ?))",
+            tuple(damaged),
+        )
+
+    query = SessionQuery(owner=head.owner, order=order, limit=4)
+    page = await store.read(lambda tx: tx.sessions.page(query))
+
+    assert [session.id for session, _ in page] == [
+        others[4].id,
+        others[2].id,
+        others[0].id,
+        head.session_id,
+    ]
+    assert {f"session {each} is damaged" for each in damaged} == {
+        message.split(" and ")[0] for message in caplog.messages
+    }

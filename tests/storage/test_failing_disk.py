@@ -231,6 +231,36 @@ async def test_a_fault_in_the_writer_itself_reaches_its_callers_and_stops_nothin
     assert await _models(store) == {ONE, THREE}
 
 
+async def test_damage_that_shows_in_the_middle_of_work_is_told_to_all_of_its_group(
+    store: SqliteStore,
+) -> None:
+    async with held(store):
+        broken = asyncio.create_task(store.write(lambda tx: _broken()))
+        other = asyncio.create_task(_refused(store, TWO))
+
+    with pytest.raises(Internal) as caught:
+        await broken
+    assert (caught.value.code, (await other).code) == (Code.CORRUPT_STORE, Code.CORRUPT_STORE)
+    assert await _models(store) == {ONE}
+
+
+async def test_a_connection_that_cannot_even_be_rolled_back_is_opened_anew(
+    store: SqliteStore,
+) -> None:
+    opened = DISK.asked["open", "history.db"]
+
+    async def close_and_break(tx: object) -> None:
+        store._writer.connection.raw.close()
+        raise apsw.CorruptError("damaged")
+
+    with pytest.raises(Internal):
+        await store.write(close_and_break)
+    await _add(store, THREE)
+
+    assert DISK.asked["open", "history.db"] == opened + 1
+    assert await _models(store) == {ONE, THREE}
+
+
 async def test_a_read_that_fails_is_told_and_the_next_one_works(
     store: SqliteStore, file: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,14 @@ import pytest
 from holdfast import Config, Scope, open_holdfast
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Internal, Unavailable
 from holdfast.domain.models import model_of
-from holdfast.storage.sqlite import PLAIN_HEADER, connect, is_plain, meaning, require_version
+from holdfast.storage.sqlite import (
+    APPLICATION_ID,
+    PLAIN_HEADER,
+    connect,
+    is_plain,
+    meaning,
+    require_version,
+)
 from holdfast.storage.store import SqliteStore
 from tests.houses import raw
 from tests.marks import demands
@@ -162,6 +170,21 @@ def test_a_connection_syncs_fully_and_trusts_nothing(file: Path) -> None:
     connection.close()
 
     assert found == wanted
+
+
+def test_a_store_that_others_make_at_the_same_moment_is_waited_for(file: Path, home: Path) -> None:
+    """While somebody writes to a file without a log, SQLite refuses one, and does not wait."""
+    with raw(home) as other:
+        other.pragma("application_id", APPLICATION_ID)
+        other.execute("BEGIN IMMEDIATE")
+        leaving = threading.Timer(0.05, lambda: other.execute("COMMIT"))
+        leaving.start()
+
+        connection = connect(file, KEY)
+        leaving.join()
+
+    assert connection.pragma("journal_mode") == "wal"
+    connection.close()
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 """The command line as a whole: every command in its place, every error through one renderer."""
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from typing import Final, TextIO, cast
 
 import typer
 from typer.exceptions import TyperException
 
-from holdfast import __version__
 from holdfast.cli import (
     agents,
     chat,
@@ -53,6 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code; no error gets past here."""
     words = hoisted(arguments)
     as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
+    _require_streams()
     for stream in (sys.stdout, sys.stderr):
         _make_printable(stream, as_json=as_json)
     try:
@@ -66,14 +67,11 @@ def run(arguments: Sequence[str]) -> int:
         return _report(understood(error), as_json=as_json)
 
 
-def _globals() -> object:
+def _globals() -> Callable[..., None]:
     """Return the function that takes the global flags and hands them to the command."""
 
     def remember(ctx: typer.Context, **given: object) -> None:
         ctx.obj = Settings(**given)  # type: ignore[arg-type]
-        if ctx.obj.version:
-            sys.stdout.write(f"{PROGRAM} {__version__}\n")
-            raise typer.Exit
         if ctx.obj.server is not None:
             raise Invalid(
                 Code.INVALID_INPUT,
@@ -88,7 +86,7 @@ def _globals() -> object:
 
 def _report(error: HoldfastError, *, as_json: bool) -> int:
     if as_json:
-        sys.stderr.write(json.dumps(error.body(), default=str) + "\n")
+        sys.stderr.write(json.dumps(error.body(), default=str, separators=(",", ":")) + "\n")
     else:
         sys.stderr.write(f"{PROGRAM}: {one_line(error.message, longest=2_000)}\n")
     return exit_code(error)
@@ -101,11 +99,19 @@ def _report_usage(error: TyperException, *, as_json: bool) -> int:
         sys.stderr.write(f"{told}\n")
         return 2
     if "\n" in told:
-        told = "A command is missing."
+        told = "Missing command."
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else PROGRAM
-    remedy = f"{told.rstrip('.')}; `{path} --help` shows how it is used."
+    end = "" if told.endswith((".", "?")) else "."
+    remedy = f"{told}{end} `{path} --help` shows how it is used."
     return _report(Invalid(Code.INVALID_INPUT, remedy), as_json=as_json)
+
+
+def _require_streams() -> None:
+    """See to it that there is something to write to, where a stream was closed at the start."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 — until the end
 
 
 def _make_printable(stream: TextIO, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.cli.forms import Form, session_form
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Session
 from holdfast.ports import Tx
@@ -24,3 +25,8 @@ async def unpriced(holdfast: "Holdfast", sessions: Sequence[Session]) -> frozens
         return frozenset(found)
 
     return await holdfast.store.read(read)
+
+
+async def form_of(holdfast: "Holdfast", session: Session) -> Form:
+    """Return a session's form, with what the ledger says about its cost."""
+    return session_form(session, priced=session.id not in await unpriced(holdfast, [session]))

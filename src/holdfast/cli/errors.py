@@ -3,6 +3,7 @@
 The codes are two tables, one over the classes of errors and one over the ways a turn can fail.
 """
 
+import errno
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -81,6 +82,8 @@ def understood(error: BaseException) -> HoldfastError:
     """Return an error as one of ours; what nobody foresaw is told without its text."""
     if isinstance(error, HoldfastError):
         return error
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StorageFull(Code.STORAGE_FULL, "The disk is full; free some space and try again.")
     log.error("an unforeseen error", exc_info=error)
     return Internal(
         Code.INTERNAL, "Something went wrong inside Holdfast; the lines above have the details."

@@ -46,7 +46,7 @@ def instant(at: datetime | None) -> str | None:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if at is not None else None
 
 
-def session_form(session: Session, *, priced: bool = True) -> Form:
+def session_form(session: Session, *, priced: bool) -> Form:
     """Return a session, without its messages; `priced` is what the ledger says about its cost."""
     failed = session.status is Status.IDLE and session.last_stop is StopReason.ERROR
     return {
@@ -227,4 +227,4 @@ def _runtime_form(runtime: Runtime) -> Form:
 
 def _plain(value: object) -> Any:
     """Return a value of the domain as plain JSON values."""
-    return msgspec.to_builtins(value)
+    return msgspec.json.decode(msgspec.json.encode(value))

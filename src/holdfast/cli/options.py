@@ -1,9 +1,12 @@
-"""Options that several commands share, and how a listing is paged."""
+"""Options that several modules share, and how a listing is paged."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+
+from holdfast.domain.errors import Code, Invalid
 
 LIMIT: Final = 50
 LIMIT_MOST: Final = 200
@@ -13,9 +16,9 @@ LIMIT_MOST: Final = 200
 class Paging:
     """A part of a listing."""
 
-    limit: Annotated[int, typer.Option(metavar="N", help=f"At most so many, 1 to {LIMIT_MOST}.")] = (
-        LIMIT
-    )
+    limit: Annotated[
+        int, typer.Option(metavar="N", help=f"At most so many, 1 to {LIMIT_MOST}.")
+    ] = LIMIT
     cursor: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
     ] = None
@@ -35,3 +38,64 @@ class OneAgent:
     ref: Annotated[
         str, typer.Argument(metavar="AGENT", help="The agent's slug or id.", show_default=False)
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions:
+    """A session to pick up, and what to say in it."""
+
+    resume: Annotated[
+        str, typer.Argument(metavar="ID", help="The session's id.", show_default=False)
+    ]
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="PROMPT", help="Say this, print the answer and leave."),
+    ] = None
+    all: Annotated[bool, typer.Option("--all", help="Print all turns of the past.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions:
+    """What to say, to whom, where."""
+
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="Say this, print the answer and leave; - takes it from stdin. Without it, "
+            "converse: at a terminal line by line, else one message for each line of stdin.",
+        ),
+    ] = None
+    agent: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="Who answers; else Holdfast's own agent.")
+    ] = None
+    model: Annotated[
+        str | None, typer.Option(metavar="P:N", help="The model to ask first, provider:name.")
+    ] = None
+    resume: Annotated[str | None, typer.Option(metavar="ID", help="Go on in this session.")] = None
+    repo: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Work in this Git repository.")
+    ] = None
+    cwd: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Work in this folder, not the current one.")
+    ] = None
+    title: Annotated[str | None, typer.Option(metavar="TITLE", help="The session's title.")] = None
+    var: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K=V", help="A variable of the session; repeatable. Never a secret."),
+    ] = None
+    all: Annotated[
+        bool, typer.Option("--all", help="With --resume: print all turns of the past.")
+    ] = False
+
+
+def message_cursor(cursor: str | None, after: int) -> int:
+    """Return the number a page starts behind."""
+    if cursor is None:
+        return after
+    # Bounded, because int() refuses very long numbers with an error of its own.
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise Invalid(
+            Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew."
+        )
+    return int(cursor)

@@ -93,7 +93,7 @@ class Printer:
         return Console(
             file=stream,
             force_terminal=True if colored else None,
-            no_color=not colored,
+            color_system="auto" if colored else None,
             highlight=False,
             markup=False,
             emoji=False,
@@ -122,22 +122,12 @@ def _drawn(columns: Row, cells: Sequence[Row]) -> Any:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    last = len(columns) - 1
-    for number, name in enumerate(columns):
-        # Only the last column gives way on a narrow terminal: ids must stay whole to be copied.
-        table.add_column(
-            name,
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=None if number == last else _width([name, *(row[number] for row in cells)]),
-        )
+    # Only the last column gives way on a narrow terminal: ids must stay whole to be copied.
+    for number, name in enumerate(columns, start=1):
+        table.add_column(name, no_wrap=number < len(columns))
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(cell, overflow="ellipsis", no_wrap=True) for cell in row))
     return table
-
-
-def _width(cells: Sequence[str]) -> int:
-    return max(len(cell) for cell in cells)
 
 
 def local_time(at: datetime | None) -> str:

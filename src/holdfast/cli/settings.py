@@ -41,12 +41,19 @@ class Settings:
     ] = False
     verbose: Annotated[
         int,
-        typer.Option("--verbose", "-v", count=True, help="Log more; twice for everything."),
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            show_default=False,
+            help="Log more; twice for everything.",
+        ),
     ] = 0
     server: Annotated[
         str | None,
         typer.Option("--server", metavar="URL", help="Not in this version.", hidden=True),
     ] = None
+    # Here for the help only: `main` answers it before anything else is loaded.
     version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False
 
     def load(self) -> "Config":

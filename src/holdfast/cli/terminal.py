@@ -30,9 +30,9 @@ def one_line(text: str, *, longest: int = 300) -> str:
     return collapsed if len(collapsed) <= longest else f"{collapsed[: longest - 1]}…"
 
 
-def is_terminal(stream: TextIO) -> bool:
-    """Tell whether a person sits at the stream."""
-    return not stream.closed and stream.isatty()
+def is_terminal(stream: TextIO | None) -> bool:
+    """Tell whether a person sits at the stream; there is none where it was closed at the start."""
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 def is_colored(stream: TextIO, wish: str) -> bool:

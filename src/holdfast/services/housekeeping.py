@@ -55,7 +55,7 @@ class Housekeeping:
             self._coordinator.wake(session_id)
         return RecoveryReport(sessions=tuple(left))
 
-    async def keep(self, idle: timedelta) -> None:
+    async def keep(self, idle: timedelta, *, every: float = ROUND_SECONDS) -> None:
         """Prune, sweep and scrub, again and again, whatever goes wrong once; never returns."""
         rounds = 0
         while True:
@@ -64,7 +64,7 @@ class Housekeeping:
             except HoldfastError as error:
                 log.warning("housekeeping was put off: %s", error.message)
             rounds += 1
-            await asyncio.sleep(ROUND_SECONDS)
+            await asyncio.sleep(every)
 
     async def _round(self, idle: timedelta, *, is_full: bool) -> None:
         # Often, because what somebody deleted should be gone within a minute.

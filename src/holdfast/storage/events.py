@@ -151,7 +151,8 @@ class Events:
         for event, _, at, message_id, role, sequence, sum_ in await self._db.fetch(
             APPENDED, everything
         ):
-            if told(event, sequence, message_id, role, at) != sum_:
+            # Rows that a fork took over when it was detached tell nothing here.
+            if event and told(event, sequence, message_id, role, at) != sum_:
                 found.append(event)
         return sorted(found)
 

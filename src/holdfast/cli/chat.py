@@ -1,0 +1,102 @@
+"""`holdfast chat`: open a session, or pick one up, and converse in it."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from holdfast.cli.commands import command
+from holdfast.cli.options import ChatOptions, ResumeOptions
+from holdfast.cli.output import Printer
+from holdfast.cli.terminal import is_terminal
+
+if TYPE_CHECKING:
+    from holdfast.cli.conversation import Conversation
+    from holdfast.cli.signals import Signals
+
+
+async def chat(printer: Printer, wanted: ChatOptions) -> int:
+    """Converse with an agent.
+
+    Everything is saved as it happens. At a terminal, Ctrl-C stops the answer and Ctrl-D leaves;
+    /help shows more. With --json, stdout is one JSON event for each line. An unattended chat ends
+    with the code of its last turn.
+    """
+    from holdfast.cli.lines import whole_input
+    from holdfast.cli.signals import Signals
+
+    said = whole_input() if wanted.prompt == "-" else wanted.prompt
+    signals = Signals()
+    try:
+        with signals:
+            return await _converse(printer, wanted, said, signals)
+    except asyncio.CancelledError:
+        if not signals.is_leaving:
+            raise
+        return _left(printer)
+
+
+async def chat_resume(printer: Printer, wanted: ResumeOptions) -> int:
+    """Pick a session up again.
+
+    Prints its last turns, plays a turn that was left open, then converses; the same as
+    `chat --resume`.
+    """
+    options = ChatOptions(resume=wanted.resume, prompt=wanted.prompt, all=wanted.all)
+    return await chat(printer, options)
+
+
+async def _converse(
+    printer: Printer, wanted: ChatOptions, said: str | None, signals: "Signals"
+) -> int:
+    from holdfast.cli.beginnings import begin, require_fitting
+    from holdfast.cli.opening import opened
+    from holdfast.cli.talking import talk
+
+    require_fitting(wanted)
+    attended = said is None and not printer.is_json and _is_attended()
+    async with opened(printer, "own") as holdfast:
+        conversation = await begin(printer, holdfast, wanted, signals)
+        if attended:
+            return await talk(printer, conversation, resumed=wanted.resume, whole=wanted.all)
+        return await _unattended(conversation, said)
+
+
+async def _unattended(conversation: "Conversation", said: str | None) -> int:
+    """Say one thing, or each line of stdin, and end with the code of the last turn."""
+    from holdfast.cli.errors import EXIT_CODES, INTERRUPTED, turn_code
+    from holdfast.cli.lines import sayings
+    from holdfast.domain.errors import Conflict
+
+    await conversation.catch_up()
+    session = await conversation.session()
+    if session.turn > session.settled:
+        await conversation.settle(session.turn)
+    if not conversation.has_finished():
+        async for text in sayings(said):
+            await conversation.say(text)
+            if conversation.has_finished():
+                break
+    if conversation.signals.is_leaving:
+        return INTERRUPTED
+    if conversation.is_over:
+        return EXIT_CODES[Conflict]
+    return turn_code(conversation.last) if conversation.last is not None else 0
+
+
+def _left(printer: Printer) -> int:
+    from holdfast.cli.errors import INTERRUPTED
+
+    printer.remark("Left; what was said is saved, and an open turn goes on when it is resumed.")
+    return INTERRUPTED
+
+
+def _is_attended() -> bool:
+    return is_terminal(sys.stdin) and is_terminal(sys.stdout)
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command, and the other name of its --resume, into the command line."""
+    command(app, "chat", ChatOptions)(chat)
+    command(app, "chat-resume", ResumeOptions)(chat_resume)

@@ -1,0 +1,122 @@
+"""`holdfast doctor`: what holds, what does not, and what waits."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.commands import Nothing, command
+from holdfast.cli.errors import FINDINGS
+from holdfast.cli.output import Printer
+from holdfast.domain.errors import Code, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+
+
+async def examine(printer: Printer, _: Nothing) -> int:
+    """Check the home and everything in the store.
+
+    Ends with 1 if something is wrong.
+    """
+    config = printer.settings.load()
+    facts, findings = _outside(config)
+    if facts["store"] is not None:
+        await _inside(config, facts, findings)
+    report = {**facts, "findings": findings}
+    if printer.is_json:
+        printer.document(report)
+    else:
+        _tell(printer, facts, findings)
+    return FINDINGS if findings else 0
+
+
+def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Look at the files before the store is opened, because opening it mends their modes."""
+    from holdfast import __version__
+    from holdfast.bootstrap import STORE_NAME
+    from holdfast.storage import inspection
+    from holdfast.storage.files import file_system_of
+    from holdfast.storage.migrate import newest
+
+    store = config.home / STORE_NAME
+    facts: dict[str, Any] = {
+        "version": __version__,
+        "home": str(config.home),
+        "store": str(store) if store.exists() else None,
+        "file_system": file_system_of(_existing(config.home)),
+        "sqlite": inspection.library_version(),
+        "key_source": None,
+        "schema": None,
+        "newest_schema": newest(),
+        "unsettled": [],
+    }
+    findings = [_finding("open_to_others", door) for door in inspection.open_doors(config.home)]
+    kind = inspection.unsuitable_file_system(_existing(config.home))
+    if kind is not None:
+        told = f"The home is on a {kind} file system, which cannot keep a store safe."
+        findings.append(_finding(Code.UNSUITABLE_FILE_SYSTEM, told))
+    return facts, findings
+
+
+async def _inside(config: "Config", facts: dict[str, Any], findings: list[dict[str, str]]) -> None:
+    """Open the store and check all of it; a store that does not open is a finding."""
+    from holdfast.bootstrap import open_store
+
+    try:
+        key, store = open_store(config)
+    except HoldfastError as error:
+        findings.append(_finding(error.code, error.message))
+        facts["schema"] = error.details.get("store")
+        return
+    facts["key_source"] = key.source
+    facts["schema"] = facts["newest_schema"]
+    try:
+        findings += [_finding(Code.CORRUPT_STORE, fault) for fault in await store.check()]
+        heads = await store.read(lambda tx: tx.sessions.unsettled())
+        facts["unsettled"] = [head.session_id for head in heads]
+        await store.write(_nothing)
+    except HoldfastError as error:
+        findings.append(_finding(error.code, error.message))
+    finally:
+        await store.close()
+
+
+def _tell(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]]) -> None:
+    waiting = facts["unsettled"]
+    printer.record(
+        None,
+        {
+            "Holdfast": facts["version"],
+            "home": facts["home"],
+            "store": facts["store"] or "none yet; the first session makes it",
+            "file system": facts["file_system"] or "unknown",
+            "SQLite": facts["sqlite"],
+            "key": facts["key_source"],
+            "schema": facts["schema"],
+            "turns open": f"in {len(waiting)} sessions" if waiting else "none",
+        },
+    )
+    for session in waiting:
+        printer.line(f"  {session} waits; a server plays it, or `holdfast chat --resume {session}`")
+    for finding in findings:
+        printer.line(f"wrong: {finding['message']}")
+    printer.line("All is well." if not findings else f"{len(findings)} found.")
+
+
+async def _nothing(_: object) -> None:
+    """Write nothing: whether it is taken shows whether the disk has room."""
+
+
+def _existing(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that exists."""
+    return next((each for each in (path, *path.parents) if each.exists()), path)
+
+
+def _finding(code: str, message: str) -> dict[str, str]:
+    return {"code": str(code), "message": message}
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "doctor", Nothing)(examine)

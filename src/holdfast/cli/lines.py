@@ -1,0 +1,106 @@
+"""Reading what is said: a prompt from a pipe, lines from a pipe, lines from a person."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import IO, Final, TextIO
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.messages import TEXT_LARGEST
+
+READ_AHEAD: Final = 100
+# One more than a message may have, so that a line which is too long is refused and not cut.
+LINE_LARGEST: Final = TEXT_LARGEST + 4
+
+
+def whole_input() -> str:
+    """Return all of stdin as one message; an empty one is refused."""
+    text = _decoded(_stdin().read(LINE_LARGEST))
+    if not text.strip():
+        raise Invalid(Code.MESSAGE_EMPTY, "There is nothing on stdin; say something.")
+    return text
+
+
+async def sayings(said: str | None) -> AsyncIterator[str]:
+    """Yield the one thing to say, or the lines of stdin as they come, blank ones left out."""
+    if said is not None:
+        yield said
+        return
+    stream = _stdin()
+    queue: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(READ_AHEAD)
+    loop = asyncio.get_running_loop()
+
+    def put(line: bytes) -> None:
+        loop.call_soon_threadsafe(queue.put_nowait, line)
+
+    # A thread of its own that nobody waits for: a blocked read must not keep us from leaving.
+    threading.Thread(target=_read, args=(stream, put, room), daemon=True).start()
+    while line := await queue.get():
+        room.release()
+        text = _decoded(line).rstrip("\r\n")
+        if text.strip():
+            yield text
+
+
+def _read(stream: IO[bytes], put: Callable[[bytes], object], room: threading.Semaphore) -> None:
+    """Pass lines on until there are no more, and then nothing; not too many at a time."""
+    # What comes when the conversation has been left finds its loop closed.
+    with suppress(RuntimeError), _own(stream) as lines:
+        while line := lines.readline(LINE_LARGEST):
+            room.acquire()
+            put(line)
+        put(b"")
+
+
+def _stdin() -> IO[bytes]:
+    # Python has no stdin where whoever started it closed it.
+    stdin: TextIO | None = sys.stdin
+    if stdin is None:
+        raise Invalid(Code.MESSAGE_EMPTY, "There is no stdin; say something as an argument.")
+    return stdin.buffer
+
+
+def _own(stream: IO[bytes]) -> IO[bytes]:
+    """Return a reader of its own: Python wants the lock of sys.stdin back when it ends."""
+    try:
+        return open(os.dup(stream.fileno()), "rb")
+    except OSError:
+        return stream
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Invalid(Code.INVALID_TEXT, "stdin is not UTF-8 text; convert it first.") from None
+
+
+class Prompt:
+    """The line at which a person types; what was typed before is remembered while it lives."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """`names` are offered for completion behind a slash."""
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.history import InMemoryHistory
+
+        self._session: PromptSession[str] = PromptSession(
+            history=InMemoryHistory(),
+            completer=WordCompleter(list(names), sentence=True),
+            complete_while_typing=False,
+        )
+
+    async def line(self) -> str | None:
+        """Return the next line; `None` when the person leaves with Ctrl-D.
+
+        Ctrl-C raises `KeyboardInterrupt`.
+        """
+        try:
+            # Its own handler would take ours away: Ctrl-C must stop the next answer, too.
+            return await self._session.prompt_async("> ", handle_sigint=False)
+        except EOFError:
+            return None

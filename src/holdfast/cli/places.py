@@ -1,0 +1,62 @@
+"""Where a conversation takes place: the folder, and what Git says about it.
+
+Detection never keeps a session from being opened.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from holdfast.domain.errors import Code, Invalid
+
+GIT_SECONDS: Final = 2.0
+
+
+def working_dir(wish: Path | None) -> str | None:
+    """Return the folder to work in, links resolved; nothing if this process has none."""
+    if wish is None:
+        try:
+            return str(Path.cwd().resolve())
+        except OSError:
+            return None
+    try:
+        return str(_folder(wish.expanduser()))
+    except OSError:
+        raise Invalid(Code.NOT_A_FOLDER, f"{wish} is not a folder; choose another --cwd.") from None
+
+
+def _folder(path: Path) -> Path:
+    resolved = path.resolve(strict=True)
+    if not resolved.is_dir():
+        raise NotADirectoryError(path)
+    return resolved
+
+
+def git_ref(folder: str) -> str | None:
+    """Return `branch@commit` of the work tree around a folder, the commit alone when detached."""
+    told = _git(folder, "rev-parse", "--is-inside-work-tree", "HEAD", "--abbrev-ref", "HEAD")
+    match told:
+        case ["true", commit, "HEAD"]:
+            return commit[:12]
+        case ["true", commit, branch]:
+            return f"{branch}@{commit[:12]}"
+        case _:
+            return None
+
+
+def _git(folder: str, *arguments: str) -> list[str]:
+    try:
+        done = subprocess.run(  # noqa: S603 — fixed words, no shell
+            ["git", "-C", folder, *arguments],  # noqa: S607 — the user's own git
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=GIT_SECONDS,
+            check=False,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+    return done.stdout.split() if done.returncode == 0 else []

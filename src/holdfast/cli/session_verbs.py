@@ -1,0 +1,146 @@
+"""`holdfast sessions resume|interrupt|fork|close|delete`: steering sessions from outside."""
+
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.commands import command
+from holdfast.cli.opening import opened, session_id
+from holdfast.cli.options import OneSession
+from holdfast.cli.output import Printer
+from holdfast.cli.terminal import is_terminal
+
+
+class Ending(StrEnum):
+    """How a session ends."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+async def resume(printer: Printer, wanted: OneSession) -> None:
+    """Open a closed session again.
+
+    An open one stays as it is. A turn that waits is played by whoever runs turns.
+    """
+    from holdfast.cli.costs import form_of
+
+    async with opened(printer) as holdfast:
+        session = await holdfast.sessions.resume(holdfast.owner, session_id(wanted.id))
+        form = await form_of(holdfast, session)
+    printer.done(form, f"Session {session.id} is {session.status}.")
+    if session.turn > session.settled:
+        printer.remark(
+            f"A turn waits in it: a running server plays it, or `holdfast chat --resume "
+            f"{session.id}`."
+        )
+
+
+async def interrupt(printer: Printer, wanted: OneSession) -> None:
+    """Stop the running turn of a session.
+
+    What was streamed is kept, and the session stays open.
+    """
+    from holdfast.cli.costs import form_of
+
+    async with opened(printer) as holdfast:
+        session = await holdfast.sessions.interrupt(holdfast.owner, session_id(wanted.id))
+        form = await form_of(holdfast, session)
+    printer.done(form, f"Session {session.id} is {session.status}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkOptions(OneSession):
+    """Where to fork."""
+
+    at: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Go on from this message; else from the last one."),
+    ] = None
+    title: Annotated[str | None, typer.Option(metavar="TITLE", help="The fork's title.")] = None
+
+
+async def fork(printer: Printer, wanted: ForkOptions) -> None:
+    """Go on from a message in a new session."""
+    from holdfast.cli.costs import form_of
+
+    async with opened(printer) as holdfast:
+        session = await holdfast.sessions.fork(
+            holdfast.owner, session_id(wanted.id), at=wanted.at, title=wanted.title
+        )
+        form = await form_of(holdfast, session)
+    printer.done(form, f"Session {session.id} goes on from {wanted.id}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseOptions(OneSession):
+    """How to close."""
+
+    ending: Annotated[Ending, typer.Option("--as", help="How the session ends.")] = Ending.COMPLETED
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why it ends.")] = None
+
+
+async def close(printer: Printer, wanted: CloseOptions) -> None:
+    """End a session; `resume` opens it again."""
+    from holdfast.cli.costs import form_of
+    from holdfast.domain.sessions import Status
+
+    async with opened(printer) as holdfast:
+        session = await holdfast.sessions.close(
+            holdfast.owner,
+            session_id(wanted.id),
+            status=Status(wanted.ending),
+            reason=wanted.reason,
+        )
+        form = await form_of(holdfast, session)
+    printer.done(form, f"Session {session.id} is {session.status}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteOptions(OneSession):
+    """What becomes of forks."""
+
+    cascade: Annotated[bool, typer.Option("--cascade", help="Delete its forks too.")] = False
+    detach: Annotated[bool, typer.Option("--detach", help="First make its forks stand alone.")] = (
+        False
+    )
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+
+
+async def delete(printer: Printer, wanted: DeleteOptions) -> int | None:
+    """Remove a session and its messages for good."""
+    from holdfast.domain.errors import Code, Invalid
+    from holdfast.services.sessions import Heirs
+
+    if wanted.cascade and wanted.detach:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")
+    heirs = Heirs.CASCADE if wanted.cascade else Heirs.DETACH if wanted.detach else Heirs.REFUSE
+    async with opened(printer) as holdfast:
+        session = await holdfast.sessions.get(holdfast.owner, session_id(wanted.id))
+        if not wanted.yes and not _is_sure(printer, session.title or session.id):
+            printer.remark("Nothing was deleted.")
+            return 1
+        gone = await holdfast.sessions.delete(holdfast.owner, session.id, heirs=heirs)
+    told = "Session" if len(gone) == 1 else "Sessions"
+    printer.done({"deleted": list(gone)}, f"{told} {', '.join(gone)} deleted.")
+    return None
+
+
+def _is_sure(printer: Printer, name: str) -> bool:
+    """Ask a person; where nobody sits, the command itself is the answer."""
+    if printer.is_json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        return True
+    printer.warn(f"Delete “{name}” and all its messages for good? [y/N]")
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def register(group: typer.Typer) -> None:
+    """Put the commands into the group."""
+    command(group, "resume", OneSession)(resume)
+    command(group, "interrupt", OneSession)(interrupt)
+    command(group, "fork", ForkOptions)(fork)
+    command(group, "close", CloseOptions)(close)
+    command(group, "delete", DeleteOptions)(delete)

@@ -1,0 +1,69 @@
+"""Ctrl-C and SIGTERM during a chat: the first stops the turn, the next one leaves.
+
+Outside a turn both leave, unless a prompt takes care of Ctrl-C. Either way what was said is on
+disk, and an open turn can be resumed.
+"""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+
+class Signals:
+    """Listens for signals while it is entered; leaving cancels the task that entered it."""
+
+    def __init__(self) -> None:
+        self.is_leaving = False
+        self.has_prompt = False
+        self._stop: asyncio.Event | None = None
+        self._main: asyncio.Task[object] | None = None
+        self._before = signal.getsignal(signal.SIGINT)
+
+    def __enter__(self) -> Self:
+        self._main = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        loop.add_signal_handler(signal.SIGTERM, self._terminated)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, self._before)
+
+    @contextmanager
+    def turn(self) -> Iterator[asyncio.Event]:
+        """Yield what is set when the running turn is to be stopped."""
+        self._stop = asyncio.Event()
+        try:
+            yield self._stop
+        finally:
+            self._stop = None
+
+    def _interrupted(self) -> None:
+        if self._stop is not None and not self._stop.is_set():
+            self._stop.set()
+        elif self._stop is not None or not self.has_prompt:
+            # A key that was meant for the answer may come when the turn has just ended.
+            self._leave()
+
+    def _terminated(self) -> None:
+        self.is_leaving = True
+        if self._stop is not None:
+            self._stop.set()
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.is_leaving = True
+        if self._main is not None:
+            self._main.cancel()

@@ -1,0 +1,152 @@
+"""What a person can type behind a slash: one registry for help, completion and execution."""
+
+import difflib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.cli.conversation import Conversation
+from holdfast.cli.output import Printer, local_time
+from holdfast.cli.transcript import last_turns, lines_of_turns
+from holdfast.domain.sessions import Status
+
+SHOWN_TURNS: Final = 20
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What a slash command works on."""
+
+    printer: Printer
+    conversation: Conversation
+
+
+class WrongArgumentError(Exception):
+    """The argument of a slash command does not fit."""
+
+
+# Returns whether the chat is left.
+Run = Callable[[Talk, str], Awaitable[bool]]
+
+
+@dataclass(frozen=True)
+class Slash:
+    """One command: its name, how it is written, what it does."""
+
+    name: str
+    usage: str
+    help: str
+    run: Run
+
+
+async def obey(talk: Talk, line: str) -> bool:
+    """Do what a line with a slash says; tell whether the chat is left.
+
+    What is unknown or wrong is answered here with one line and never sent to the agent.
+    """
+    word, _, argument = line[1:].strip().partition(" ")
+    found = BY_NAME.get(word.lower())
+    if found is None:
+        nearest = difflib.get_close_matches(word.lower(), BY_NAME, n=1, cutoff=0.0)[0]
+        talk.printer.warn(
+            f"There is no /{word}; did you mean /{nearest}? To send it as text, write //{word}."
+        )
+        return False
+    try:
+        return await found.run(talk, argument.strip())
+    except WrongArgumentError:
+        talk.printer.warn(f"It is written {found.usage}.")
+        return False
+
+
+async def _help(talk: Talk, argument: str) -> bool:
+    _require_nothing(argument)
+    width = max(len(each.usage) for each in REGISTRY)
+    for each in REGISTRY:
+        talk.printer.line(f"{each.usage:<{width}}  {each.help}")
+    talk.printer.line(f"{'//text':<{width}}  send /text as it stands")
+    return False
+
+
+async def _exit(_: Talk, argument: str) -> bool:
+    _require_nothing(argument)
+    return True
+
+
+async def _end(talk: Talk, argument: str) -> bool:
+    _require_nothing(argument)
+    return await _close(talk, Status.COMPLETED)
+
+
+async def _cancel(talk: Talk, argument: str) -> bool:
+    _require_nothing(argument)
+    return await _close(talk, Status.CANCELLED)
+
+
+async def _close(talk: Talk, status: Status) -> bool:
+    conversation = talk.conversation
+    holdfast = conversation.holdfast
+    await holdfast.sessions.close(holdfast.owner, conversation.session_id, status=status)
+    conversation.is_over = True
+    return True
+
+
+async def _history(talk: Talk, argument: str) -> bool:
+    most = _number(argument) if argument else SHOWN_TURNS
+    session = await talk.conversation.session()
+    for line in lines_of_turns(await last_turns(talk.conversation.holdfast, session, most)):
+        talk.printer.line(line)
+    return False
+
+
+async def _status(talk: Talk, argument: str) -> bool:
+    _require_nothing(argument)
+    session = await talk.conversation.session()
+    talk.printer.line(
+        f"{session.id}  {session.status}, {session.settled} turns, "
+        f"{session.message_count} messages, {session.usage.input} tokens in and "
+        f"{session.usage.output} out, since {local_time(session.created_at)}"
+    )
+    return False
+
+
+async def _fork(talk: Talk, argument: str) -> bool:
+    conversation = talk.conversation
+    holdfast = conversation.holdfast
+    at = await _last_row(talk, _number(argument)) if argument else None
+    fork = await holdfast.sessions.fork(holdfast.owner, conversation.session_id, at=at)
+    talk.printer.line(f"This is session {fork.id} now; {conversation.session_id} stays as it is.")
+    conversation.move_to(fork)
+    return False
+
+
+async def _last_row(talk: Talk, turn: int) -> int:
+    """Return the number of the last message of a turn."""
+    session = await talk.conversation.session()
+    for past in await last_turns(talk.conversation.holdfast, session, None):
+        if past.number == turn:
+            return past.messages[-1].sequence
+    raise WrongArgumentError
+
+
+def _require_nothing(argument: str) -> None:
+    if argument:
+        raise WrongArgumentError
+
+
+def _number(argument: str) -> int:
+    if not argument.isascii() or not argument.isdigit() or not 0 < len(argument) <= 9:
+        raise WrongArgumentError
+    return max(int(argument), 1)
+
+
+REGISTRY: Final = (
+    Slash("help", "/help", "show this", _help),
+    Slash("exit", "/exit", "leave; the session stays open", _exit),
+    Slash("end", "/end", "close the session as completed and leave", _end),
+    Slash("cancel", "/cancel", "close the session as cancelled and leave", _cancel),
+    Slash("history", "/history [N]", "show the last N turns, 20 by itself", _history),
+    Slash("status", "/status", "show where the session stands", _status),
+    Slash("fork", "/fork [TURN]", "go on in a new session, from the end of a turn", _fork),
+)
+BY_NAME: Final = {each.name: each for each in REGISTRY}

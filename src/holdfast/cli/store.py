@@ -1,0 +1,205 @@
+"""`holdfast migrate|backup|restore`: the store as a file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.commands import Nothing, command
+from holdfast.cli.output import Printer
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.storage.migrate import Migration
+    from holdfast.storage.sqlite import Connection
+
+
+def status(printer: Printer, _: Nothing) -> None:
+    """Show which migrations were applied."""
+    from holdfast.storage.migrate import migrations, newest, version
+
+    config = printer.settings.load()
+    found = 0
+    if _path(config).exists():
+        connection = _connected(config)
+        found = version(connection)
+        connection.close()
+    steps = [
+        {"number": each.number, "name": each.name, "applied": each.number <= found}
+        for each in migrations()
+    ]
+    if printer.is_json:
+        printer.document({"store": found, "program": newest(), "migrations": steps})
+        return
+    rows = [
+        (str(each["number"]), str(each["name"]), "applied" if each["applied"] else "waiting")
+        for each in steps
+    ]
+    printer.table(("NUMBER", "NAME", "STATE"), rows)
+
+
+def up(printer: Printer, _: Nothing) -> None:
+    """Bring the store up to this program."""
+    from holdfast.storage import migrate
+
+    connection = _connected(printer.settings.load())
+    try:
+        done = migrate.up(connection)
+    finally:
+        connection.close()
+    _tell(printer, done, migrate.newest())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DownOptions:
+    """How far down."""
+
+    to: Annotated[
+        int, typer.Option(metavar="N", help="The last migration to keep.", show_default=False)
+    ]
+    force: Annotated[
+        bool, typer.Option("--force", help="Also when rows are lost; a backup is written first.")
+    ] = False
+
+
+def down(printer: Printer, wanted: DownOptions) -> None:
+    """Take migrations back.
+
+    What they brought into the store is lost, so a store with something in it needs --force and
+    is backed up beside itself first.
+    """
+    from holdfast.domain.errors import Code, NotFound
+    from holdfast.storage import migrate
+    from holdfast.storage.backup import exclusively
+
+    config = printer.settings.load()
+    path = _path(config)
+    if not path.exists():
+        raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
+    with exclusively(path):
+        pass
+    connection = _connected(config)
+    try:
+        kept = _keep_rows(config, connection, force=wanted.force)
+        done = migrate.down(connection, wanted.to)
+    finally:
+        connection.close()
+    if kept is not None:
+        printer.remark(f"What was there is kept in {kept}.")
+    _tell(printer, done, wanted.to)
+
+
+def _keep_rows(config: "Config", connection: "Connection", *, force: bool) -> Path | None:
+    """Back a store up that has something in it, if its owner is willing to lose that."""
+    from holdfast.bootstrap import store_key
+    from holdfast.domain.errors import Code, Conflict
+    from holdfast.storage.backup import back_up, free_name
+    from holdfast.storage.inspection import is_filled
+
+    if not is_filled(connection):
+        return None
+    if not force:
+        raise Conflict(
+            Code.STORE_NOT_EMPTY,
+            "The store has agents or sessions, which would be lost; add --force to lose them. A "
+            "backup is written first.",
+        )
+    path = _path(config)
+    return back_up(path, store_key(config, path).value, free_name(path, "down"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupOptions:
+    """Where to."""
+
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)
+    ]
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
+
+
+def backup(printer: Printer, wanted: BackupOptions) -> None:
+    """Copy the whole store into a file.
+
+    The copy is consistent, also while others work in the store. It is encrypted with the store's
+    own key, which is not in it: keep that too.
+    """
+    from holdfast.bootstrap import store_key
+    from holdfast.storage.backup import back_up
+
+    config = printer.settings.load()
+    target = wanted.file.expanduser().absolute()
+    path = _path(config)
+    key = store_key(config, path).value if path.exists() else None
+    back_up(path, key, target, force=wanted.force)
+    size = target.stat().st_size
+    printer.done({"file": str(target), "bytes": size}, f"{target} is written ({size} bytes).")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreOptions:
+    """Where from."""
+
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file of `backup`.", show_default=False)
+    ]
+
+
+def restore(printer: Printer, wanted: RestoreOptions) -> None:
+    """Put a backup in the place of the store.
+
+    The store that was there is kept beside it. Refused while another process has the store open,
+    and when the backup does not verify.
+    """
+    from holdfast.bootstrap import store_key
+    from holdfast.storage import backup as backups
+    from holdfast.storage.files import private_folder, require_suitable
+
+    config = printer.settings.load()
+    source = wanted.file.expanduser().absolute()
+    backups.require_file(source)
+    require_suitable(private_folder(config.home))
+    key = store_key(config, source)
+    kept = backups.restore(source, key.value, _path(config))
+    told = f"The store is as {source} has it."
+    if kept is not None:
+        told += f" The one before is kept as {kept}."
+    printer.done({"file": str(source), "kept": str(kept) if kept else None}, told)
+
+
+def _path(config: "Config") -> Path:
+    from holdfast.bootstrap import STORE_NAME
+
+    return config.home / STORE_NAME
+
+
+def _connected(config: "Config") -> "Connection":
+    """Open the store's file whatever its schema is."""
+    from holdfast.bootstrap import store_key
+    from holdfast.storage.files import private_file, private_folder
+    from holdfast.storage.sqlite import connect
+
+    path = private_folder(config.home) / _path(config).name
+    key = store_key(config, path)
+    private_file(path)
+    return connect(path, key.value)
+
+
+def _tell(printer: Printer, done: "list[Migration]", now: int) -> None:
+    names = [f"{each.number:04d}_{each.name}" for each in done]
+    told = f"The store has schema {now}; " + (", ".join(names) if names else "nothing to do") + "."
+    printer.done({"store": now, "done": names}, told)
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands into the command line."""
+    group = typer.Typer(
+        name="migrate", help="See and change the schema of the store.", no_args_is_help=True
+    )
+    command(group, "status", Nothing)(status)
+    command(group, "up", Nothing)(up)
+    command(group, "down", DownOptions)(down)
+    app.add_typer(group)
+    command(app, "backup", BackupOptions)(backup)
+    command(app, "restore", RestoreOptions)(restore)

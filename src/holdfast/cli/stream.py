@@ -1,0 +1,75 @@
+"""The lines of a `--json` stream: the dialect, with the memory it needs filled from the log."""
+
+from datetime import UTC
+from typing import TYPE_CHECKING, Self
+
+from holdfast.cli.wire import Data, Dialect, gap_line
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.events import Event, Gap, StepStarted
+from holdfast.domain.ids import ModelId
+from holdfast.domain.models import model_of
+from holdfast.domain.sessions import Session
+
+if TYPE_CHECKING:
+    from holdfast.bootstrap import Holdfast
+
+PAGE = 10_000
+
+
+class EventLines:
+    """Turns the news of one session into lines, from a cursor on."""
+
+    def __init__(self, holdfast: "Holdfast", session: Session) -> None:
+        self._holdfast = holdfast
+        self._session = session
+        self._models: dict[ModelId, str] = {}
+        self._dialect = Dialect(session.agent.slug, self._models, "")
+        # A gap has no time of its own; it is as old as what came before it.
+        self._last = session.created_at.astimezone(UTC)
+
+    @classmethod
+    async def behind(cls, holdfast: "Holdfast", session: Session, after: int) -> Self:
+        """Return the lines behind a cursor, knowing what the events before it said."""
+        lines = cls(holdfast, session)
+        await lines._learn_models()
+        lines._dialect.model = lines._first_model()
+        cursor = 0
+        while cursor < after:
+            page = await holdfast.events.list(
+                holdfast.owner, session.id, after=cursor, limit=min(PAGE, after - cursor)
+            )
+            for item in page.items:
+                cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
+                if isinstance(item, Event):
+                    lines._note(item)
+                    lines._dialect.hear(item.payload)
+            if page.next_cursor is None:
+                break
+        return lines
+
+    async def line(self, item: Event | Gap) -> Data:
+        """Return the line of an event, or of numbers that will not come."""
+        if isinstance(item, Gap):
+            return gap_line(item, self._session.id, self._last)
+        self._note(item)
+        payload = item.payload
+        if isinstance(payload, StepStarted) and payload.model_id not in self._models:
+            await self._learn_models()
+        return self._dialect.line(item)
+
+    def _note(self, event: Event) -> None:
+        self._last = event.at
+
+    async def _learn_models(self) -> None:
+        default = model_of(self._holdfast.config.default_model)
+        for model in (default, *await self._holdfast.models.list()):
+            self._models[model.id] = model.ref
+
+    def _first_model(self) -> str:
+        """Return the model that the session asks first."""
+        runtime = self._session.agent.runtime
+        chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
+        wanted = self._session.model_id or (chain[0].model_id if chain else None)
+        if wanted is None:
+            return self._holdfast.config.default_model
+        return self._models.get(wanted, wanted)

@@ -1,0 +1,82 @@
+"""Conversing at a terminal: line by line, with commands behind a slash."""
+
+import sys
+
+from holdfast import __version__
+from holdfast.cli.conversation import Conversation
+from holdfast.cli.lines import Prompt
+from holdfast.cli.output import Printer
+from holdfast.cli.slash import REGISTRY, SHOWN_TURNS, Talk, obey
+from holdfast.cli.transcript import last_turns, lines_of_turns
+from holdfast.domain.errors import Code, HoldfastError
+
+
+async def talk(
+    printer: Printer, conversation: Conversation, *, resumed: str | None, whole: bool
+) -> int:
+    """Converse until the person leaves; a chat that was left ends with 0."""
+    conversation.signals.has_prompt = True
+    await _greet(printer, conversation)
+    if resumed is not None:
+        await _recall(printer, conversation, None if whole else SHOWN_TURNS)
+    prompt = Prompt([f"/{each.name}" for each in REGISTRY])
+    talk_of = Talk(printer, conversation)
+    presses = 0
+    while not conversation.has_finished():
+        try:
+            line = await prompt.line()
+        except KeyboardInterrupt:
+            presses += 1
+            if presses == 2:
+                break
+            printer.remark("Ctrl-C again, or Ctrl-D, leaves.")
+            continue
+        presses = 0
+        if line is None or await _is_last(talk_of, line):
+            break
+    _part(printer, conversation)
+    return 0
+
+
+async def _is_last(talk_of: Talk, line: str) -> bool:
+    """Do what a line says; an error is told, and the conversation goes on."""
+    try:
+        if not line.strip():
+            return False
+        if line.startswith("/") and not line.startswith("//"):
+            return await obey(talk_of, line)
+        await talk_of.conversation.say(line.removeprefix("/"))
+    except HoldfastError as error:
+        talk_of.printer.warn(f"holdfast: {error.message}")
+        # Closed from elsewhere: there is nothing more to say here until it is resumed.
+        talk_of.conversation.is_over = error.code is Code.SESSION_CLOSED
+    return False
+
+
+async def _greet(printer: Printer, conversation: Conversation) -> None:
+    session = await conversation.session()
+    printer.remark(
+        f"Holdfast {__version__}, agent {session.agent.slug}, session {session.id}\n"
+        "/help shows the commands, Ctrl-C stops an answer, Ctrl-D leaves."
+    )
+
+
+async def _recall(printer: Printer, conversation: Conversation, most: int | None) -> None:
+    """Print the past, then play the turn that was left open or waits."""
+    session = await conversation.session()
+    for line in lines_of_turns(await last_turns(conversation.holdfast, session, most)):
+        printer.line(line)
+    sys.stdout.flush()
+    if session.turn > session.settled:
+        printer.remark("A turn was left open; it goes on.")
+        await conversation.settle(session.turn)
+
+
+def _part(printer: Printer, conversation: Conversation) -> None:
+    if conversation.is_over:
+        printer.remark(f"Session {conversation.session_id} is closed and saved.")
+    else:
+        printer.remark(
+            f"Session {conversation.session_id} is saved; "
+            f"`holdfast chat --resume {conversation.session_id}` goes on."
+        )

@@ -1,0 +1,61 @@
+"""The help of every command, as `docs/cli.md` shows it.
+
+`python -m tests.cli.help_pages` writes it into the page anew; a test compares the two.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import typer
+
+from holdfast.cli.app import build, run
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+_BLOCK = re.compile(r"<!-- help: (?P<path>[^>]*?) ?-->\n```text\n.*?```\n", re.DOTALL)
+
+
+def command_paths() -> list[tuple[str, ...]]:
+    """Return every command and every group, the whole first."""
+    return list(_paths(typer.main.get_command(build()), ()))
+
+
+def _paths(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _paths(inner, (*path, name))
+
+
+def help_of(path: tuple[str, ...]) -> str:
+    """Return what `--help` prints, on a terminal of 80 columns."""
+    printed = io.StringIO()
+    with patch.dict(os.environ, {"COLUMNS": "80"}), redirect_stdout(printed):
+        code = run([*path, "--help"])
+    assert code == 0
+    return printed.getvalue()
+
+
+def rendered(page: str) -> str:
+    """Return the page with the help of each command as it is now."""
+    return _BLOCK.sub(lambda found: block(tuple(found["path"].split())), page)
+
+
+def block(path: tuple[str, ...]) -> str:
+    """Return the block of a command."""
+    name = " ".join(path)
+    shown = f"$ holdfast {name} --help".replace("  ", " ")
+    return f"<!-- help: {name + ' ' if name else ''}-->\n```text\n{shown}\n{help_of(path)}```\n"
+
+
+def shown_paths(page: str) -> list[tuple[str, ...]]:
+    """Return the commands whose help a page shows."""
+    return [tuple(found["path"].split()) for found in _BLOCK.finditer(page)]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")

@@ -1,0 +1,94 @@
+"""`holdfast agents …`."""
+
+from tests.cli.conftest import Cli
+
+
+def test_an_agent_is_created_and_shown(cli: Cli) -> None:
+    created = cli(
+        "agents", "create", "--name", "Code helper", "--system-prompt", "Be terse.",
+        "--model", "offline:holdfast", "--model", "openai:gpt", "--tag", "a", "--tag", "b",
+        "--description", "Helps.", "--json",
+    )  # fmt: skip
+    shown = cli("agents", "show", "code-helper", "--json")
+    plain = cli("agents", "show", created.document["id"])
+
+    assert shown.document == created.document
+    form = created.document
+    assert (form["slug"], form["name"], form["tags"]) == ("code-helper", "Code helper", ["a", "b"])
+    assert (form["system_prompt"], form["description"]) == ("Be terse.", "Helps.")
+    assert len(form["fallback_model_ids"]) == 1
+    assert "models         offline:holdfast, openai:gpt\n" in plain.out
+
+
+def test_a_created_agent_answers(cli: Cli) -> None:
+    told = cli("agents", "create", "--name", "Night watch", "--slug", "watch").out
+
+    assert told == "Agent watch is there; `holdfast chat --agent watch` talks to it.\n"
+    assert cli("chat", "What is 1+1?", "--agent", "watch").out.startswith("1+1 = 2")
+
+
+def test_agents_are_listed_newest_first_page_by_page(cli: Cli) -> None:
+    for name in ("one", "two", "three"):
+        cli("agents", "create", "--name", name, "--tag", "odd" if name != "two" else "even")
+
+    first = cli("agents", "list", "--limit", "2", "--json").document
+    second = cli("agents", "list", "--limit", "2", "--cursor", first["next_cursor"], "--json")
+    odd = cli("agents", "list", "--tag", "odd", "--json").document
+    found = cli("agents", "list", "--query", "TW", "--json").document
+    plain = cli("agents", "list")
+
+    assert [each["slug"] for each in first["data"]] == ["three", "two"]
+    assert [each["slug"] for each in second.document["data"]] == ["one"]
+    assert [each["slug"] for each in odd["data"]] == ["three", "one"]
+    assert [each["slug"] for each in found["data"]] == ["two"]
+    assert plain.out.splitlines()[0] == "SLUG\tSTATUS\tUPDATED\tNAME"
+
+
+def test_no_agents_is_no_error(cli: Cli) -> None:
+    ran = cli("agents", "list")
+
+    assert (ran.code, ran.out) == (0, "")
+    assert "holdfast agents create" in ran.err
+
+
+def test_an_agent_is_changed_field_by_field(cli: Cli) -> None:
+    cli("agents", "create", "--name", "one", "--description", "first", "--tag", "a")
+
+    edited = cli("agents", "edit", "one", "--name", "Uno", "--slug", "uno", "--json").document
+    cleared = cli("agents", "edit", "uno", "--description", "", "--json").document
+    nothing = cli("agents", "edit", "uno", "--json")
+
+    assert (edited["name"], edited["slug"], edited["tags"]) == ("Uno", "uno", ["a"])
+    assert (edited["description"], cleared["description"]) == ("first", None)
+    assert (nothing.code, nothing.error["error"]) == (2, "invalid_input")
+
+
+def test_an_archived_agent_opens_no_session_until_it_is_brought_back(cli: Cli) -> None:
+    cli("agents", "create", "--name", "one")
+
+    archived = cli("agents", "archive", "one")
+    refused = cli("chat", "hello", "--agent", "one", "--json")
+    listed = cli("agents", "list", "--status", "archived", "--json").document["data"]
+    everyone = cli("agents", "list", "--status", "all", "--json").document["data"]
+    active = cli("agents", "list", "--json").document["data"]
+    cli("agents", "edit", "one", "--status", "active")
+
+    assert archived.out == (
+        "Agent one is archived; `agents edit --status active` brings it back.\n"
+    )
+    assert (refused.code, refused.out, refused.error["error"]) == (5, "", "agent_archived")
+    assert ([each["slug"] for each in listed], active) == (["one"], [])
+    assert everyone == listed
+    assert cli("chat", "hello", "--agent", "one").code == 0
+
+
+def test_wrong_wishes_are_refused(cli: Cli) -> None:
+    cli("agents", "create", "--name", "one")
+
+    assert cli("agents", "create", "--name", "two", "--slug", "one").code == 5
+    assert cli("agents", "create", "--name", "x", "--slug", "a b").code == 2
+    assert cli("agents", "create").code == 2
+    assert cli("agents", "create", "--name", "x", "--model", "nonsense").code == 2
+    assert cli("agents", "show", "nobody").code == 4
+    assert cli("agents", "archive", "nobody").code == 4
+    assert cli("agents", "list", "--limit", "0").code == 2

@@ -1,0 +1,181 @@
+"""A conversation: what ends a wait, and what a signal does."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import SessionRequest
+from holdfast.bootstrap import Holdfast
+from holdfast.cli.conversation import Conversation
+from holdfast.cli.output import Printer
+from holdfast.cli.screen import TextScreen
+from holdfast.cli.settings import Settings
+from holdfast.cli.signals import Signals
+from holdfast.domain.errors import NotFound
+from holdfast.domain.events import Gap
+from holdfast.domain.sessions import StopReason
+from tests.cli.test_talking import press_when_running
+from tests.stand_ins import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+SLOW = "[{text: never, delay_ms: 60000}]"
+
+
+async def begun(holdfast: Holdfast, signals: Signals, model: str | None = None) -> Conversation:
+    """Open a session and return a conversation in it."""
+    session = await holdfast.open("holdfast", SessionRequest(model=model))
+    screen = TextScreen(Printer(Settings()), holdfast)
+    return Conversation(holdfast, session, screen, signals)
+
+
+async def test_a_turn_is_followed_to_its_end(holdfast: Holdfast) -> None:
+    with Signals() as signals:
+        conversation = await begun(holdfast, signals)
+        await conversation.say("What is 1+1?")
+
+    session = await conversation.session()
+    assert conversation.last is not None
+    assert conversation.last.stop_reason is StopReason.STOP
+    assert conversation.cursor == session.last_event
+
+
+async def test_the_end_of_a_turn_among_pruned_numbers_is_found(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Signals() as signals:
+        conversation = await begun(holdfast, signals)
+        await conversation.say("What is 1+1?")
+        last = (await conversation.session()).last_event
+
+        async def only_a_gap(*_: object, **__: object) -> object:
+            yield Gap(from_sequence=1, to_sequence=last)
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(type(holdfast), "follow", only_a_gap)
+        conversation.cursor = 0
+        async with asyncio.timeout(PATIENCE):
+            await conversation.settle(1)
+
+    assert conversation.cursor == last
+
+
+async def test_a_session_that_is_closed_while_it_is_waited_for_is_over(
+    quiet: Holdfast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Signals() as signals:
+        conversation = await begun(quiet, signals)
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(conversation.say("anybody?"))
+            await sent(quiet, conversation)
+            await quiet.sessions.close(quiet.owner, conversation.session_id)
+            await waiting
+
+    assert conversation.is_over
+
+
+async def test_a_session_that_is_deleted_while_it_is_waited_for_is_not_found(
+    quiet: Holdfast,
+) -> None:
+    with Signals() as signals:
+        conversation = await begun(quiet, signals)
+        waiting = asyncio.ensure_future(conversation.say("anybody?"))
+        await sent(quiet, conversation)
+        await quiet.sessions.delete(quiet.owner, conversation.session_id)
+
+        with pytest.raises(NotFound):
+            await asyncio.wait_for(waiting, PATIENCE)
+
+
+async def test_a_turn_that_has_not_begun_cannot_be_stopped_and_that_is_said(
+    quiet: Holdfast,
+) -> None:
+    said = asyncio.Event()
+
+    class Listening(TextScreen):
+        def remark(self, text: str) -> None:
+            assert "has not begun yet" in text
+            said.set()
+
+    async def press_twice() -> None:
+        await sent(quiet, conversation)
+        os.kill(os.getpid(), signal.SIGINT)
+        await said.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def leave() -> bool:
+        with Signals() as signals:
+            conversation.signals = signals
+            try:
+                await conversation.say("anybody?")
+            except asyncio.CancelledError:
+                return signals.is_leaving
+        return False
+
+    conversation = await begun(quiet, Signals())
+    conversation.screen = Listening(Printer(Settings()), quiet)
+    async with asyncio.timeout(PATIENCE):
+        left, _ = await asyncio.gather(leave(), press_twice())
+
+    assert left
+    assert (await conversation.session()).turn == 1
+
+
+async def test_sigterm_in_a_turn_stops_it_and_leaves(
+    holdfast: Holdfast, script: Callable[[str], str]
+) -> None:
+    with Signals() as signals:
+        conversation = await begun(holdfast, signals, script(SLOW))
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+            tasks.create_task(press_when_running(holdfast, conversation.session_id, signal.SIGTERM))
+            await conversation.say("slow")
+
+    assert signals.is_leaving
+    assert conversation.last is not None
+    assert conversation.last.stop_reason is StopReason.ABORTED
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_outside_a_turn_a_signal_leaves(number: signal.Signals) -> None:
+    async def wait() -> bool:
+        with Signals() as signals:
+            os.kill(os.getpid(), number)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return signals.is_leaving
+        return False
+
+    assert await asyncio.wait_for(asyncio.ensure_future(wait()), PATIENCE)
+
+
+async def test_at_a_prompt_a_late_ctrl_c_is_not_taken_for_leaving() -> None:
+    seen = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, seen.set)
+    with Signals() as signals:
+        signals.has_prompt = True
+        os.kill(os.getpid(), signal.SIGINT)
+        # Signals are taken in their order: when the second was seen, the first was too.
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.wait_for(seen.wait(), PATIENCE)
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR1)
+
+    assert not signals.is_leaving
+
+
+async def test_the_handler_of_before_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Signals():
+        assert signal.getsignal(signal.SIGINT) is not before
+
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+async def sent(holdfast: Holdfast, conversation: Conversation) -> None:
+    """Return when the message of the conversation is on disk."""
+    async for item in holdfast.follow(conversation.session_id):
+        if "MessageAppended" in type(getattr(item, "payload", None)).__name__:
+            return

@@ -1,0 +1,80 @@
+"""The door of the command: what it answers itself, and what it costs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--version"], "holdfast 0.1.0\n"),
+        (["chat", "--version"], "holdfast 0.1.0\n"),
+        (["--version", "--json"], '{"version":"0.1.0"}\n'),
+    ],
+)
+def test_the_version_is_told_wherever_it_is_asked_for(
+    arguments: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["holdfast", *arguments])
+
+    assert main() == 0
+    assert capsys.readouterr().out == told.replace("0.1.0", holdfast.__version__)
+
+
+def test_behind_two_dashes_nothing_is_a_flag(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    monkeypatch.setattr(sys, "argv", ["holdfast", "sessions", "show", "--", "--version"])
+
+    assert main() == 4
+    assert capsys.readouterr().out == ""
+
+
+def test_telling_the_version_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['holdfast', '--version']\n"
+        "from holdfast.cli.main import main; main()\n"
+        "print(*sorted(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert loaded & {"typer", "rich", "msgspec", "asyncio", "apsw", "prompt_toolkit"} == set()
+
+
+def test_showing_help_loads_neither_a_store_nor_a_server() -> None:
+    code = (
+        "import sys; sys.argv = ['holdfast', '--help']\n"
+        "from holdfast.cli.main import main; main()\n"
+        "print(*sorted(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert loaded & {"apsw", "prompt_toolkit", "uvicorn", "starlette", "ruamel"} == set()
+
+
+def test_the_command_can_be_run_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert done.stdout == f"holdfast {holdfast.__version__}\n"

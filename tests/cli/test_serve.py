@@ -1,0 +1,160 @@
+"""`holdfast serve`: it starts, says where, plays turns, and stops."""
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from holdfast import Scope, open_holdfast
+from holdfast.bootstrap import Holdfast
+from holdfast.cli.serve import probe
+from holdfast.domain.errors import Unavailable
+from tests.cli.conftest import Cli
+from tests.cli.processes import PATIENCE, ran, running
+from tests.cli.test_command import until_line
+
+SLOW = "[{text: done, delay_ms: 60000}]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_listens_and_stops_when_told(home: Path, number: signal.Signals) -> None:
+    with running(home, "serve", "--port", "0", "--json") as server:
+        card = json.loads(until_line(server))
+        file = home / "server.json"
+        kept, mode = json.loads(file.read_text()), file.stat().st_mode & 0o777
+        with urllib.request.urlopen(f"{card['url']}/healthz", timeout=PATIENCE) as answer:
+            health = json.load(answer)
+        with pytest.raises(urllib.error.HTTPError) as missing:
+            urllib.request.urlopen(f"{card['url']}/v1/agents", timeout=PATIENCE)
+        os.kill(server.pid, number)
+        out, err = server.communicate(timeout=PATIENCE)
+
+    missing.value.close()
+    assert (kept, mode) == (card, 0o600)
+    assert (card["pid"], health) == (server.pid, {"status": "ok"})
+    assert missing.value.code == 404
+    assert (server.returncode, out, err) == (0, "", "")
+    assert not file.exists()
+
+
+@pytest.mark.slow
+def test_a_busy_port_is_a_conflict_and_leaves_the_other_alone(home: Path) -> None:
+    with running(home, "serve", "--port", "0", "--json") as server:
+        card = json.loads(until_line(server))
+        port = card["url"].rpartition(":")[2]
+
+        second = ran(home, "serve", "--port", port, "--json")
+
+        assert json.loads((home / "server.json").read_text()) == card
+    assert (second.returncode, second.stdout) == (5, "")
+    assert json.loads(second.stderr)["error"] == "port_in_use"
+
+
+@pytest.mark.slow
+def test_it_plays_turns_that_others_left(home: Path) -> None:
+    session = ran(home, "chat", "hello", "--json").stdout.splitlines()[0]
+    session_id = json.loads(session)["sessionId"]
+    leave_waiting(home, session_id)
+
+    with running(home, "serve", "--port", "0", "--json") as server:
+        until_line(server)
+        with running(home, "sessions", "events", session_id, "--follow", "--json") as follower:
+            turns = 0
+            while turns < 2:
+                turns += json.loads(until_line(follower))["type"] == "session:turn_completed"
+
+    assert turns == 2
+
+
+@pytest.mark.slow
+def test_a_turn_that_runs_when_it_stops_is_left_to_be_resumed(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "script.yaml"
+    file.write_text(SLOW)
+    with running(home, "chat", "slow", "--model", f"scripted:{file}", "--json") as chat:
+        session = json.loads(until_line(chat))["sessionId"]
+        while json.loads(until_line(chat))["type"] != "holdfast:step.started":
+            pass
+    with running(home, "serve", "--port", "0", "--json") as server:
+        until_line(server)
+        with running(home, "sessions", "events", session, "--follow", "--json") as follower:
+            while json.loads(until_line(follower)).get("step") != 2:
+                pass
+            os.kill(server.pid, signal.SIGTERM)
+            server.communicate(timeout=PATIENCE)
+    file.write_text("[{text: at last}]")
+
+    resumed = ran(home, "chat", "--resume", session)
+
+    assert server.returncode == 0
+    assert (resumed.returncode, resumed.stdout) == (0, "at last\n")
+
+
+def test_other_machines_cannot_be_served(cli: Cli, home: Path) -> None:
+    ran = cli("serve", "--host", "0.0.0.0", "--json")
+
+    assert (ran.code, ran.error["error"]) == (3, "not_loopback")
+    assert not home.exists()
+
+
+def test_it_starts_and_stops_in_this_process_too(cli: Cli, home: Path) -> None:
+    stop_when_shown(home / "server.json")
+
+    ran = cli("serve", "--port", "0")
+
+    listening, hint = ran.out.splitlines()
+    assert ran.code == 0
+    assert listening.startswith("Holdfast 0.1.0 listens on http://127.0.0.1:")
+    assert "holdfast chat" in hint
+    assert ran.err == "Stopped; open turns go on with the next start.\n"
+    assert not (home / "server.json").exists()
+
+
+def test_the_card_of_another_server_stays(cli: Cli, home: Path) -> None:
+    card = home / "server.json"
+    stop_when_shown(card, instead='{"url": "another"}')
+
+    cli("serve", "--port", "0", "--json")
+
+    assert card.read_text() == '{"url": "another"}'
+
+
+@pytest.mark.anyio
+async def test_a_house_that_is_open_can_be_written(holdfast: Holdfast) -> None:
+    await probe(holdfast)
+
+
+@pytest.mark.anyio
+async def test_a_house_that_is_closed_cannot(home: Path) -> None:
+    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+        pass
+
+    with pytest.raises(Unavailable):
+        await probe(holdfast)
+
+
+def leave_waiting(home: Path, session: str) -> None:
+    """Write a message down in a house that plays no turns."""
+    from tests.cli.test_sessions import leave_a_turn_waiting
+
+    leave_a_turn_waiting(home, session)
+
+
+def stop_when_shown(card: Path, *, instead: str | None = None) -> None:
+    """Send this process SIGTERM as soon as the server's card is there."""
+    import threading
+    import time
+
+    def wait() -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not card.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if instead is not None:
+            card.write_text(instead)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -1,0 +1,157 @@
+"""`holdfast migrate`, `backup` and `restore`."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.storage.migrate import newest
+from tests.cli.conftest import Cli
+
+
+def test_a_store_that_is_not_there_has_no_migrations(cli: Cli, home: Path) -> None:
+    ran = cli("migrate", "status", "--json")
+
+    assert (ran.code, ran.document["store"], ran.document["program"]) == (0, 0, newest())
+    assert not any(each["applied"] for each in ran.document["migrations"])
+    assert not home.exists()
+
+
+def test_migrations_go_up_and_down(cli: Cli) -> None:
+    up = cli("migrate", "up", "--json").document
+    status = cli("migrate", "status")
+    again = cli("migrate", "up")
+    down = cli("migrate", "down", "--to", "0", "--json").document
+
+    assert (up["store"], len(up["done"])) == (newest(), newest())
+    assert status.out.splitlines()[1] == "1\tnotebook\tapplied"
+    assert again.out == f"The store has schema {newest()}; nothing to do.\n"
+    assert (down["store"], down["done"]) == (0, up["done"][::-1])
+    assert cli("migrate", "status").out.splitlines()[1] == "1\tnotebook\twaiting"
+
+
+def test_going_down_where_something_would_be_lost_needs_force_and_keeps_it(
+    cli: Cli, home: Path, chatted: str
+) -> None:
+    refused = cli("migrate", "down", "--to", "0", "--json")
+    forced = cli("migrate", "down", "--to", "0", "--force")
+
+    kept = home / "history.db.before-down-1"
+    assert (refused.code, refused.error["error"]) == (5, "store_not_empty")
+    assert forced.code == 0
+    assert str(kept) in forced.err
+    assert cli("restore", str(kept)).code == 0
+    assert cli("sessions", "show", chatted).code == 0
+
+
+def test_wrong_ways_down_are_refused(cli: Cli, chatted: str) -> None:
+    assert cli("migrate", "down").code == 2
+    assert cli("migrate", "down", "--to", "99", "--force").code == 2
+
+
+def test_a_store_that_is_not_there_cannot_go_down(cli: Cli) -> None:
+    assert cli("migrate", "down", "--to", "0").code == 4
+
+
+def test_a_store_of_a_newer_schema_is_refused_everywhere(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
+    cli("migrate", "up")
+    with closing(sqlite3.connect(home / "history.db")) as database:
+        database.execute("PRAGMA user_version = 99")
+
+    listed, examined = cli("sessions", "list", "--json"), cli("doctor", "--json")
+
+    assert (listed.code, listed.error["error"]) == (5, "schema_newer")
+    assert examined.document["schema"] == 99
+    assert [each["code"] for each in examined.document["findings"]] == ["schema_newer"]
+
+
+def test_a_backup_brings_everything_back(
+    cli: Cli, home: Path, chatted: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.backup"
+
+    made = cli("backup", str(file), "--json").document
+    cli("sessions", "delete", chatted)
+    restored = cli("restore", str(file), "--json").document
+
+    assert made == {"file": str(file), "bytes": file.stat().st_size}
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert restored == {"file": str(file), "kept": str(home / "history.db.before-restore-1")}
+    assert cli("sessions", "messages", chatted).out.startswith("> What is 2+3?")
+
+
+def test_a_backup_overwrites_nothing_unless_it_is_told_to(
+    cli: Cli, chatted: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.backup"
+    file.write_text("mine")
+
+    refused = cli("backup", str(file), "--json")
+    kept = file.read_text()
+    forced = cli("backup", str(file), "--force")
+
+    assert (refused.code, refused.error["error"], kept) == (5, "file_exists", "mine")
+    assert forced.code == 0
+    assert forced.out == f"{file} is written ({file.stat().st_size} bytes).\n"
+
+
+def test_there_is_nothing_to_back_up_without_a_store(cli: Cli, home: Path, tmp_path: Path) -> None:
+    ran = cli("backup", str(tmp_path / "a.backup"))
+
+    assert ran.code == 4
+    assert not home.exists()
+
+
+def test_a_backup_can_be_restored_into_an_empty_home_that_has_the_key(
+    cli: Cli, home: Path, chatted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.backup"
+    cli("backup", str(file))
+    key = (home / "key").read_text().strip()
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "new"))
+
+    without = cli("restore", str(file), "--json")
+    monkeypatch.setenv("HOLDFAST_KEY", key)
+    restored = cli("restore", str(file))
+
+    assert (without.code, without.error["error"]) == (7, "store_key_missing")
+    assert restored.out == f"The store is as {file} has it.\n"
+    assert cli("sessions", "show", chatted).code == 0
+
+
+def test_what_is_not_there_cannot_be_restored(cli: Cli, tmp_path: Path) -> None:
+    assert cli("restore", str(tmp_path / "nothing")).code == 4
+    assert cli("restore", str(tmp_path)).code == 2
+
+
+def test_a_store_in_use_is_not_replaced(cli: Cli, home: Path, chatted: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.backup"
+    cli("backup", str(file))
+    holding = (
+        "import asyncio, sys\n"
+        "from holdfast import open_holdfast, Scope\n"
+        "async def main():\n"
+        "    async with open_holdfast(sys.argv[1], scope=Scope.NONE):\n"
+        "        print('open', flush=True)\n"
+        "        await asyncio.to_thread(sys.stdin.read)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holding, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+
+        refused = cli("restore", str(file), "--json")
+        lowered = cli("migrate", "down", "--to", "0", "--force", "--json")
+        other.communicate(timeout=60)
+
+    assert (refused.code, refused.error["error"]) == (5, "store_in_use")
+    assert (lowered.code, lowered.error["error"]) == (5, "store_in_use")
+    assert cli("restore", str(file)).code == 0
