@@ -93,7 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests whose rows are not scheduled at this level; that is not a skip."""
     level = str(config.getoption("--level"))
-    kept, left_out = [], []
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         rows = [row_named(id) for mark in item.iter_markers("proves") for id in mark.args]
         is_due = not rows or any(row.size(level) != "–" for row in rows)

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.leases import Holder, holder_of
+from holdfast.execution import machine
 from holdfast.execution.machine import (
     SystemClock,
     SystemMachine,
@@ -117,3 +118,25 @@ def test_a_strange_name_does_not_hide_when_a_process_started(tmp_path: Path) -> 
             assert ours < theirs < ours + 100 * 86_400
         finally:
             process.kill()
+
+
+@pytest.fixture
+def silent_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Be on a system that tells nothing about its processes."""
+    known = (machine.boot_id, machine.process_space)
+    monkeypatch.setattr(machine, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    for function in known:
+        function.cache_clear()
+    yield
+    for function in known:
+        function.cache_clear()
+
+
+@pytest.mark.usefixtures("silent_kernel")
+def test_where_the_kernel_says_nothing_nothing_is_proven() -> None:
+    one, other = SystemMachine(), SystemMachine()
+
+    assert one.holder().boot == other.holder().boot
+    assert one.holder().boot.startswith("booted-")
+    assert (one.holder().space, one.holder().started) == ("0", 0)
+    assert not one.is_gone(replace(other.holder(), pid=2**22 - 1))

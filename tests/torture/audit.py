@@ -162,9 +162,7 @@ def _was_told(book: Notebook, name: str) -> bool:
     return any(news.name == name for news in book.news)
 
 
-def _streams(
-    books: Books, lines: Sequence[dict[str, object]], gone: set[str]
-) -> Iterator[Finding]:
+def _streams(books: Books, lines: Sequence[dict[str, object]], gone: set[str]) -> Iterator[Finding]:
     """Yield where a stream went back, left numbers out, or showed what is not in the store."""
     found = books.by_id()
     stored = {

@@ -72,8 +72,9 @@ class Crew:
         """Stop programs where they are: none of them says another word."""
         for process in processes:
             process.send_signal(signal.SIGSTOP)
-        for process in processes:
-            wait_until(lambda pid=process.pid: state_of(pid) in {"T", "Z", ""}, within=5)
+        wait_until(
+            lambda: all(state_of(each.pid) in {"T", "Z", ""} for each in processes), within=5
+        )
 
     def log_of(self, process: subprocess.Popen[bytes]) -> str:
         """Return what a program printed."""

@@ -41,12 +41,12 @@ class Disk(apsw.VFS):
         self._recording = recording
         super().__init__(self.name, "unix")
 
-    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "DiskFile":
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "DiskFile":  # noqa: N802 — SQLite's name
         """Open a file as one of ours."""
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         return DiskFile(self, part_of(path or ""), name, flags)
 
-    def xDelete(self, filename: str, syncdir: bool) -> None:
+    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802 — SQLite's name
         """Note that a file goes."""
         self.note(Operation("delete", part_of(filename)))
         super().xDelete(filename, syncdir)
@@ -72,17 +72,17 @@ class DiskFile(apsw.VFSFile):
         self._part = part
         super().__init__("unix", name, flags)
 
-    def xWrite(self, data: bytes, offset: int) -> None:
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 — SQLite's name
         """Write, unless the fault forbids it."""
         self._disk.note(Operation("write", self._part, offset, bytes(data)))
         super().xWrite(data, offset)
 
-    def xSync(self, flags: int) -> None:
+    def xSync(self, flags: int) -> None:  # noqa: N802 — SQLite's name
         """Sync, unless the fault forbids it."""
         self._disk.note(Operation("sync", self._part))
         super().xSync(flags)
 
-    def xTruncate(self, size: int) -> None:
+    def xTruncate(self, size: int) -> None:  # noqa: N802 — SQLite's name
         """Cut the file, unless the fault forbids it."""
         self._disk.note(Operation("truncate", self._part, size))
         super().xTruncate(size)

@@ -1,4 +1,4 @@
-"""What must not be anywhere, and what must not be left behind: canaries, files, leases, processes."""
+"""What must be nowhere, and what must not be left: canaries, files, leases, processes."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -65,7 +65,8 @@ def loop_disk(folder: Path, *, megabytes: int = 96) -> Iterator[LoopDisk]:
     image, mount = folder / "disk.img", folder / "mnt"
     with image.open("wb") as file:
         file.truncate(megabytes << 20)
-    _run("mkfs.ext4", "-q", "-F", str(image))
+    # Nothing is kept back for root, who would otherwise never see the disk full.
+    _run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
     device = _run("losetup", "--find", "--show", str(image)).strip()
     mount.mkdir()
     disk = LoopDisk(device, mount)

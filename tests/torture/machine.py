@@ -34,8 +34,13 @@ def state_of(pid: int) -> str:
 
 def is_alive(holder: str) -> bool:
     """Tell whether the process that a lease names is there."""
-    where, pid, started, _ = holder.split("/")
+    where, *_, pid, started, _ = holder.split("/")
     return where == boot() and start_of(int(pid)) == int(started)
+
+
+def pid_of(holder: str) -> int:
+    """Return the number of the process that a lease names."""
+    return int(holder.split("/")[-3])
 
 
 def carriers(mark: str) -> list[int]:

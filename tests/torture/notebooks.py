@@ -143,7 +143,8 @@ def read_books(home: Path) -> Books:
         faults = [
             str(row[0]) for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"
         ]
-        faults += [f"{row[0]} is an orphan" for row in connection.execute("PRAGMA foreign_key_check")]
+        orphans = connection.execute("PRAGMA foreign_key_check")
+        faults += [f"a row of {row[0]} is an orphan" for row in orphans]
         rows = _grouped(connection, Row, MESSAGES)
         news = _grouped(connection, News, EVENTS)
         calls: dict[int, list[tuple[str, str, str]]] = {}
@@ -151,7 +152,7 @@ def read_books(home: Path) -> Books:
             calls.setdefault(key, []).append((call[0], call[1], call[2]))
         notebooks = {
             row[0]: Notebook(
-                *row,
+                **dict(zip(COLUMNS.split(), row, strict=True)),
                 rows=tuple(rows.get(row[0], ())),
                 news=_merged(news.get(row[0], []), rows.get(row[0], [])),
                 calls=tuple(calls.get(row[0], ())),
@@ -164,9 +165,11 @@ def read_books(home: Path) -> Books:
 
 def linked(previous: bytes, row: Row) -> bytes:
     """Return the hash that a row must carry after the row with this hash."""
-    columns = f"{row.id}|{row.sequence}|{row.turn}|{row.role}|{row.model_id or ''}|{row.created_at}|"
-    return hashlib.sha256(previous + columns.encode() + row.parts).digest()
+    columns = f"{row.id}|{row.sequence}|{row.turn}|{row.role}|{row.model_id or ''}|"
+    return hashlib.sha256(previous + f"{columns}{row.created_at}|".encode() + row.parts).digest()
 
+
+COLUMNS = "key id status turn settled messages events chain holder until epoch parent forked_at"
 
 SESSIONS = """
 SELECT key, id, status, turn, settled, messages, events, chain, holder, until, epoch, forked_key,

@@ -57,7 +57,7 @@ class EarlierBoot:
 
     def holder(self) -> Holder:
         """Return a holder of another boot."""
-        return Holder(boot="before-the-cut", pid=1, started=1, nonce="x")
+        return Holder(boot="before-the-cut", space="x", pid=1, started=1, nonce="x")
 
     def is_gone(self, holder: Holder) -> bool:
         """Tell nothing: there is only one process on a recording disk."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast import open_holdfast
@@ -9,7 +10,7 @@ from tests.torture.clients.house import settings
 from tests.torture.notebooks import key_beside, reading
 
 WAITING = """
-SELECT count(*)
+SELECT id
   FROM sessions
  WHERE turn > settled
    AND status IN ('pending', 'running', 'idle')
@@ -19,7 +20,7 @@ SELECT count(*)
 def waiting(home: Path) -> int:
     """Return in how many sessions a turn is open or waits."""
     with reading(home / "history.db", key_beside(home)) as connection:
-        return int(connection.execute(WAITING).fetchall()[0][0])
+        return len(connection.execute(WAITING).fetchall())
 
 
 async def recovered(home: Path, *, within: float = 20) -> tuple[float, float]:
@@ -27,7 +28,17 @@ async def recovered(home: Path, *, within: float = 20) -> tuple[float, float]:
     begun = time.monotonic()
     async with open_holdfast(config=settings(home)):
         ready = time.monotonic() - begun
-        async with asyncio.timeout(within):
-            while waiting(home):
-                await asyncio.sleep(0.02)
+        await quiet(home, within=within)
         return ready, time.monotonic() - begun
+
+
+async def quiet(home: Path, *, within: float = 20) -> None:
+    """Return when no turn is open or waits."""
+    await until(lambda: not waiting(home), within=within)
+
+
+async def until(condition: Callable[[], bool], *, within: float) -> None:
+    """Look again and again until a condition holds, and let everybody else work meanwhile."""
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 — seen from outside, nobody rings a bell
+            await asyncio.sleep(0.01)

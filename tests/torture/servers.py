@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 
 from tests.torture.crew import Crew, wait_until
+from tests.torture.machine import pid_of
 from tests.torture.notebooks import key_beside, reading
 
 HELD = """
@@ -30,7 +31,7 @@ def holds(home: Path) -> dict[str, Hold]:
     """Return the state of every session."""
     with reading(home / "history.db", key_beside(home)) as connection:
         return {
-            row[0]: Hold(row[0], int(row[1].split("/")[1]) if row[1] else None, row[2])
+            row[0]: Hold(row[0], pid_of(row[1]) if row[1] else None, row[2])
             for row in connection.execute(HELD)
         }
 

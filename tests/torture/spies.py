@@ -182,7 +182,7 @@ class UnfencedStore:
         """Run the work on sessions that look as they were when we held them."""
 
         async def unfenced(tx: Tx) -> T:
-            return await work(_UnfencedTx(tx, self._held))  # type: ignore[arg-type]
+            return await work(_UnfencedTx(tx, self._held))
 
         return await self._store.write(unfenced, urgent=urgent)
 

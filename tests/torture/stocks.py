@@ -38,14 +38,16 @@ SELECT s.key, e.sequence, e.turn, e.at, e.name, e.payload, e.checksum
 """
 
 
-async def stock(home: Path, luck: random.Random, *, sessions: int, messages: int) -> list[str]:
+async def stock(
+    home: Path, luck: random.Random, *, sessions: int, messages: int, words: int = 10
+) -> list[str]:
     """Fill a home with so many sessions of so many messages each; return their ids."""
     template = new_id(luck)
     async with open_holdfast(config=settings(home)) as house:
         await house.open(id=template)
         await house.send(SessionId(template), f"tardy {template}")
         for number in range(messages - 3):
-            await house.send(SessionId(template), f"message {number} that waits with the others")
+            await house.send(SessionId(template), f"message {number} " + "words " * words)
     await recovered(home)
     ids = [new_id(luck) for _ in range(sessions - 1)]
     async with open_holdfast(config=settings(home)) as house:

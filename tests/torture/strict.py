@@ -1,6 +1,7 @@
 """A provider that refuses everything any provider refuses, and the sessions it would refuse."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from holdfast import Message, Scope, open_holdfast
@@ -39,7 +40,7 @@ def faults(request: Sequence[LlmMessage]) -> Iterator[str]:
         yield "it does not begin with the user"
     if request and request[-1].role == "assistant":
         yield "it ends with the assistant"
-    for before, after in zip(request, request[1:], strict=False):
+    for before, after in pairwise(request):
         if before.role == after.role and after.role != "tool":
             yield f"two messages of the {after.role} in a row"
     waiting: list[str] = []

@@ -89,15 +89,18 @@ EDITS: dict[str, tuple[str, str]] = {
     ),
     "a message nobody sent": (
         "PHANTOM",
-        """INSERT INTO messages SELECT session_key, sequence + 1, 'x', turn, 'user', parts, model_id,
-           created_at + 9, hash, 99, told FROM messages WHERE sequence = 4""",
+        """INSERT INTO messages SELECT session_key, sequence + 1, 'x', turn, 'user', parts,
+           model_id, created_at + 9, hash, 99, told FROM messages WHERE sequence = 4""",
     ),
     "a session nobody opened": ("PHANTOM", f"UPDATE sessions SET id = 'x' WHERE id = '{FORK}'"),
     "a deletion nobody wanted": ("PHANTOM", "INSERT INTO tombstones VALUES ('x', 'local', 1)"),
     "an event is gone": ("GAP", "DELETE FROM events WHERE name = 'turn.ended' AND turn = 1"),
     "the numbers go on without rows": ("GAP", "UPDATE sessions SET messages = messages + 1"),
     "time goes back": ("DISORDER", "UPDATE events SET at = 1 WHERE name = 'turn.started'"),
-    "a turn ended twice": ("DISORDER", "UPDATE sessions SET settled = settled + 1, turn = turn + 1"),
+    "a turn ended twice": (
+        "DISORDER",
+        "UPDATE sessions SET settled = settled + 1, turn = turn + 1",
+    ),
     "a call has no result": (
         "DANGLING",
         """UPDATE messages SET role = 'tool_call',
@@ -114,7 +117,7 @@ EDITS: dict[str, tuple[str, str]] = {
     ),
     "a lease of the dead": (
         "ORPHAN",
-        f"UPDATE sessions SET holder = '{boot()}/1/1/x', until = 9e15 WHERE id = '{SESSION}'",
+        f"UPDATE sessions SET holder = '{boot()}/x/1/1/x', until = 9e15 WHERE id = '{SESSION}'",
     ),
 }
 
@@ -181,7 +184,7 @@ def test_the_auditor_finds_canaries_and_what_was_left_behind(folder: Path) -> No
 
 def test_the_auditor_finds_a_process_that_was_left(folder: Path, tmp_path: Path) -> None:
     with Crew(tmp_path) as crew:
-        crew.start("load", home=folder / "home", folder=folder, name="b", seed=1, shared=[])
+        crew.start("load", home=folder / "home", name=folder / "b", seed=1, shared=[])
         wait_until(lambda: bool(carriers(crew.mark)), within=10)
 
         assert audit(folder / "home", mark=crew.mark).counts["ORPHAN"] > 0

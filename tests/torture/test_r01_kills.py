@@ -70,8 +70,7 @@ def killing_spree(
         return crew.start(
             "load",
             home=folder / "home",
-            folder=folder,
-            name=f"c{number}",
+            name=folder / f"c{number}",
             seed=luck.randrange(1 << 32),
             shared=shared,
             fault=fault,

@@ -84,8 +84,7 @@ def cut_spree(
                 crew.start(
                     "load",
                     home=home,
-                    folder=folder,
-                    name=f"c{number}",
+                    name=folder / f"c{number}",
                     seed=luck.randrange(1 << 32),
                     shared=[],
                     fault=fault,

@@ -1,4 +1,4 @@
-"""R04: crash images are taken while the writer runs, every 50 milliseconds, and each is recovered."""
+"""R04: crash images are taken every 50 ms while the writer runs, and each is recovered."""
 
 import asyncio
 import random

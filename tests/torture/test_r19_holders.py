@@ -83,9 +83,7 @@ async def called(
     record.close()
 
 
-def killed_and_replaced(
-    servers: Servers, victim: str, sessions: list[str], home: Path
-) -> float:
+def killed_and_replaced(servers: Servers, victim: str, sessions: list[str], home: Path) -> float:
     """Kill a server, wait until none of its turns is left to it, and start it again."""
     process = servers.running[victim]
     before = holds(home)
@@ -93,8 +91,7 @@ def killed_and_replaced(
     process.kill()
     process.wait()
     begun = time.monotonic()
-    for session in lost:
-        wait_until(lambda session=session: _moved_on(home, session, process.pid), within=60)
+    wait_until(lambda: all(_moved_on(home, each, process.pid) for each in lost), within=60)
     passed = time.monotonic() - begun
     servers.start(victim)
     return passed

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -13,11 +14,19 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import Scope, SessionId, SessionRequest, open_holdfast
+from holdfast import (
+    Role,
+    Scope,
+    SessionId,
+    SessionQuery,
+    SessionRequest,
+    open_holdfast,
+)
 from tests.marks import proves
 from tests.torture.clients.house import new_id, settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.recovery import recovered
+from tests.torture.notebooks import key_beside, reading
+from tests.torture.recovery import recovered, until
 from tests.torture.witness import differences, witnessed
 
 pytestmark = pytest.mark.slow
@@ -87,7 +96,8 @@ DAMAGE: dict[str, tuple[str, str]] = {
         HURT,
     ),
     "an agent is damaged": (
-        "UPDATE agents SET body = CAST(replace(CAST(body AS TEXT), 'Holdfast', 'Heldfast') AS BLOB)",
+        "UPDATE agents SET body = CAST(replace(CAST(body AS TEXT), 'Holdfast', 'Heldfast') "
+        "AS BLOB)",
         "agent",
     ),
     "a model is damaged": (
@@ -178,8 +188,50 @@ def test_the_command_says_the_same_and_ends_with_one(patient: Path, tmp_path: Pa
 
 
 def _doctor(home: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "holdfast.cli", "--home", str(home), "doctor", "--json"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "doctor", "--json"],
+        env=os.environ | {"HOLDFAST_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@proves("R54")
+def test_a_damaged_session_does_not_keep_the_others_from_being_recovered_and_listed(
+    patient: Path, tmp_path: Path
+) -> None:
+    home = shutil.copytree(patient / "home", tmp_path / "home")
+    asyncio.run(_left_waiting(home))
+    hurt(home, f"UPDATE sessions SET title = 'another' WHERE id = '{HURT}'")
+
+    listed, answered = asyncio.run(_recovered_beside_the_damaged(home))
+
+    assert {NEIGHBOUR, FORK} <= set(listed)
+    assert answered
+
+
+async def _left_waiting(home: Path) -> None:
+    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+        for session in (HURT, NEIGHBOUR):
+            await house.send(SessionId(session), "short message three")
+
+
+async def _recovered_beside_the_damaged(home: Path) -> tuple[list[str], bool]:
+    neighbour = SessionId(NEIGHBOUR)
+    async with open_holdfast(config=settings(home)) as house:
+        await until(lambda: not is_waiting(home, NEIGHBOUR), within=10)
+        page = await house.sessions.list(SessionQuery(owner=house.owner))
+        answered = (await house.read(neighbour))[-1].role is Role.ASSISTANT
+        return [session.id for session in page.items], answered
+
+
+def is_waiting(home: Path, session: str) -> bool:
+    """Tell whether a turn is open or waits in one session."""
+    with reading(home / "history.db", key_beside(home)) as connection:
+        sql = "SELECT turn > settled FROM sessions WHERE id = ?"
+        return bool(connection.execute(sql, (session,)).get)
 
 
 async def examined(home: Path) -> list[str]:
@@ -201,7 +253,7 @@ def hurt(home: Path, sql: str) -> None:
     connection = apsw.Connection(str(home / "history.db"))
     connection.pragma("foreign_keys", 0)
     triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
-    guards = triggers.fetchall()
+    guards = [(str(name), str(again)) for name, again in triggers.fetchall()]
     for name, _ in guards:
         connection.execute(f"DROP TRIGGER {name}")
     connection.execute(sql)
@@ -216,9 +268,7 @@ def spoiled(file: Path, luck: random.Random) -> str:
     size = 4096
     data = bytearray(file.read_bytes())
     used = [
-        page
-        for page in range(1, len(data) // size)
-        if any(data[page * size : page * size + size])
+        page for page in range(1, len(data) // size) if any(data[page * size : page * size + size])
     ]
     page = luck.choice(used)
     kind = luck.choice(["garbage", "zeros", "cut"])

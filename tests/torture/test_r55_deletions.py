@@ -1,4 +1,4 @@
-"""R55: a deleted session is gone, down to the bytes on the disk; one with forks is kept for them."""
+"""R55: a deleted session is gone, down to its bytes; one with forks is kept for them."""
 
 import asyncio
 import random

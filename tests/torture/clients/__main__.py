@@ -1,4 +1,4 @@
-"""Client programs, started as processes by the rows: `python -m tests.torture.clients NAME JSON`."""
+"""The clients, each in a process of its own: `python -m tests.torture.clients NAME JSON`."""
 
 import asyncio
 import importlib

@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ BEGINNINGS = {"slow": "0", "long": "3", "broken": "5", "tardy": "66", "short": "
 
 
 def new_id(luck: random.Random, kind: str = "") -> str:
-    """Return an id of the client's own choice; as a message's id it may ask for a kind of answer."""
+    """Return an id of the client's own choice; a message's may ask for a kind of answer."""
     beginning = BEGINNINGS.get(kind, "")
     text = f"{beginning}{luck.getrandbits(128):032x}"[:32]
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
@@ -51,6 +53,16 @@ def words_for(key: str) -> str:
     """Return the text of a message by its id."""
     kinds = [kind for kind, beginning in BEGINNINGS.items() if key.startswith(beginning)]
     return f"{kinds[0] if kinds else 'plain'} message {key}"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, as it is written down before."""
+
+    verb: str
+    session: str
+    key: str
+    body: str = ""
 
 
 class Client:
@@ -63,9 +75,10 @@ class Client:
         self._readers = 0
         self.refused: Callable[[HoldfastError], None] | None = None
 
-    async def open(self, key: str) -> Session | None:
+    async def open(self, key: str) -> Any:
         """Open a session of that id."""
-        return await self._ask("open", key, key, lambda: self.house.open(id=key), _opened)
+        call = partial(self.house.open, id=key)
+        return await self._ask(Question("open", key, key), call, _opened)
 
     async def send(
         self, session: str, key: str, text: str | None = None, *, on_busy: OnBusy = OnBusy.QUEUE
@@ -73,29 +86,21 @@ class Client:
         """Send a message of that id."""
         body = text if text is not None else words_for(key)
 
-        def call() -> Awaitable[Any]:
-            return self.house.send(SessionId(session), body, id=key, on_busy=on_busy)
+        call = partial(self.house.send, SessionId(session), body, id=key, on_busy=on_busy)
+        return await self._ask(Question("send", session, key, body), call, _sent)
 
-        return await self._ask("send", session, key, call, _sent, body)
-
-    async def fork(self, session: str, key: str) -> Session | None:
+    async def fork(self, session: str, key: str) -> Any:
         """Fork a session where it ends now; the fork has that id."""
-        sessions, owner = self.house.sessions, self.house.owner
-        return await self._ask(
-            "fork",
-            session,
-            key,
-            lambda: sessions.fork(owner, SessionId(session), id=key),
-            _opened,
-        )
+        fork = self.house.sessions.fork
+        call = partial(fork, self.house.owner, SessionId(session), id=key)
+        return await self._ask(Question("fork", session, key), call, _opened)
 
     async def act(self, verb: str, session: str) -> Any:
         """Interrupt, close, resume or delete a session."""
         method = getattr(self.house.sessions, verb)
+        call = partial(method, self.house.owner, SessionId(session))
         answer = _gone if verb == "delete" else _status
-        return await self._ask(
-            verb, session, "", lambda: method(self.house.owner, SessionId(session)), answer
-        )
+        return await self._ask(Question(verb, session, ""), call, answer)
 
     async def follow(self, session: str, after: int, *, until: Callable[[Any], bool]) -> int:
         """Follow a session's news, writing down what comes; return the last number seen."""
@@ -116,14 +121,11 @@ class Client:
 
     async def _ask(
         self,
-        verb: str,
-        session: str,
-        key: str,
+        asked: Question,
         call: Callable[[], Awaitable[Any]],
         answer: Callable[[Any], dict[str, Any]],
-        body: str = "",
     ) -> Any:
-        number = self._record.attempt(verb, session, key, body)
+        number = self._record.attempt(asked.verb, asked.session, asked.key, asked.body)
         try:
             result = await call()
         except HoldfastError as error:

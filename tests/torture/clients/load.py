@@ -34,11 +34,9 @@ VERBS = {
 }
 
 
-async def main(
-    home: str, folder: str, name: str, seed: int, shared: list[str], fault: str = ""
-) -> None:
-    """Run until the process ends; its records are `<name>.jsonl` and `<name>.stream` in a folder."""
-    paths = Path(folder) / f"{name}.jsonl", Path(folder) / f"{name}.stream"
+async def main(home: str, name: str, seed: int, shared: list[str], fault: str = "") -> None:
+    """Run until the process ends; its records are `NAME.jsonl` and `NAME.stream`."""
+    paths = Path(f"{name}.jsonl"), Path(f"{name}.stream")
     before = read_attempts([paths[0]])
     record, streams = Record(paths[0]), Record(paths[1])
     luck = random.Random(seed)

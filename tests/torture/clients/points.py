@@ -29,10 +29,10 @@ async def main(
     def wrap(store: Store) -> Store:
         kept = EarlyStore(store, delay=0.05) if lying else store
         return SpyStore(
-            kept,  # type: ignore[arg-type]
+            kept,
             before=striking if when == "before" else idle,
             after=striking if when == "after" else idle,
-        )  # type: ignore[return-value]
+        )
 
     luck = random.Random(run)
     # A new owner has no agent yet, so that one has to be made.

@@ -1,0 +1,45 @@
+"""A program that changes the schema on a disk of ours, and dies at a chosen touch of the disk."""
+
+import os
+import signal
+from pathlib import Path
+
+from holdfast import Scope, open_holdfast
+from holdfast.bootstrap import Outside
+from holdfast.storage import migrate
+from holdfast.storage.sqlite import connect
+from tests.torture.clients.house import settings
+from tests.torture.disks import Disk, Operation
+from tests.torture.notebooks import key_beside
+
+
+async def main(home: str, direction: str, dies_at: int) -> None:
+    """Open a new home, or take the schema down or up; 0 means to live."""
+    disk = Disk(recording=False)
+    left = dies_at
+
+    def count(operation: Operation) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    disk.fault = count
+    await _change(home, direction, disk)
+    print("touches", dies_at - left)
+
+
+async def _change(home: str, direction: str, disk: Disk) -> None:
+    if direction == "open":
+        outside = Outside(vfs=disk.vfs)
+        async with open_holdfast(config=settings(Path(home)), scope=Scope.NONE, outside=outside):
+            return
+    connection = connect(Path(home) / "history.db", key_beside(Path(home)), vfs=disk.vfs)
+    if direction == "down":
+        migrate.down(connection, 0)
+    elif direction == "down without a transaction":
+        for statement in migrate.migrations()[0].down.split(";"):
+            connection.query(statement)
+    else:
+        migrate.up(connection)
+    connection.close()
