@@ -36,6 +36,8 @@ check: $(VENV)/.dev  ## the quick gate: format, lint, types, floors, unit tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/coverage report --include='src/holdfast/domain/*' --fail-under=100
+	$(BIN)/python -m tests.house.watched
 
 test: $(VENV)/.dev  ## the whole test run
 	$(BIN)/python -m pytest -n 2 --level=test tests

@@ -50,7 +50,11 @@ class SystemMachine:
         mine = self._holder
         if (holder.boot, holder.space) != (mine.boot, mine.space) or not holder.started:
             return False
-        return start_of(holder.pid) != holder.started
+        try:
+            return start_of(holder.pid) != holder.started
+        except OSError:
+            # We could not look, which proves nothing about the other.
+            return False
 
 
 @cache
@@ -77,7 +81,7 @@ def start_of(pid: int) -> int | None:
     """Return when a living process started, in ticks since boot; `None` when it is not there."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     # The name in parentheses may hold anything; the fields after it do not.
     fields = status.rpartition(")")[2].split()

@@ -128,7 +128,11 @@ class Events:
         stored = await self._rows(head, sequence, limit)
         appended = await self._appended(head, sequence, limit)
         # Both come in order, and no number is in both.
-        rows = sorted(stored + appended, key=itemgetter(0))[:limit]
+        try:
+            rows = sorted(stored + appended, key=itemgetter(0))[:limit]
+        except TypeError as error:
+            # Only damage makes a number that is none.
+            raise corrupt(f"an event of session {head.session_id}") from error
         frames: list[Frame] = []
         size = 0
         for row in rows:

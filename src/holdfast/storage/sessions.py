@@ -11,6 +11,7 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
+from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId
 from holdfast.domain.queries import SessionOrder, SessionQuery
 from holdfast.domain.sessions import Budget, ForkPoint, Head, Session, Status, StopReason
@@ -110,6 +111,7 @@ class Sessions:
             wanted = msgspec.structs.replace(query, limit=left)
             sql, parameters = page_sql(_behind(wanted, rows[-1]) if rows else wanted)
             rows = await self._db.fetch(sql, parameters)
+            _require_order([_place(row, query.order) for row in rows])
             found += sound(rows, _session)
             if len(rows) < left or len(found) == query.limit:
                 return found
@@ -158,9 +160,23 @@ class Sessions:
 
 def _behind(query: SessionQuery, last: Row) -> SessionQuery:
     """Return the query for what comes after a row that it found."""
-    by_creation = query.order is SessionOrder.CREATED_AT
-    at = last[_HEAD_COLUMNS + 2] if by_creation else last[_UPDATED_AT]
-    return msgspec.structs.replace(query, before=(instant(at), last[1]), offset=0)
+    at, session_id = _place(last, query.order)
+    return msgspec.structs.replace(query, before=(instant(at), session_id), offset=0)
+
+
+def _place(row: Row, order: SessionOrder) -> tuple[int, str]:
+    """Return where a listing in that order has the row."""
+    by_creation = order is SessionOrder.CREATED_AT
+    return row[_HEAD_COLUMNS + 2] if by_creation else row[_UPDATED_AT], row[1]
+
+
+def _require_order(places: list[tuple[int, str]]) -> None:
+    """Refuse a page that is not in its order: the index that gave it is not the rows' own."""
+    if places != sorted(places, reverse=True):
+        raise Internal(
+            Code.CORRUPT_STORE,
+            "An index of the store is damaged; run `holdfast doctor`, or restore a backup.",
+        )
 
 
 def _segments(rows: Sequence[Row]) -> tuple[Segment, ...]:

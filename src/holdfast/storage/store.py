@@ -1,6 +1,8 @@
 """The embedded store: one writer, a few readers, one file."""
 
 import asyncio
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 import apsw
 
-from holdfast.domain.errors import Code, Unavailable
+from holdfast.domain.errors import Code, StorageFull, Unavailable
 from holdfast.ports import Tx
 from holdfast.storage import checks
 from holdfast.storage.agents import Agents
@@ -22,7 +24,7 @@ from holdfast.storage.messages import Messages
 from holdfast.storage.migrate import require_current
 from holdfast.storage.models import Models
 from holdfast.storage.repos import Repos
-from holdfast.storage.reserve import Reserve
+from holdfast.storage.reserve import Reserve, full
 from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection, connect, is_plain, patience, translated
 from holdfast.storage.wal import read_log, require_whole
@@ -61,9 +63,9 @@ class SqliteStore:
         self.key = key if fresh or not is_plain(path) else None
         self._vfs = vfs
         reserve = Reserve(path.with_name(f"{path.name}-reserve"))
-        self._writer = Writer(self._prepared(), self._connect, reserve)
+        self._writer = Writer(self._opened(reserve), self._connect, reserve)
         self._tables = Tables(self._writer.connection)
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
+        self._pool = _started_pool()
         # The first is opened ahead, because opening takes longer than most reads.
         self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
         self._closed = False
@@ -104,6 +106,18 @@ class SqliteStore:
         await asyncio.to_thread(self._pool.shutdown)
         for reader, _ in self._idle:
             reader.close()
+
+    def _opened(self, reserve: Reserve) -> Connection:
+        """Open the file, out of the reserve if the disk has no room for its log."""
+        try:
+            return self._prepared()
+        except (StorageFull, Unavailable) as error:
+            if error.code not in _FOR_WANT_OF_ROOM:
+                raise
+            if not reserve.is_held:
+                raise full() if _has_no_room(self.path) else error from error
+        reserve.give_up()
+        return self._prepared()
 
     def _prepared(self) -> Connection:
         log = read_log(self.path)
@@ -154,12 +168,33 @@ class SqliteStore:
         return connection, Tables(connection)
 
 
+_FOR_WANT_OF_ROOM: Final = frozenset(
+    {Code.STORAGE_FULL, Code.STORE_POISONED, Code.STORE_UNWRITABLE}
+)
+
+
+def _has_no_room(path: Path) -> bool:
+    return os.statvfs(path.parent).f_bavail == 0
+
+
+def _started_pool() -> ThreadPoolExecutor:
+    """Return a pool whose threads run already: when memory is short, none can be started."""
+    pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
+    together = threading.Barrier(READERS + 1)
+    for _ in range(READERS):
+        pool.submit(together.wait)
+    together.wait()
+    return pool
+
+
 def _snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
     connection.query("BEGIN")
     try:
         return drive(work(tables))
     finally:
-        connection.query("COMMIT")
+        # After some failures SQLite has ended the transaction itself.
+        if connection.raw.in_transaction:
+            connection.query("COMMIT")
 
 
 def _emptied_log(connection: Connection) -> bool:
