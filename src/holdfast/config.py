@@ -7,6 +7,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ class Config(Struct, frozen=True, kw_only=True):
             self.encryption in {"auto", "keychain", "off"}, "encryption", "auto, keychain, off"
         )
         _require(self.turns_at_a_time > 0, "turns_at_a_time", "above 0")
-        _require(self.idle_timeout_minutes >= 0, "idle_timeout_minutes", "0 (never) or more")
+        _require(0 <= self.idle_timeout_minutes < inf, "idle_timeout_minutes", "0 (never) or more")
         _require(self.max_concurrent_sessions > 0, "max_concurrent_sessions", "above 0")
         _require(self.log_level in levels, "log_level", ", ".join(levels))
 

@@ -1,14 +1,18 @@
 """R02: a process kills itself right before and right after each kind of commit."""
 
 import asyncio
+import random
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
+from holdfast import Scope, open_holdfast
 from tests.marks import proves
-from tests.torture.attempts import read_attempts
+from tests.torture.attempts import Record, read_attempts
 from tests.torture.audit import audit
+from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import Crew
 from tests.torture.recovery import recovered
@@ -75,6 +79,34 @@ def test_the_points_find_a_store_that_answers_too_early(tmp_path: Path, crew: Cr
     asyncio.run(recovered(tmp_path / "home"))
 
     assert audit(tmp_path / "home", records=tmp_path.glob("*.jsonl")).counts["LOST"] == 1
+
+
+@proves("R02")
+def test_what_the_dead_left_in_the_log_is_neither_damage_nor_history(
+    tmp_path: Path, crew: Crew, luck: random.Random
+) -> None:
+    asyncio.run(_written_over_the_dead(tmp_path, crew, luck))
+
+    asyncio.run(recovered(tmp_path / "crashed"))
+
+    result = audit(tmp_path / "crashed", records=tmp_path.glob("*.jsonl"))
+    assert result.is_clean, result
+
+
+async def _written_over_the_dead(folder: Path, crew: Crew, luck: random.Random) -> None:
+    """Let processes die amid ever smaller commits while one goes on writing where they wrote."""
+    home, session = folder / "home", new_id(luck)
+    record = Record(folder / "survivor.jsonl")
+    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+        client = Client(house, record)
+        await client.open(session)
+        for size in (400_000, 200_000, 100_000):
+            dying = {"home": home, "record": folder / f"{size}.jsonl", "session": session}
+            assert crew.run("dying", **dying, size=size) == -signal.SIGKILL
+            await client.send(session, new_id(luck, "short"))
+        # As if the survivor died as well, now: nobody has tidied the log.
+        shutil.copytree(home, folder / "crashed", ignore=shutil.ignore_patterns("*-shm"))
+    record.close()
 
 
 def struck(

@@ -94,11 +94,13 @@ class Wishes:
         named = {
             "slug": self.slug,
             "system_prompt": self.system_prompt,
+            # Nothing named is no wish: an empty list would take all models away.
             "models": tuple(self.model) if self.model else None,
             "tags": tuple(self.tag) if self.tag else None,
             "description": self.description,
         }
         found = {name: value for name, value in named.items() if value is not None}
+        # Nullable unlike the others, and a shell has no null but an empty word.
         return found | ({"description": None} if self.description == "" else {})
 
 
@@ -171,6 +173,7 @@ def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
     from holdfast.cli.forms import agent_form
 
     runtime = agent.runtime
+    # An agent with a program of its own chooses its own models.
     chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
     facts: dict[str, object] = {
         "slug": agent.slug,

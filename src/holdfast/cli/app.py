@@ -39,6 +39,7 @@ def build() -> typer.Typer:
         name=PROGRAM,
         help=HELP,
         no_args_is_help=True,
+        # Otherwise what stands in brackets would be read as markup.
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},
@@ -52,12 +53,14 @@ def build() -> typer.Typer:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code; no error gets past here."""
     words = hoisted(arguments)
+    # Read from the words themselves: an error may come before the flags are understood.
     as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
     _require_streams()
     for stream in (sys.stdout, sys.stderr):
         _make_printable(stream, as_json=as_json)
     try:
         main = typer.main.get_command(build())
+        # Standalone, the library would print errors its own way and end the process.
         return cast(int, main.main(words, PROGRAM, standalone_mode=False) or 0)
     except TyperException as error:
         return _report_usage(error, as_json=as_json)
@@ -72,6 +75,7 @@ def _globals() -> Callable[..., None]:
 
     def remember(ctx: typer.Context, **given: object) -> None:
         ctx.obj = Settings(**given)  # type: ignore[arg-type]
+        # Refused and not ignored: the command would work on another store than was meant.
         if ctx.obj.server is not None:
             raise Invalid(
                 Code.INVALID_INPUT,
@@ -86,6 +90,7 @@ def _globals() -> Callable[..., None]:
 
 def _report(error: HoldfastError, *, as_json: bool) -> int:
     if as_json:
+        # Details may hold what JSON has no form for, and telling an error must not raise one.
         sys.stderr.write(json.dumps(error.body(), default=str, separators=(",", ":")) + "\n")
     else:
         sys.stderr.write(f"{PROGRAM}: {one_line(error.message, longest=2_000)}\n")
@@ -95,6 +100,7 @@ def _report(error: HoldfastError, *, as_json: bool) -> int:
 def _report_usage(error: TyperException, *, as_json: bool) -> int:
     """Report a line that cannot be understood; a group without its command shows its help."""
     told = error.format_message()
+    # The library's error for a group without its command is the group's whole help.
     if "\n" in told and not as_json:
         sys.stderr.write(f"{told}\n")
         return 2

@@ -59,6 +59,7 @@ async def begin(
     session = await _opened(holdfast, wanted)
     screen = await _screen(printer, holdfast, session, 0)
     conversation = Conversation(holdfast, session, screen, signals)
+    # Before its own opening, because a stream of JSON begins with that.
     conversation.cursor = 0
     if is_terminal(sys.stderr) and wanted.prompt is not None:
         screen.remark(f"Session {session.id}")
@@ -95,9 +96,12 @@ async def _context(wanted: ChatOptions, repo: "Repo | None") -> SessionContext |
     folder = repo.path if repo else working_dir(wanted.cwd)
     variables = dict(_variable(each) for each in wanted.var or ())
     if folder is None:
+        if variables:
+            raise Invalid(Code.INVALID_INPUT, "There is no current folder; name one with --cwd.")
         return None
     return SessionContext(
         working_dir=folder,
+        # In a thread, because a signal must be heard while git waits for a slow disk.
         git_ref=await asyncio.to_thread(git_ref, folder),
         variables=variables,
     )

@@ -26,12 +26,14 @@ async def chat(printer: Printer, wanted: ChatOptions) -> int:
     from holdfast.cli.lines import whole_input
     from holdfast.cli.signals import Signals
 
+    # Before anything is opened: an empty pipe must not leave an empty session.
     said = whole_input() if wanted.prompt == "-" else wanted.prompt
     signals = Signals()
     try:
         with signals:
             return await _converse(printer, wanted, said, signals)
     except asyncio.CancelledError:
+        # Cancelled by somebody else than the person: not ours to swallow.
         if not signals.is_leaving:
             raise
         return _left(printer)
@@ -69,8 +71,10 @@ async def _unattended(conversation: "Conversation", said: str | None) -> int:
     from holdfast.cli.lines import sayings
     from holdfast.domain.errors import Conflict
 
+    # That it was opened or resumed is news too, also where nothing is said.
     await conversation.catch_up()
     session = await conversation.session()
+    # What was left open goes first: the answer to a new message belongs behind it.
     if session.turn > session.settled:
         await conversation.settle(session.turn)
     if not conversation.has_finished():
@@ -80,6 +84,7 @@ async def _unattended(conversation: "Conversation", said: str | None) -> int:
                 break
     if conversation.signals.is_leaving:
         return INTERRUPTED
+    # Closed from elsewhere, so not all of it may have been said or answered.
     if conversation.is_over:
         return EXIT_CODES[Conflict]
     return turn_code(conversation.last) if conversation.last is not None else 0
@@ -93,6 +98,7 @@ def _left(printer: Printer) -> int:
 
 
 def _is_attended() -> bool:
+    # Both: with one of them redirected, nobody would see the prompt or answer it.
     return is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 

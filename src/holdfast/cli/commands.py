@@ -41,6 +41,7 @@ def command(
             try:
                 answer = function(printer, options(**given))
                 done = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+                # Here and not at the exit, where a closed pipe could no longer be caught.
                 printer.flush()
             except BrokenPipeError:
                 # Whoever read along has left, `head` for example; that is no error of ours.
@@ -73,6 +74,7 @@ def _parameter(field: dataclasses.Field[Any], hints: dict[str, Any]) -> inspect.
     has_default = field.default is not dataclasses.MISSING
     return inspect.Parameter(
         field.name,
+        # By keyword, so that one without a default may follow one that has one.
         inspect.Parameter.KEYWORD_ONLY,
         default=field.default if has_default else inspect.Parameter.empty,
         annotation=hints[field.name],

@@ -11,6 +11,7 @@ def show(printer: Printer, _: Nothing) -> None:
     from holdfast.config import PLACES, explain
 
     config, origins = explain(file=printer.settings.config)
+    # The home has no key, because the file that could set it lies in it.
     places = {"home": ("", "HOLDFAST_HOME")} | {
         name: (f"{section}.{key}", variable) for name, (section, key, variable) in PLACES.items()
     }
@@ -20,7 +21,7 @@ def show(printer: Printer, _: Nothing) -> None:
         forms.append(
             {
                 "name": name,
-                "value": value if isinstance(value, int | None) else str(value),
+                "value": value if isinstance(value, int | float | None) else str(value),
                 "origin": origins[name],
                 "key": key or None,
                 "environment": variable,

@@ -56,6 +56,7 @@ class Conversation:
                 async with asyncio.TaskGroup() as tasks:
                     stopping = tasks.create_task(self._stop_when(stop, turn))
                     await self._follow(turn)
+                    # Otherwise the group would wait for a Ctrl-C that nobody owes it.
                     stopping.cancel()
         except ExceptionGroup as group:
             # Of the two tasks only one fails, and its error is told as it is.
@@ -92,11 +93,13 @@ class Conversation:
         if isinstance(item, Gap):
             # The end of the turn may be among the numbers that will not come.
             return (await self.session()).settled >= turn
+        # At least: turns settle in their order, so a later one says that this one has.
         return isinstance(item.payload, TurnEnded) and (item.turn or 0) >= turn
 
     async def _stop_when(self, stop: asyncio.Event, turn: int) -> None:
         await stop.wait()
         session = await self.holdfast.sessions.interrupt(self.holdfast.owner, self.session_id)
+        # Only a turn that runs can be stopped; this one may still wait behind another.
         if session.settled < turn and not self.signals.is_leaving:
             self.screen.remark("The turn has not begun yet; Ctrl-C again leaves it waiting.")
 

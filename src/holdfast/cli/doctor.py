@@ -21,6 +21,7 @@ async def examine(printer: Printer, _: Nothing) -> int:
     """
     config = printer.settings.load()
     facts, findings = _outside(config)
+    # Where there is no store, opening it would make one.
     if facts["store"] is not None:
         await _inside(config, facts, findings)
     report = {**facts, "findings": findings}
@@ -67,9 +68,11 @@ async def _inside(config: "Config", facts: dict[str, Any], findings: list[dict[s
         key, store = open_store(config)
     except HoldfastError as error:
         findings.append(_finding(error.code, error.message))
+        # A store of another schema is refused with its number; other refusals have none.
         facts["schema"] = error.details.get("store")
         return
     facts["key_source"] = key.source
+    # What has opened has this one: every other is refused.
     facts["schema"] = facts["newest_schema"]
     try:
         findings += [_finding(Code.CORRUPT_STORE, fault) for fault in await store.check()]

@@ -26,6 +26,7 @@ from holdfast.domain.sessions import StopReason
 log = logging.getLogger(__name__)
 
 FINDINGS: Final = 1
+# What shells report for a program that Ctrl-C ended: 128 and the signal's number.
 INTERRUPTED: Final = 130
 
 EXIT_CODES: Final[Mapping[type[HoldfastError], int]] = {
@@ -36,6 +37,7 @@ EXIT_CODES: Final[Mapping[type[HoldfastError], int]] = {
     LimitReached: 6,
     Unavailable: 7,
     StorageFull: 8,
+    # EX_SOFTWARE of sysexits.h, far from the codes that a caller may act on.
     Internal: 70,
 }
 

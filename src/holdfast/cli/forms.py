@@ -43,6 +43,7 @@ STATUS: Final[Mapping[Status, str]] = {
 
 def instant(at: datetime | None) -> str | None:
     """Return an instant with six digits and a `Z`."""
+    # Not `isoformat`, which leaves the digits out at a whole second.
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if at is not None else None
 
 
@@ -121,6 +122,7 @@ def message_form(message: Message, *, interrupted: bool = False) -> Form:
         "model_id": message.model_id,
         "created_at": instant(message.created_at),
     }
+    # `content` has no place for thoughts, plans and notices, so such rows carry their parts.
     if any(not isinstance(part, Text | ToolCall | ToolResult) for part in message.parts):
         form["parts"] = _plain(message.parts)
     if result is not None:
@@ -200,6 +202,7 @@ def _content(message: Message) -> Form:
             return {"result": result.result, "error": error}
         case _:
             told = message.text
+            # Rows of ours speak through notices, plans and summaries, which `text` leaves out.
             if message.role is Role.SYSTEM:
                 told = "\n".join(filter(None, map(words_of, message.parts)))
             return {"text": told}

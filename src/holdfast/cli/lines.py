@@ -73,6 +73,9 @@ def _own(stream: IO[bytes]) -> IO[bytes]:
 
 
 def _decoded(data: bytes) -> str:
+    # What is too long may have been cut inside a character; the length is the fault to tell.
+    if len(data) >= LINE_LARGEST:
+        raise Invalid(Code.MESSAGE_TOO_LARGE, "The text of a message may have 1 MiB at most.")
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -89,7 +92,9 @@ class Prompt:
         from prompt_toolkit.history import InMemoryHistory
 
         self._session: PromptSession[str] = PromptSession(
+            # A history on disk would lie beside the encrypted store as plain text.
             history=InMemoryHistory(),
+            # The whole line is matched, because to the completer a slash is no part of a word.
             completer=WordCompleter(list(names), sentence=True),
             complete_while_typing=False,
         )

@@ -22,6 +22,7 @@ def configure(level: str, stream: TextIO | None = None) -> None:
     handler.setFormatter(PlainLines() if is_terminal(target) else JsonLines())
     root = logging.getLogger()
     for old in root.handlers[:]:
+        # Only our own: a test runner or a host program may have handlers there, too.
         if isinstance(old.formatter, PlainLines | JsonLines):
             root.removeHandler(old)
     root.addHandler(handler)
@@ -55,6 +56,7 @@ class PlainLines(logging.Formatter):
         line = escaped(f"{record.levelname.lower()}: {' '.join(told)}")
         if record.exc_info:
             trace = self.formatException(record.exc_info).splitlines()
+            # Indented, so that no line of a trace can pass for an event.
             line = "\n".join([line, *(f"  {escaped(each)}" for each in trace)])
         return line
 

@@ -92,8 +92,10 @@ class Printer:
         colored = is_colored(stream, self.settings.color)
         return Console(
             file=stream,
+            # `--color always` holds in a pipe too, where rich would leave the colours out.
             force_terminal=True if colored else None,
             color_system="auto" if colored else None,
+            # Foreign text is no markup: `[red]` and `:bomb:` stay what they are.
             highlight=False,
             markup=False,
             emoji=False,
@@ -107,6 +109,7 @@ class Printer:
         """Write to nowhere from now on, so that leaving raises nothing either."""
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
+            # The descriptor and not the object, because Python flushes the object when it ends.
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
 
@@ -137,4 +140,5 @@ def local_time(at: datetime | None) -> str:
 
 def money(microcents: int, *, priced: bool) -> str:
     """Return micro-cents as dollars; what has no price is a question mark."""
+    # For the eye only: sums are made in whole micro-cents.
     return f"${microcents / 100_000_000:.4f}" if priced else "?"

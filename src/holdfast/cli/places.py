@@ -10,6 +10,7 @@ from typing import Final
 
 from holdfast.domain.errors import Code, Invalid
 
+# A repository on a slow disk must not keep a chat from beginning.
 GIT_SECONDS: Final = 2.0
 
 
@@ -37,6 +38,7 @@ def git_ref(folder: str) -> str | None:
     """Return `branch@commit` of the work tree around a folder, the commit alone when detached."""
     told = _git(folder, "rev-parse", "--is-inside-work-tree", "HEAD", "--abbrev-ref", "HEAD")
     match told:
+        # Where a branch would be named, git says `HEAD` for a detached one.
         case ["true", commit, "HEAD"]:
             return commit[:12]
         case ["true", commit, branch]:
@@ -49,12 +51,14 @@ def _git(folder: str, *arguments: str) -> list[str]:
     try:
         done = subprocess.run(  # noqa: S603 — fixed words, no shell
             ["git", "-C", folder, *arguments],  # noqa: S607 — the user's own git
+            # What is on stdin is meant for the agent.
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
             timeout=GIT_SECONDS,
             check=False,
+            # Looking must neither write into the repository nor ask for a password.
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
         )
     except (OSError, ValueError, subprocess.SubprocessError):

@@ -56,6 +56,7 @@ async def add(printer: Printer, wanted: AddOptions) -> None:
 
     path = str(wanted.path.expanduser().absolute())
     async with opened(printer) as holdfast:
+        # At a terminal no root is needed: whoever types here reaches the folder anyway.
         repo = await holdfast.repos.add(holdfast.owner, path, name=wanted.name, at_terminal=True)
     printer.done(repo_form(repo), f"Repository {repo.name} is registered as {repo.id}.")
 

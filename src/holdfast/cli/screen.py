@@ -74,6 +74,7 @@ class TextScreen:
     async def show(self, item: Event | Gap) -> None:
         """Show a piece of news as far as it says something to a person."""
         if isinstance(item, Gap):
+            # From here on offsets do not fit; the message itself brings the rest of its text.
             self._missed = True
             return
         match item.payload:
@@ -124,6 +125,7 @@ class TextScreen:
         if delta.channel is Channel.REASONING:
             self._think(delta.text)
             return
+        # Text that is out of place could not be taken back once it is shown.
         if delta.offset != self._shown:
             self._missed = True
         if not self._missed:
@@ -132,6 +134,7 @@ class TextScreen:
 
     def _think(self, text: str) -> None:
         """Show thoughts to people only, and dimly."""
+        # Dimness is all that tells thoughts from the answer; where it is missing, so are they.
         if is_terminal(sys.stdout) and is_colored(sys.stdout, self._printer.settings.color):
             self._stop_spinner()
             sys.stdout.write(f"\x1b[2m{clean(text)}\x1b[0m")
@@ -162,6 +165,7 @@ class TextScreen:
     def _end(self, ended: TurnEnded) -> None:
         self._stop_spinner()
         self._end_line()
+        # The turn tells its failure itself; that of a step was only a try.
         self._failure = None
         if ended.stop_reason is StopReason.ABORTED:
             self._printer.warn("Stopped; what was said so far is kept.")

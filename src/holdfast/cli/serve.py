@@ -50,6 +50,7 @@ def serve(printer: Printer, wanted: ServeOptions) -> None:
     """
     from holdfast.http.server import listen, loop_factory
 
+    # A bad file is refused before a port is taken, and the port before any turn is woken.
     printer.settings.load()
     with (
         listen(wanted.host, wanted.port) as listener,
@@ -66,6 +67,7 @@ async def _serve(printer: Printer, listener: "socket.socket") -> None:
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # Before the house is opened: a signal that comes meanwhile stops it in order.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with opened(printer, "all") as holdfast:

@@ -40,6 +40,7 @@ async def show_events(printer: Printer, wanted: EventsOptions) -> None:
         session = await holdfast.sessions.get(owner, session_id(wanted.id))
         if not wanted.follow:
             page = await holdfast.events.list(owner, session.id, after=after, limit=wanted.limit)
+            # What was not asked for is heard all the same: some lines repeat what it said.
             lines = await EventLines.behind(holdfast, session, after)
             forms = [await lines.line(item) for item in page.items]
             rows = [_row(form) for form in forms]

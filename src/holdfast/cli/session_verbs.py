@@ -1,5 +1,6 @@
 """`holdfast sessions resume|interrupt|fork|close|delete`: steering sessions from outside."""
 
+import signal
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,7 @@ from holdfast.cli.output import Printer
 from holdfast.cli.terminal import is_terminal
 
 
+# Not `Status` itself: of its values only these two are for a person to choose.
 class Ending(StrEnum):
     """How a session ends."""
 
@@ -133,8 +135,14 @@ def _is_sure(printer: Printer, name: str) -> bool:
     """Ask a person; where nobody sits, the command itself is the answer."""
     if printer.is_json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         return True
+    # Asked on stderr, and in spite of -q: an unseen question looks like a hang.
     printer.warn(f"Delete “{name}” and all its messages for good? [y/N]")
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    # The loop would only note a Ctrl-C; here it has to end the waiting for a line.
+    noted = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    finally:
+        signal.signal(signal.SIGINT, noted)
 
 
 def register(group: typer.Typer) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.domain.queries import Page
     from holdfast.services.sessions import Verification
 
+# A page may end before the notice which says that its last answer was cut off.
 LOOK_AHEAD = 200
 
 
@@ -164,6 +165,7 @@ async def _pages(holdfast: "Holdfast", wanted: ListOptions) -> "Page[Session]":
     """Return the wanted page, or all pages as one."""
     from holdfast.domain.queries import Page, SessionOrder, SessionQuery, require_limit
 
+    # A slug may have been given, and sessions know their agent by its id.
     agent = await holdfast.agents.get(holdfast.owner, wanted.agent) if wanted.agent else None
     query = SessionQuery(
         owner=holdfast.owner,

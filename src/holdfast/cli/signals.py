@@ -38,6 +38,7 @@ class Signals:
         loop = asyncio.get_running_loop()
         loop.remove_signal_handler(signal.SIGTERM)
         loop.remove_signal_handler(signal.SIGINT)
+        # Removing ours leaves Python's default there, not the handler that asyncio had set.
         signal.signal(signal.SIGINT, self._before)
 
     @contextmanager

@@ -87,6 +87,7 @@ async def _close(talk: Talk, status: Status) -> bool:
     conversation = talk.conversation
     holdfast = conversation.holdfast
     await holdfast.sessions.close(holdfast.owner, conversation.session_id, status=status)
+    # Nobody follows between turns, so the event that says it is not seen here.
     conversation.is_over = True
     return True
 
@@ -135,6 +136,7 @@ def _require_nothing(argument: str) -> None:
 
 
 def _number(argument: str) -> int:
+    # Bounded, because int() refuses very long numbers with an error of its own.
     if not argument.isascii() or not argument.isdigit() or not 0 < len(argument) <= 9:
         raise WrongArgumentError
     return max(int(argument), 1)

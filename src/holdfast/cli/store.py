@@ -77,6 +77,7 @@ def down(printer: Printer, wanted: DownOptions) -> None:
     path = _path(config)
     if not path.exists():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
+    # Asked for only: the lock would not outlive our own opening and closing of the file.
     with exclusively(path):
         pass
     connection = _connected(config)
@@ -131,6 +132,7 @@ def backup(printer: Printer, wanted: BackupOptions) -> None:
     config = printer.settings.load()
     target = wanted.file.expanduser().absolute()
     path = _path(config)
+    # Only where there is a store, because for a new one a key would be made.
     key = store_key(config, path).value if path.exists() else None
     back_up(path, key, target, force=wanted.force)
     size = target.stat().st_size
@@ -158,6 +160,7 @@ def restore(printer: Printer, wanted: RestoreOptions) -> None:
 
     config = printer.settings.load()
     source = wanted.file.expanduser().absolute()
+    # Before the key is looked for: what is not there would pass for a new store.
     backups.require_file(source)
     require_suitable(private_folder(config.home))
     key = store_key(config, source)
@@ -182,6 +185,7 @@ def _connected(config: "Config") -> "Connection":
 
     path = private_folder(config.home) / _path(config).name
     key = store_key(config, path)
+    # Behind the key: where there is none, no empty store is left.
     private_file(path)
     return connect(path, key.value)
 

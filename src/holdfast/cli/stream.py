@@ -61,6 +61,7 @@ class EventLines:
         self._last = event.at
 
     async def _learn_models(self) -> None:
+        # The default answers without being named, so the catalogue may not have it.
         default = model_of(self._holdfast.config.default_model)
         for model in (default, *await self._holdfast.models.list()):
             self._models[model.id] = model.ref

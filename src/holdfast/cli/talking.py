@@ -15,6 +15,7 @@ async def talk(
     printer: Printer, conversation: Conversation, *, resumed: str | None, whole: bool
 ) -> int:
     """Converse until the person leaves; a chat that was left ends with 0."""
+    # At the prompt Ctrl-C is a key that is asked about; as a signal it would make us leave.
     conversation.signals.has_prompt = True
     await _greet(printer, conversation)
     if resumed is not None:
@@ -66,6 +67,7 @@ async def _recall(printer: Printer, conversation: Conversation, most: int | None
     session = await conversation.session()
     for line in lines_of_turns(await last_turns(conversation.holdfast, session, most)):
         printer.line(line)
+    # Before the remark, which goes to stderr and would overtake it.
     sys.stdout.flush()
     if session.turn > session.settled:
         printer.remark("A turn was left open; it goes on.")

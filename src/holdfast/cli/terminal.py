@@ -39,5 +39,6 @@ def is_colored(stream: TextIO, wish: str) -> bool:
     """Tell whether colours may be used: always, never, or on a terminal that has them."""
     if wish != "auto":
         return wish == "always"
+    # Set but empty does not count, by the convention of no-color.org.
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return is_terminal(stream) and not plain

@@ -27,6 +27,7 @@ def lines_of(message: Message) -> list[str]:
     if not words:
         return []
     if message.role is Role.USER:
+        # Indented, so that a line of a message cannot pass for an answer.
         return ["> " + words.replace("\n", "\n  ")]
     return [words] if message.role is Role.ASSISTANT else [f"[{words}]"]
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,7 +19,7 @@ HEALTH_SECONDS: Final = 2.0
 Probe = Callable[[], Awaitable[object]]
 
 
-def application(probe: Probe) -> Starlette:
+def application(probe: Probe) -> Guard:
     """Return the application; `probe` raises while the store cannot be written."""
 
     async def health(_: Request) -> Response:
@@ -28,17 +27,18 @@ def application(probe: Probe) -> Starlette:
             async with asyncio.timeout(HEALTH_SECONDS):
                 await probe()
         except (HoldfastError, TimeoutError):
+            # Nothing about the reason: anybody on this machine may ask.
             return _json({"status": "unavailable"}, 503)
         return _json({"status": "ok"}, 200)
 
     app = Starlette(
         routes=[Route("/healthz", health, methods=["GET"])],
-        middleware=[Middleware(Guard)],
         exception_handlers={404: not_found, 405: wrong_method, Exception: failed},
     )
     # A path is what it is: no answer sends the caller to a neighbour.
     app.router.redirect_slashes = False
-    return app
+    # Around all of it and not among its middleware: answers to our own faults pass it too.
+    return Guard(app)
 
 
 def _json(content: object, status: int) -> Response:

@@ -37,6 +37,7 @@ def error_response(
 ) -> Response:
     """Return the response for an error."""
     return Response(
+        # Details may hold what JSON has no form for, and telling an error must not raise one.
         json.dumps(error.body(), default=str),
         status or STATUSES[type(error)],
         headers,
@@ -53,6 +54,7 @@ async def not_found(_: Request, __: Exception) -> Response:
 
 async def wrong_method(_: Request, error: Exception) -> Response:
     """Answer for a path that takes other methods."""
+    # HTTP demands `Allow` here, and the router has put it into the error.
     headers = getattr(error, "headers", None)
     told = Invalid(Code.METHOD_NOT_ALLOWED, "This path takes other methods; see Allow.")
     return error_response(told, status=405, headers=headers)

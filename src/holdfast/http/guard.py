@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.domain.errors import Code, Denied
 from holdfast.http.errors import error_response
 
+# A browser that is pointed here may keep, run, frame and guess nothing.
 HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -29,6 +30,7 @@ class Guard:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A lifespan names no host, and the server takes no websockets.
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -45,9 +47,11 @@ class Guard:
 def is_loopback_request(scope: Scope) -> bool:
     """Tell whether the request names exactly one host, and that one is this machine."""
     hosts = [value for name, value in scope["headers"] if name == b"host"]
+    # Of two, whatever stands before us may have judged the other one.
     if len(hosts) != 1:
         return False
     name, colon, port = hosts[0].lower().rpartition(b":")
+    # `[::1]` has colons of its own, and none of them leads to a port.
     if not colon or not port.isdigit():
         name = hosts[0].lower()
     return name in LOOPBACK_NAMES

@@ -26,8 +26,10 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # Otherwise a stopped server could not start again while its old connections linger.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((str(address), port))
+        # From here on, who connects waits until the store is open and is not refused.
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
@@ -52,6 +54,7 @@ async def serve(
     """Serve until `stop` is set; requests that are being answered get a few seconds more."""
     config = uvicorn.Config(
         app,
+        # Its own configuration would give it handlers that bypass ours.
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -90,6 +93,7 @@ async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:
 
 
 def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    # No name is looked up: what it resolves to is for others to change.
     name = "127.0.0.1" if host.lower() == "localhost" else host.strip("[]")
     try:
         address = ipaddress.ip_address(name)

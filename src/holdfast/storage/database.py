@@ -6,7 +6,7 @@ that does wait (decision 0008).
 
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -54,11 +54,6 @@ def corrupt(what: str) -> Internal:
         f"{what} is damaged and is not shown; run `holdfast doctor`, or restore a backup.",
         {"row": what},
     )
-
-
-def only(rows: Sequence[Row]) -> Row | None:
-    """Return the one row, if there is one."""
-    return rows[0] if rows else None
 
 
 encode = msgspec.json.Encoder().encode

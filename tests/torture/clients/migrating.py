@@ -38,8 +38,7 @@ async def _change(home: str, direction: str, disk: Disk) -> None:
     if direction == "down":
         migrate.down(connection, 0)
     elif direction == "down without a transaction":
-        for statement in migrate.migrations()[0].down.split(";"):
-            connection.query(statement)
+        connection.query(migrate.migrations()[0].down)
     else:
         migrate.up(connection)
     connection.close()
