@@ -5,9 +5,12 @@ At the end it knows reports only, never items: under xdist those live in other p
 Skipping itself is `marks.skip_row`.
 """
 
+import os
 import re
+import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _avoid_memory()
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     config.pluginmanager.register(Unproven(), "holdfast-unproven")
@@ -124,6 +128,17 @@ def _skip(report: pytest.TestReport) -> Skip:
         id for name, ids in report.user_properties if name == "demands" for id in str_list(ids)
     ]
     return Skip(report.nodeid, row["row"] if row else "", reason, tuple(demands))
+
+
+def _avoid_memory() -> None:
+    """Keep temporary folders on a disk: a store refuses a file system that lives in memory."""
+    # Imported here, because what is imported with a plugin is not seen by the coverage.
+    from holdfast.storage.files import file_system_of
+
+    folders = [Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()]
+    kept = [folder for folder in folders if file_system_of(folder) not in {"tmpfs", "ramfs"}]
+    if kept and kept[0] != folders[0]:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(kept[0]))
 
 
 def str_list(value: object) -> list[str]:

@@ -101,8 +101,9 @@ async def _written_over_the_dead(folder: Path, crew: Crew, luck: random.Random) 
         client = Client(house, record)
         await client.open(session)
         for size in (400_000, 200_000, 100_000):
-            dying = {"home": home, "record": folder / f"{size}.jsonl", "session": session}
-            assert crew.run("dying", **dying, size=size) == -signal.SIGKILL
+            record_of = folder / f"{size}.jsonl"
+            dying = crew.start("dying", home=home, record=record_of, session=session, size=size)
+            assert dying.wait(timeout=60) == -signal.SIGKILL, crew.log_of(dying)
             await client.send(session, new_id(luck, "short"))
         # As if the survivor died as well, now: nobody has tidied the log.
         shutil.copytree(home, folder / "crashed", ignore=shutil.ignore_patterns("*-shm"))

@@ -11,10 +11,11 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.bootstrap import Outside
 from tests.marks import proves
+from tests.torture.attempts import read_attempts
 from tests.torture.audit import Audit, audit
 from tests.torture.clients.house import Client, settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew
+from tests.torture.crew import Crew, wait_until
 from tests.torture.disks import Disk
 from tests.torture.loops import loop_disk, missing_means
 from tests.torture.powered import EarlierBoot, Positioned, faults_of_images, one_life
@@ -64,6 +65,21 @@ def test_a_true_power_cut_loses_nothing_acknowledged(
 
 
 @proves("R03")
+def test_a_power_cut_right_after_the_first_words_leaves_the_new_home_and_its_key(
+    tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
+) -> None:
+    if missing_means():
+        return
+    homes = sized(test=3, torture=20, release=200)
+
+    results = cut_new_homes(tmp_path, crew, luck, homes=homes)
+
+    tell(f"{homes} homes cut off right after they were made")
+    assert [str(result) for result in results if not result.is_clean] == []
+    assert sum(result.acknowledged for result in results) > homes
+
+
+@proves("R03")
 def test_the_cuts_find_a_store_that_does_not_sync_each_commit(
     tmp_path: Path, crew: Crew, luck: random.Random
 ) -> None:
@@ -105,6 +121,35 @@ def cut_spree(
         return audit(
             home, records=folder.glob("*.jsonl"), streams=folder.glob("*.stream"), mark=crew.mark
         )
+
+
+def cut_new_homes(folder: Path, crew: Crew, luck: random.Random, *, homes: int) -> list[Audit]:
+    """Fail the power as soon as a home that was not there before has said its first yes."""
+    results = []
+    with loop_disk(folder) as disk:
+        for number in range(homes):
+            home, record = disk.mount / str(number) / "home", folder / f"{number}.jsonl"
+            home.parent.mkdir()
+            client = crew.start(
+                "load",
+                home=home,
+                name=record.with_suffix(""),
+                seed=luck.randrange(1 << 32),
+                shared=[],
+            )
+            wait_until(lambda: _is_acknowledged(record), within=20)  # noqa: B023 — waited for here
+            crew.freeze(client)
+            disk.cut()
+            client.kill()
+            client.wait()
+            disk.restart()
+            asyncio.run(recovered(home))
+            results.append(audit(home, records=[record]))
+    return results
+
+
+def _is_acknowledged(record: Path) -> bool:
+    return any(each.acknowledged for each in read_attempts([record]))
 
 
 def cut_and_recover(

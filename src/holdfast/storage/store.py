@@ -1,6 +1,7 @@
 """The embedded store: one writer, a few readers, one file."""
 
 import asyncio
+import logging
 import os
 import threading
 from collections import deque
@@ -29,6 +30,8 @@ from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection, connect, is_plain, patience, translated
 from holdfast.storage.wal import read_log, require_whole
 from holdfast.storage.writer import Writer, drive
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
@@ -105,7 +108,11 @@ class SqliteStore:
         await self._writer.close()
         await asyncio.to_thread(self._pool.shutdown)
         for reader, _ in self._idle:
-            reader.close()
+            # The last one out moves the log; nothing that was acknowledged depends on it.
+            try:
+                reader.close()
+            except apsw.Error as error:
+                log.warning("the store was not closed cleanly: %s", error)
 
     def _opened(self, reserve: Reserve) -> Connection:
         """Open the file, out of the reserve if the disk has no room for its log."""
@@ -120,12 +127,12 @@ class SqliteStore:
         return self._prepared()
 
     def _prepared(self) -> Connection:
-        log = read_log(self.path)
+        before = read_log(self.path)
         connection = self._connect()
         try:
             with translated():
                 # First of all: a store that lost its log may look like an empty one.
-                require_whole(connection, log, self.path)
+                require_whole(connection, before, self.path)
                 require_current(connection)
         except BaseException:
             connection.close()

@@ -2,8 +2,9 @@
 
 SQLite takes the log up to the first frame that is not whole, because a cut-off write looks so. A
 damaged frame in the middle looks the same, and all commits behind it would be gone without a word.
-Each commit is synced before the next one is written, so a commit that other frames follow was
-acknowledged; one that SQLite did not recover is lost, and that is said instead of going on.
+Nobody chains a frame to a commit that was not synced, so a commit that a frame is chained to was
+acknowledged; where SQLite did not recover one, that is said instead of going on. What processes
+left behind that died while they committed has nothing chained to it, and is no damage.
 """
 
 import struct
@@ -18,42 +19,53 @@ from holdfast.storage.sqlite import Connection
 
 _HEADER: Final = struct.Struct(">IIIIIIII")
 _FRAME: Final = struct.Struct(">IIIIII")
-_MAGIC: Final = (0x377F0682, 0x377F0683)
+_MAGIC: Final = 0x377F0682
+
+Sums = tuple[int, int]
 
 
 class Log(Struct, frozen=True):
-    """What a log file says of itself: its mark, and the last commit that other frames follow."""
+    """A log file as it was before anybody could change it; without a mark there is none."""
 
-    salts: tuple[int, int] | None = None
-    acknowledged: int = 0
+    marks: Sums | None = None
+    page: int = 0
+    is_big: bool = False
+    frames: bytes = b""
+
+
+class Frame(Struct, frozen=True):
+    """One frame of a log: whether it ends a commit, and what it is chained by."""
+
+    ends_commit: bool
+    marks: Sums
+    sums: Sums
+    summed: bytes
 
 
 def read_log(store: Path) -> Log:
-    """Read the frames of a store's log; taken before a connection may change the file."""
+    """Read a store's log; taken before a connection may change the file."""
     try:
         with Path(f"{store}-wal").open("rb") as file:
             header = file.read(_HEADER.size)
             if len(header) < _HEADER.size:
                 return Log()
-            magic, _, page, _, *salts, _, _ = _HEADER.unpack(header)
-            if magic not in _MAGIC:
+            magic, _, page, _, first, second, _, _ = _HEADER.unpack(header)
+            # The last bit tells in which order the words of a sum are read.
+            if magic & ~1 != _MAGIC:
                 return Log()
-            frames = _frames(file.read(), page, (salts[0], salts[1]))
+            return Log((first, second), page, bool(magic & 1), file.read())
     except FileNotFoundError:
         return Log()
-    commits = [number for number, ends in frames if ends]
-    last = frames[-1][0] if frames else 0
-    followed = [number for number in commits if number < last]
-    return Log((salts[0], salts[1]), followed[-1] if followed else 0)
 
 
 def require_whole(connection: Connection, before: Log, store: Path) -> None:
     """Refuse a log of which SQLite recovered less than was acknowledged."""
-    if before.salts is None:
+    if before.marks is None:
         return
     recovered, _ = connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    lost = _acknowledged_behind(before, recovered)
     # With another mark the log was begun anew since, by a process that had all of it.
-    if recovered >= before.acknowledged or read_log(store).salts != before.salts:
+    if lost is None or read_log(store).marks != before.marks:
         return
     # Closing must not clear the log away: it is all there is to save something from.
     connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -61,17 +73,35 @@ def require_whole(connection: Connection, before: Log, store: Path) -> None:
         Code.CORRUPT_STORE,
         f"{store}-wal is damaged after frame {recovered}, and acknowledged changes stand behind "
         "it. Restore a backup, or move that file away to go on without them.",
-        {"recovered": recovered, "acknowledged": before.acknowledged},
+        {"recovered": recovered, "acknowledged": lost},
     )
 
 
-def _frames(content: bytes, page: int, salts: tuple[int, int]) -> list[tuple[int, bool]]:
-    """Return the numbers of the log's own frames, and which of them end a commit."""
-    size = _FRAME.size + page
-    found = []
-    for number, start in enumerate(range(0, len(content) - _FRAME.size + 1, size), start=1):
-        _, ends, first, second, _, _ = _FRAME.unpack_from(content, start)
-        # Frames of an earlier round of the log carry another mark.
-        if (first, second) == salts:
-            found.append((number, ends != 0))
-    return found
+def _acknowledged_behind(log: Log, recovered: int) -> int | None:
+    """Return the number of a commit behind the recovered frames that another frame follows."""
+    size = _FRAME.size + log.page
+    for number in range(recovered + 1, len(log.frames) // size):
+        commit = _frame(log, number)
+        after = _frame(log, number + 1)
+        ours = commit.marks == after.marks == log.marks
+        if ours and commit.ends_commit and _is_chained(log, commit, after):
+            return number
+    return None
+
+
+def _frame(log: Log, number: int) -> Frame:
+    start = (number - 1) * (_FRAME.size + log.page)
+    _, ends, first, second, *sums = _FRAME.unpack_from(log.frames, start)
+    content = log.frames[start + _FRAME.size : start + _FRAME.size + log.page]
+    summed = log.frames[start : start + 8] + content
+    return Frame(ends != 0, (first, second), (sums[0], sums[1]), summed)
+
+
+def _is_chained(log: Log, frame: Frame, after: Frame) -> bool:
+    """Tell whether the sums of a frame go on from those of the one before it."""
+    words = struct.unpack(f"{'>' if log.is_big else '<'}{len(after.summed) // 4}I", after.summed)
+    first, second = frame.sums
+    for left, right in zip(words[::2], words[1::2], strict=True):
+        first = (first + left + second) & 0xFFFF_FFFF
+        second = (second + right + first) & 0xFFFF_FFFF
+    return (first, second) == after.sums

@@ -113,7 +113,14 @@ class Writer:
             jobs = [job for job in group if job is not None and not job.future.cancelled()]
             self._run_group(jobs)
             _tell(jobs)
-        self.connection.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        try:
+            self.connection.close()
+        except apsw.Error as error:
+            # The last one out moves the log; nothing that was acknowledged depends on it.
+            log.warning("the store was not closed cleanly: %s", error)
 
     def _run_group(self, jobs: Sequence[Job]) -> None:
         try:
