@@ -109,7 +109,7 @@ def test_it_starts_and_stops_in_this_process_too(cli: Cli, home: Path) -> None:
     listening, hint = ran.out.splitlines()
     assert ran.code == 0
     assert listening.startswith("Holdfast 0.1.0 listens on http://127.0.0.1:")
-    assert "holdfast chat" in hint
+    assert hint.endswith(" chat`; stop with Ctrl-C.")
     assert ran.err == "Stopped; open turns go on with the next start.\n"
     assert not (home / "server.json").exists()
 

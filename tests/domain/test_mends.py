@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.agents import Recovery
 from holdfast.domain.calls import Call, CallState, finished, is_open
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome
+from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode, StepFailed, ToolEnded
 from holdfast.domain.messages import (
     CLOSING,
@@ -131,9 +131,16 @@ def test_a_step_that_was_cut_off_is_closed_and_its_text_kept_if_the_turn_is_over
     step, _, mend = cut
     closed = [] if step is None else [StepFailed(step=3, failure=CUT_OFF)]
     kept = [kept_text(step)] if step and step.text and mend.outcome else []
+    stopped = mend.outcome is not None and mend.outcome.stop_reason is StopReason.ABORTED
+    sent = [a_sent_request(step)] if step and stopped else []
 
     answers = 2 * len(results(mend))
-    assert list(mend.drafts[: len(mend.drafts) - answers]) == kept + closed
+    assert list(mend.drafts[: len(mend.drafts) - answers]) == kept + closed + sent
+
+
+def a_sent_request(step: OpenStep) -> CostDraft:
+    """The ledger's entry of a request that its user stopped: sent, and of unknown cost."""
+    return CostDraft(request_id=step.started.message_id, model_id=step.started.model_id)
 
 
 @given(calls(), RECOVERIES, open_steps())

@@ -28,6 +28,9 @@ async def chat(printer: Printer, wanted: ChatOptions) -> int:
 
     # Before anything is opened: an empty pipe must not leave an empty session.
     said = whole_input() if wanted.prompt == "-" else wanted.prompt
+    if said is not None:
+        # Before a session is opened for what cannot be said.
+        require_sendable((Text(text=said),))
     signals = Signals()
     try:
         with signals:

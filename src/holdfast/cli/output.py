@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from holdfast.cli.settings import Settings
 from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Row = Sequence[str]
+
+GAP: Final = 2
+LAST_WIDTH: Final = 16
 
 
 class Printer:
@@ -42,7 +45,8 @@ class Printer:
             self.document({"data": list(forms), "next_cursor": next_cursor})
             return
         self.table(columns, rows)
-        if next_cursor is not None:
+        # In a pipe a program asked for so many and got them.
+        if next_cursor is not None and is_terminal(sys.stdout):
             self.remark(f"There is more: --cursor {next_cursor}")
 
     def record(self, form: object, rows: Mapping[str, object]) -> None:
@@ -83,7 +87,8 @@ class Printer:
                 sys.stdout.write("\t".join(row) + "\n")
             return
         if cells:
-            self.console(sys.stdout).print(_drawn(columns, cells))
+            console = self.console(sys.stdout)
+            console.print(_drawn(*_fitting(columns, cells, console.width)))
 
     def console(self, stream: TextIO) -> "Console":
         """Return a console that obeys the wish for colours."""
@@ -120,11 +125,26 @@ class Printer:
         sys.stderr.flush()
 
 
-def _drawn(columns: Row, cells: Sequence[Row]) -> Any:
+def _fitting(
+    columns: Row, cells: Sequence[Sequence[str]], width: int
+) -> tuple[list[str], list[list[str]]]:
+    """Leave columns out, from the right, until the first and the last have room.
+
+    The first is an id, which is of no use when it is cut; the last is what people look for.
+    """
+    kept = list(range(len(columns)))
+    widths = [max(len(row[number]) for row in (columns, *cells)) + GAP for number in kept]
+    while len(kept) > 2 and sum(widths[each] for each in kept[:-1]) + LAST_WIDTH > width:
+        del kept[-2]
+    chosen = [[row[each] for each in kept] for row in (columns, *cells)]
+    return chosen[0], chosen[1:]
+
+
+def _drawn(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    table = Table(box=None, padding=(0, GAP, 0, 0), header_style="bold", show_edge=False)
     # Only the last column gives way on a narrow terminal: ids must stay whole to be copied.
     for number, name in enumerate(columns, start=1):
         table.add_column(name, no_wrap=number < len(columns))

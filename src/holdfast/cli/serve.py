@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import secrets
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -118,7 +119,10 @@ def _announce(printer: Printer, card: dict[str, Any]) -> None:
         printer.document(card)
     else:
         printer.line(f"Holdfast {__version__} listens on {card['url']}")
-        printer.line("Chat in another terminal with `holdfast chat`; stop with Ctrl-C.")
+        home = os.environ.get("HOLDFAST_HOME")
+        # As it can be pasted: the command may not be on the other terminal's path.
+        chat = f"{f'HOLDFAST_HOME={shlex.quote(home)} ' if home else ''}{sys.argv[0]} chat"
+        printer.line(f"Chat in another terminal with `{chat}`; stop with Ctrl-C.")
     sys.stdout.flush()
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.domain.agents import Recovery
 from holdfast.domain.calls import Call, CallState, is_open
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome
+from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted, ToolEnded
 from holdfast.domain.messages import (
     CLOSING,
@@ -90,7 +90,7 @@ def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery
 def after_abort(step: OpenStep | None, calls: Sequence[Call]) -> Mend:
     """Decide what an interrupt by the user leaves: the text so far, and every call answered."""
     return Mend(
-        drafts=(*_kept_text(step), *_closed_step(step), *_answers(calls)),
+        drafts=(*_kept_text(step), *_closed_step(step), *_sent(step), *_answers(calls)),
         outcome=Outcome(stop_reason=StopReason.ABORTED),
     )
 
@@ -138,6 +138,14 @@ def _closed_step(step: OpenStep | None) -> tuple[Draft, ...]:
         return ()
     failure = Failure(code=FailureCode.INTERRUPTED, message="The model's answer was cut off.")
     return (StepFailed(step=step.started.step, failure=failure),)
+
+
+def _sent(step: OpenStep | None) -> tuple[Draft, ...]:
+    """Return the ledger's entry of a request that was sent and then stopped by its user."""
+    if step is None:
+        return ()
+    # The message's id, because the request has no other name; nobody knows what it cost.
+    return (CostDraft(request_id=step.started.message_id, model_id=step.started.model_id),)
 
 
 def _kept_text(step: OpenStep | None) -> tuple[Draft, ...]:

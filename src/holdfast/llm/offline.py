@@ -22,8 +22,9 @@ from holdfast.ports import (
 )
 
 NOTE: Final = (
-    "(I am Holdfast's offline model and follow a few rules; say help to see them. For a language "
-    "model set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, or name one in HOLDFAST_MODEL.)"
+    "(I am Holdfast's offline model and follow a few rules; say help to see them. Language models, "
+    "by OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY or HOLDFAST_MODEL, come with a later "
+    "version.)"
 )
 HELP: Final = """I am Holdfast's offline model: a few rules, no knowledge, no network. I can
 - calculate: What is (3.5*4)/2?
@@ -35,8 +36,8 @@ HELP: Final = """I am Holdfast's offline model: a few rules, no knowledge, no ne
 - tell your name, once you have said: my name is …
 - find the date, if you have written one; I have no clock
 
-For a language model set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, or name one in
-HOLDFAST_MODEL."""
+Language models, by OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY or HOLDFAST_MODEL, come with
+a later version; this one cannot ask them yet."""
 
 _ONLY: Final = f"There is one offline model, {OFFLINE}; choose that."
 _ECHO_LONGEST: Final = 2_000
