@@ -25,11 +25,11 @@ async def chat(printer: Printer, wanted: ChatOptions) -> int:
     """
     from holdfast.cli.lines import whole_input
     from holdfast.cli.signals import Signals
+    from holdfast.domain.messages import Text, require_sendable
 
-    # Before anything is opened: an empty pipe must not leave an empty session.
+    # Before anything is opened: what cannot be said must not leave an empty session.
     said = whole_input() if wanted.prompt == "-" else wanted.prompt
     if said is not None:
-        # Before a session is opened for what cannot be said.
         require_sendable((Text(text=said),))
     signals = Signals()
     try:
