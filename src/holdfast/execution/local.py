@@ -146,3 +146,6 @@ async def _quietly(work: Awaitable[None]) -> None:
     except HoldfastError as error:
         if not is_fenced(error):
             log.warning("the coordinator could not reach the store: %s", error.message)
+    except Exception:
+        # The next tick may go well; to stop here would stop every turn of the house.
+        log.exception("the coordinator met a fault of ours")

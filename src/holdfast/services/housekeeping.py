@@ -63,6 +63,9 @@ class Housekeeping:
                 await self._round(idle, is_full=rounds % ROUNDS == 0)
             except HoldfastError as error:
                 log.warning("housekeeping was put off: %s", error.message)
+            except Exception:
+                # Nobody asked for this work, so nobody should fall over it.
+                log.exception("housekeeping met a fault of ours")
             rounds += 1
             await asyncio.sleep(every)
 

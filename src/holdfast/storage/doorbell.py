@@ -86,6 +86,10 @@ class StoreDoorbell(Background):
             except HoldfastError as error:
                 log.warning("the store cannot be watched: %s", error.message)
                 version = seen
+            except Exception:
+                # Readers would wait for ever if the watch ended; it looks again soon.
+                log.exception("the doorbell met a fault of ours")
+                version = seen
             if version != seen:
                 seen = version
                 self._ring_everywhere()
