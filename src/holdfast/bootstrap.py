@@ -12,6 +12,7 @@ from typing import Final
 from holdfast import keychain
 from holdfast.config import Config, load
 from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
 from holdfast.domain.messages import Message, Part
@@ -178,6 +179,8 @@ def open_store(config: Config, *, vfs: str | None = None) -> tuple[StoreKey, Sql
 
 def store_key(config: Config, path: Path) -> StoreKey:
     """Return the key of the store at a path; an existing store keeps its form."""
+    if path.is_dir():
+        raise Invalid(Code.NOT_A_FILE, f"{path} must be a file; it is a folder.")
     is_new = not path.exists() or path.stat().st_size == 0
     # The file says what it is; the configuration decides for new ones only.
     if not is_new and is_plain(path):

@@ -7,7 +7,6 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping
-from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE
 
 FILE_NAME: Final = "holdfast.toml"
+YEAR_MINUTES: Final = 525_600
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,8 @@ class Config(Struct, frozen=True, kw_only=True):
             self.encryption in {"auto", "keychain", "off"}, "encryption", "auto, keychain, off"
         )
         _require(self.turns_at_a_time > 0, "turns_at_a_time", "above 0")
-        _require(0 <= self.idle_timeout_minutes < inf, "idle_timeout_minutes", "0 (never) or more")
+        fits = 0 <= self.idle_timeout_minutes <= YEAR_MINUTES
+        _require(fits, "idle_timeout_minutes", "0 (never) to 525600")
         _require(self.max_concurrent_sessions > 0, "max_concurrent_sessions", "above 0")
         _require(self.log_level in levels, "log_level", ", ".join(levels))
 
@@ -138,7 +139,7 @@ def _from_file(file: Path, *, required: bool) -> dict[str, Any]:
         if required:
             raise Invalid(Code.CONFIG_INVALID, f"There is no {file}.") from None
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise Invalid(Code.CONFIG_INVALID, f"{file} cannot be read: {error}.") from None
     known = {f"{section}.{key}": name for name, (section, key, _) in PLACES.items()}
     values = {}

@@ -89,7 +89,9 @@ class Messages:
             if head is None or head.owner != owner:
                 raise session_not_found(session_id)
             last = head.messages if before is None else min(before - 1, head.messages)
-            wanted = Stretch(after + 1, last, limit=limit, newest=before is not None)
+            # A number past the end is past the end, however large it is.
+            first = min(after, head.messages) + 1
+            wanted = Stretch(first, last, limit=limit, newest=before is not None)
             rows = await rows_of(tx, head, wanted)
             return rows, last
 

@@ -108,6 +108,8 @@ class Sessions:
     async def list(self, query: SessionQuery, *, cursor: str | None = None) -> Page[Session]:
         """Return the owner's sessions that match, newest first."""
         require_limit(query.limit)
+        if query.text is not None:
+            require_text(query.text, field="text", longest=1_000)
         filters = ("sessions", replace(query, before=None, limit=1, offset=0))
         # One more than asked for tells whether there is a next page, without counting.
         asked = replace(query, limit=query.limit + 1)

@@ -245,6 +245,11 @@ def _require_target(store: Path, target: Path, *, force: bool) -> None:
         raise Invalid(Code.NOT_A_FILE, f"{target} is a folder; name a file in it.")
     if target.exists() and (not force or target.samefile(store)):
         raise _taken(target)
+    # The key and the log lie there too, and nothing brings them back.
+    if target.exists() and target.parent.samefile(store.parent):
+        raise Conflict(
+            Code.FILE_EXISTS, f"{target} lies in the store's own folder; name another place."
+        )
 
 
 def require_file(backup: Path) -> None:

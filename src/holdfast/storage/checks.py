@@ -43,10 +43,6 @@ BODIES = """
 SELECT 'agent ' || id, body, checksum FROM agents
  UNION ALL
 SELECT 'model ' || id, body, checksum FROM models
- UNION ALL
-SELECT 'session ' || s.id, o.body, o.checksum
-  FROM openings o
-  JOIN sessions s ON s.key = o.session_key
 """
 
 _ALL: Final = -1
@@ -101,11 +97,18 @@ def _notebooks(connection: Connection) -> list[str]:
 
 def _notebook(connection: Connection, head: Head) -> list[str]:
     return [
+        *_told(lambda: _opening(connection, head)),
         *_told(lambda: _chain(connection, head)),
         *_told(lambda: _news(connection, head)),
         *_told(lambda: Calls(connection).of_session(head)),
         *_told(lambda: Costs(connection).of_session(head)),
     ]
+
+
+async def _opening(connection: Connection, head: Head) -> list[str]:
+    """Read what was frozen when the session opened; it is refused if it is damaged."""
+    await Sessions(connection).get(head.session_id)
+    return []
 
 
 async def _chain(connection: Connection, head: Head) -> list[str]:

@@ -107,7 +107,7 @@ def _sync_folder(folder: Path) -> None:
 def _read(file: Path) -> str:
     require_plain_file(file)
     file.chmod(0o600)
-    return file.read_text().strip()
+    return file.read_text(errors="replace").strip()
 
 
 def _parsed(text: str, where: str) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.domain.ids import MessageId, SessionId
+from holdfast.domain.ids import MessageId, SessionId, is_uuid
 from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts, link
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
@@ -108,6 +108,8 @@ class Messages:
             )
 
     async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
+        if not is_uuid(message_id):
+            return None
         rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": message_id})
         if not rows:
             return None

@@ -87,12 +87,7 @@ def require_current(connection: Connection) -> None:
     if found == 0:
         up(connection)
         return
-    if found > wanted:
-        raise Conflict(
-            Code.SCHEMA_NEWER,
-            f"The store has schema {found}, this Holdfast knows {wanted}; install a newer one.",
-            {"store": found, "program": wanted},
-        )
+    _require_not_newer(found)
     if found < wanted:
         raise Conflict(
             Code.SCHEMA_OLDER,
@@ -126,6 +121,7 @@ def _walk(
         with translated():
             connection.query("BEGIN IMMEDIATE")
             try:
+                _require_not_newer(version(connection))
                 # Chosen under the lock: another process may have walked meanwhile.
                 migration = choose(version(connection))
                 if migration is not None:
@@ -137,6 +133,15 @@ def _walk(
         if migration is None:
             return done
         done.append(migration)
+
+
+def _require_not_newer(found: int) -> None:
+    if found > newest():
+        raise Conflict(
+            Code.SCHEMA_NEWER,
+            f"The store has schema {found}, this Holdfast knows {newest()}; install a newer one.",
+            {"store": found, "program": newest()},
+        )
 
 
 def _next_up(found: int, to: int) -> Migration | None:

@@ -1,6 +1,6 @@
 """The `repos` table."""
 
-from holdfast.domain.ids import Owner, RepoId
+from holdfast.domain.ids import Owner, RepoId, is_uuid
 from holdfast.domain.repos import Repo
 from holdfast.domain.times import instant, microseconds
 from holdfast.storage.database import Database, Row, checksum, encode, require_sound
@@ -68,6 +68,8 @@ class Repos:
         await self._db.execute(ADD, columns)
 
     async def by_id(self, owner: Owner, repo_id: RepoId) -> Repo | None:
+        if not is_uuid(repo_id):
+            return None
         rows = await self._db.fetch(BY_ID, {"id": repo_id, "owner": owner})
         return _repo(rows[0]) if rows else None
 

@@ -19,8 +19,8 @@ class Reserve:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.is_held = False
-        self.has_room = self.take()
+        self.is_held = path.is_file() and path.stat().st_size == SIZE
+        self.has_room = True
 
     def take(self) -> bool:
         """Take the space, if the disk has it; tell whether the disk has room."""

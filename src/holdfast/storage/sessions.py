@@ -12,7 +12,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Internal
-from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId
+from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, is_uuid
 from holdfast.domain.queries import SessionOrder, SessionQuery
 from holdfast.domain.sessions import Budget, ForkPoint, Head, Session, Status, StopReason
 from holdfast.domain.times import instant, microseconds
@@ -89,6 +89,9 @@ class Sessions:
         return rows[0][0] if rows else None
 
     async def head(self, session_id: SessionId) -> Head | None:
+        # What is no id names nothing; and not every text that is no id can be bound.
+        if not is_uuid(session_id):
+            return None
         rows = await self._db.fetch(HEAD, {"id": session_id})
         return _head(rows[0]) if rows else None
 
@@ -96,6 +99,8 @@ class Sessions:
         await self._db.execute(SAVE, _columns(head))
 
     async def get(self, session_id: SessionId) -> tuple[Session, Head] | None:
+        if not is_uuid(session_id):
+            return None
         rows = await self._db.fetch(GET, {"id": session_id})
         return _session(rows[0]) if rows else None
 
@@ -299,13 +304,14 @@ def _opening(session: Session) -> dict[str, Any]:
             metadata=session.metadata,
         )
     )
-    return {"body": body, "checksum": checksum(body)}
+    # With the time of its opening, which stands in the row that other sums do not cover.
+    return {"body": body, "checksum": checksum(microseconds(session.created_at), body)}
 
 
 def _session(row: Row) -> tuple[Session, Head]:
     head = _head(row[:_HEAD_COLUMNS])
     repo_id, forked_id, created_at, body, stored = row[_HEAD_COLUMNS:]
-    require_sound(stored, body, what=f"session {head.session_id}")
+    require_sound(stored, created_at, body, what=f"session {head.session_id}")
     try:
         opening = _decoder.decode(body)
     except msgspec.MsgspecError as error:

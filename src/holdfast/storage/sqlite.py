@@ -22,6 +22,7 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from holdfast.storage.database import NOTHING, Parameters, Row, corrupt
+from holdfast.storage.wal import require_whole
 
 APPLICATION_ID: Final = 0x486F6C64  # "Hold"
 OLDEST_SQLITE: Final = (3, 51, 3)
@@ -75,6 +76,8 @@ def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connect
     try:
         with translated():
             _unlock(connection, key)
+            # Before anything else: a store that lost its log may look like an empty one.
+            require_whole(raw, path)
             # Judged before anything is set: a database of another program stays as it is.
             _require_ours(connection, path)
             _configure(connection)

@@ -7,12 +7,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import apsw
 
-from holdfast.domain.errors import Code, StorageFull, Unavailable
+from holdfast.domain.errors import Code, Internal, StorageFull, Unavailable
 from holdfast.ports import Tx
 from holdfast.storage import checks
 from holdfast.storage.agents import Agents
@@ -28,7 +29,6 @@ from holdfast.storage.repos import Repos
 from holdfast.storage.reserve import Reserve, full
 from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection, connect, is_plain, patience, translated
-from holdfast.storage.wal import read_log, require_whole
 from holdfast.storage.writer import Writer, drive
 
 log = logging.getLogger(__name__)
@@ -61,13 +61,17 @@ class SqliteStore:
     def __init__(self, path: Path, key: bytes | None, *, vfs: str | None = None) -> None:
         """Open the store, making it if it is missing; `key` is ignored by a plain file."""
         require_suitable(path.parent)
+        reserve = Reserve(path.with_name(f"{path.name}-reserve"))
         fresh = private_file(path) or path.stat().st_size == 0
+        if fresh and reserve.is_held:
+            raise Internal(Code.CORRUPT_STORE, f"{path} is empty, and was not; restore a backup.")
         self.path = path
         self.key = key if fresh or not is_plain(path) else None
         self._vfs = vfs
-        reserve = Reserve(path.with_name(f"{path.name}-reserve"))
         self._writer = Writer(self._opened(reserve), self._connect, reserve)
         self._tables = Tables(self._writer.connection)
+        # Only now: a file that was refused leaves nothing of ours beside it.
+        reserve.take()
         self._pool = _started_pool()
         # The first is opened ahead, because opening takes longer than most reads.
         self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
@@ -93,7 +97,7 @@ class SqliteStore:
 
     async def check(self) -> list[str]:
         """Return the faults found in the file, one sentence each."""
-        return await self._in_reader(lambda connection, _: checks.faults(connection))
+        return await self._in_reader(lambda connection, _: _faults(connection))
 
     async def scrub(self) -> bool:
         """Take removed rows out of the log file too; `False` when it has to be tried again."""
@@ -127,12 +131,9 @@ class SqliteStore:
         return self._prepared()
 
     def _prepared(self) -> Connection:
-        before = read_log(self.path)
         connection = self._connect()
         try:
             with translated():
-                # First of all: a store that lost its log may look like an empty one.
-                require_whole(connection, before, self.path)
                 require_current(connection)
         except BaseException:
             connection.close()
@@ -202,6 +203,17 @@ def _snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
         # After some failures SQLite has ended the transaction itself.
         if connection.raw.in_transaction:
             connection.query("COMMIT")
+
+
+def _faults(connection: Connection) -> list[str]:
+    # On one snapshot: what is being written meanwhile must not look like damage.
+    connection.query("BEGIN")
+    try:
+        return checks.faults(connection)
+    finally:
+        # Ending it may meet the very damage that was just named.
+        with suppress(apsw.Error):
+            connection.query("ROLLBACK")
 
 
 def _emptied_log(connection: Connection) -> bool:

@@ -8,6 +8,7 @@ left behind that died while they committed has nothing chained to it, and is no 
 """
 
 import struct
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -15,93 +16,87 @@ import apsw
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Internal
-from holdfast.storage.sqlite import Connection
 
 _HEADER: Final = struct.Struct(">IIIIIIII")
 _FRAME: Final = struct.Struct(">IIIIII")
 _MAGIC: Final = 0x377F0682
+# SQLite sums in the order of its machine, and a store does not leave its machine while it is open.
+_ORDER: Final = ">" if sys.byteorder == "big" else "<"
 
 Sums = tuple[int, int]
 
 
 class Log(Struct, frozen=True):
-    """A log file as it was before anybody could change it; without a mark there is none."""
+    """The frames of a log behind some that are known, and the mark that they should carry."""
 
-    marks: Sums | None = None
-    page: int = 0
-    is_big: bool = False
-    frames: bytes = b""
-
-
-class Frame(Struct, frozen=True):
-    """One frame of a log: whether it ends a commit, and what it is chained by."""
-
-    ends_commit: bool
     marks: Sums
-    sums: Sums
-    summed: bytes
+    page: int
+    known: int
+    frames: bytes
 
 
-def read_log(store: Path) -> Log:
-    """Read a store's log; taken before a connection may change the file."""
-    try:
-        with Path(f"{store}-wal").open("rb") as file:
-            header = file.read(_HEADER.size)
-            if len(header) < _HEADER.size:
-                return Log()
-            magic, _, page, _, first, second, _, _ = _HEADER.unpack(header)
-            # The last bit tells in which order the words of a sum are read.
-            if magic & ~1 != _MAGIC:
-                return Log()
-            return Log((first, second), page, bool(magic & 1), file.read())
-    except FileNotFoundError:
-        return Log()
-
-
-def require_whole(connection: Connection, before: Log, store: Path) -> None:
+def require_whole(raw: apsw.Connection, store: Path) -> None:
     """Refuse a log of which SQLite recovered less than was acknowledged."""
-    if before.marks is None:
+    page = int(raw.pragma("page_size"))
+    log = _read(store, page, _recovered(raw))
+    lost = _acknowledged(log) if log is not None else None
+    if log is None or lost is None:
         return
-    recovered, _ = connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-    lost = _acknowledged_behind(before, recovered)
-    # With another mark the log was begun anew since, by a process that had all of it.
-    if lost is None or read_log(store).marks != before.marks:
+    # Another process may have written it just now, or begun the log anew, having had all of it.
+    again = _read(store, page, 0)
+    if _recovered(raw) >= lost or again is None or again.marks != log.marks:
         return
     # Closing must not clear the log away: it is all there is to save something from.
-    connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     raise Internal(
         Code.CORRUPT_STORE,
-        f"{store}-wal is damaged after frame {recovered}, and acknowledged changes stand behind "
+        f"{store}-wal is damaged after frame {log.known}, and acknowledged changes stand behind "
         "it. Restore a backup, or move that file away to go on without them.",
-        {"recovered": recovered, "acknowledged": lost},
+        {"recovered": log.known, "acknowledged": lost},
     )
 
 
-def _acknowledged_behind(log: Log, recovered: int) -> int | None:
-    """Return the number of a commit behind the recovered frames that another frame follows."""
+def _recovered(raw: apsw.Connection) -> int:
+    return raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+
+
+def _read(store: Path, page: int, known: int) -> Log | None:
+    """Return what the log holds behind the known frames; nothing where there is no log."""
+    try:
+        with Path(f"{store}-wal").open("rb") as file:
+            header = file.read(_HEADER.size)
+            file.seek(known * (_FRAME.size + page), 1)
+            frames = file.read()
+    except FileNotFoundError:
+        return None
+    if len(header) < _HEADER.size or len(frames) < _FRAME.size:
+        return None
+    magic, *_, first, second, one, two = _HEADER.unpack(header)
+    whole = magic & ~1 == _MAGIC and _summed(header[:24], (0, 0)) == (one, two)
+    # A header that is damaged says nothing about the frames; they carry the mark themselves.
+    marks = (first, second) if whole else _FRAME.unpack_from(frames)[2:4]
+    return Log((marks[0], marks[1]), page, known, frames)
+
+
+def _acknowledged(log: Log) -> int | None:
+    """Return the number of the first commit among the frames that another frame is chained to."""
     size = _FRAME.size + log.page
-    for number in range(recovered + 1, len(log.frames) // size):
-        commit = _frame(log, number)
-        after = _frame(log, number + 1)
-        ours = commit.marks == after.marks == log.marks
-        if ours and commit.ends_commit and _is_chained(log, commit, after):
-            return number
+    for place in range(len(log.frames) // size - 1):
+        _, ends, *marks, one, two = _FRAME.unpack_from(log.frames, place * size)
+        _, _, *next_marks, next_one, next_two = _FRAME.unpack_from(log.frames, (place + 1) * size)
+        if ends and tuple(marks) == tuple(next_marks) == log.marks:
+            start = (place + 1) * size
+            content = log.frames[start : start + 8] + log.frames[start + _FRAME.size : start + size]
+            if _summed(content, (one, two)) == (next_one, next_two):
+                return log.known + place + 1
     return None
 
 
-def _frame(log: Log, number: int) -> Frame:
-    start = (number - 1) * (_FRAME.size + log.page)
-    _, ends, first, second, *sums = _FRAME.unpack_from(log.frames, start)
-    content = log.frames[start + _FRAME.size : start + _FRAME.size + log.page]
-    summed = log.frames[start : start + 8] + content
-    return Frame(ends != 0, (first, second), (sums[0], sums[1]), summed)
-
-
-def _is_chained(log: Log, frame: Frame, after: Frame) -> bool:
-    """Tell whether the sums of a frame go on from those of the one before it."""
-    words = struct.unpack(f"{'>' if log.is_big else '<'}{len(after.summed) // 4}I", after.summed)
-    first, second = frame.sums
+def _summed(content: bytes, before: Sums) -> Sums:
+    """Return SQLite's sums of some words, going on from those of the words before."""
+    words = struct.unpack(f"{_ORDER}{len(content) // 4}I", content)
+    first, second = before
     for left, right in zip(words[::2], words[1::2], strict=True):
         first = (first + left + second) & 0xFFFF_FFFF
         second = (second + right + first) & 0xFFFF_FFFF
-    return (first, second) == after.sums
+    return first, second
