@@ -24,9 +24,7 @@ async def _growth(folder: Path) -> dict[str, Figure]:
     answer = "An answer of the usual length. " * 20
     # The usage is given: counting the words of the whole request is work that no provider does here.
     usage = "{input: 100, output: 100}"
-    script.write_text(
-        f"- text: {answer}\n  chunks: 4\n  repeat: {TURNS + 1}\n  usage: {usage}\n"
-    )
+    script.write_text(f"- text: {answer}\n  chunks: 4\n  repeat: {TURNS + 1}\n  usage: {usage}\n")
     question = "A question of the usual length. " * 10
     seconds = []
     async with open_holdfast(folder / "home") as holdfast:
