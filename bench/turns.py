@@ -22,7 +22,7 @@ def growth(folder: Path) -> dict[str, Figure]:
 async def _growth(folder: Path) -> dict[str, Figure]:
     script = folder / "script.yaml"
     answer = "An answer of the usual length. " * 20
-    # The usage is given: counting the words of the whole request is work that no provider does here.
+    # The usage is given: no provider counts the words of the whole request on our time.
     usage = "{input: 100, output: 100}"
     script.write_text(f"- text: {answer}\n  chunks: 4\n  repeat: {TURNS + 1}\n  usage: {usage}\n")
     question = "A question of the usual length. " * 10
