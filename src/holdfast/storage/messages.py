@@ -169,7 +169,7 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: bytes) -> lis
         sequence, message_id, turn, role, parts, model_id, created_at, hash_ = row
         columns = (message_id, sequence, turn, role, model_id, created_at)
         # Before anything is decoded: what is not proven is not even parsed.
-        if link(previous, columns, parts) != hash_:
+        if not isinstance(parts, bytes) or link(previous, columns, parts) != hash_:
             raise corrupt(f"message {sequence} of session {session_id}")
         previous = hash_
         messages.append(_message(row, session_id))
