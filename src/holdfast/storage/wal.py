@@ -15,7 +15,7 @@ from typing import Final
 import apsw
 from msgspec import Struct
 
-from holdfast.domain.errors import Code, Internal
+from holdfast.domain.errors import Code, Internal, Unavailable
 
 _HEADER: Final = struct.Struct(">IIIIIIII")
 _FRAME: Final = struct.Struct(">IIIIII")
@@ -69,6 +69,11 @@ def _read(store: Path, page: int, known: int) -> Log | None:
             frames = file.read()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        # What cannot be looked at is not called whole.
+        raise Unavailable(
+            Code.STORE_UNWRITABLE, f"{store}-wal cannot be read: {error.strerror}."
+        ) from error
     if len(header) < _HEADER.size or len(frames) < _FRAME.size:
         return None
     magic, *_, first, second, one, two = _HEADER.unpack(header)
