@@ -39,6 +39,20 @@ INSERT INTO openings (session_key, digest, body, checksum)
 VALUES (:session_key, :digest, :body, :checksum)
 """
 
+BY_ROW = """
+-- How many sessions an owner has, by the rows themselves.
+SELECT count(*)
+  FROM sessions NOT INDEXED
+ WHERE owner = :owner
+"""
+
+BY_INDEX = """
+-- How many sessions an owner has, by the index that listings use.
+SELECT count(*)
+  FROM sessions INDEXED BY sessions_by_time
+ WHERE owner = :owner
+"""
+
 DIGEST = """
 -- The request that opened a session.
 SELECT o.digest

@@ -23,6 +23,8 @@ from holdfast.storage.session_sql import (
     ADD,
     ADD_OPENING,
     BURY,
+    BY_INDEX,
+    BY_ROW,
     DETACH,
     DIGEST,
     EXTEND,
@@ -65,8 +67,10 @@ _UPDATED_AT: Final = 21
 class Sessions:
     """Sessions in the store."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, trusts_indexes: bool = True) -> None:
+        """Where pages do not prove themselves, an index is compared with its rows first."""
         self._db = database
+        self._trusts_indexes = trusts_indexes
 
     async def add(self, session: Session, head: Head, digest: bytes) -> Head:
         parent = session.forked_from
@@ -110,6 +114,8 @@ class Sessions:
     async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
         found: list[tuple[Session, Head]] = []
         rows: list[Row] = []
+        if not self._trusts_indexes:
+            await self._require_index(query.owner)
         while True:
             # Filled up where damaged rows were passed over: a short page would look like the last.
             left = query.limit - len(found)
@@ -120,6 +126,13 @@ class Sessions:
             found += sound(rows, _session)
             if len(rows) < left or len(found) == query.limit:
                 return found
+
+    async def _require_index(self, owner: Owner) -> None:
+        """Refuse an index that lacks a session: a listing would hide it without a word."""
+        of_owner = {"owner": owner}
+        by_row = await self._db.fetch(BY_ROW, of_owner)
+        if by_row != await self._db.fetch(BY_INDEX, of_owner):
+            raise _damaged_index()
 
     async def count(self, query: SessionQuery) -> int:
         sql, parameters = count_sql(query)
@@ -178,10 +191,14 @@ def _place(row: Row, order: SessionOrder) -> tuple[int, str]:
 def _require_order(places: list[tuple[int, str]]) -> None:
     """Refuse a page that is not in its order: the index that gave it is not the rows' own."""
     if places != sorted(places, reverse=True):
-        raise Internal(
-            Code.CORRUPT_STORE,
-            "An index of the store is damaged; run `holdfast doctor`, or restore a backup.",
-        )
+        raise _damaged_index()
+
+
+def _damaged_index() -> Internal:
+    return Internal(
+        Code.CORRUPT_STORE,
+        "An index of the store is damaged; run `holdfast doctor`, or restore a backup.",
+    )
 
 
 def _segments(rows: Sequence[Row]) -> tuple[Segment, ...]:

@@ -33,8 +33,10 @@ PLAIN_HEADER: Final = b"SQLite format 3\x00"
 class Connection:
     """A connection with our settings, in the form that tables use."""
 
-    def __init__(self, raw: apsw.Connection) -> None:
+    def __init__(self, raw: apsw.Connection, *, is_sealed: bool = False) -> None:
+        """`is_sealed` tells that every page proves itself when it is decrypted."""
         self.raw = raw
+        self.is_sealed = is_sealed
         # One cursor for all statements: a new one for each costs more than most statements.
         self._cursor = raw.cursor()
 
@@ -72,7 +74,7 @@ def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connect
     require_version(apsw.sqlite_lib_version())
     with translated():
         raw = apsw.Connection(str(path), vfs=vfs)
-    connection = Connection(raw)
+    connection = Connection(raw, is_sealed=key is not None)
     try:
         with translated():
             _unlock(connection, key)

@@ -19,7 +19,6 @@ from holdfast.storage import checks
 from holdfast.storage.agents import Agents
 from holdfast.storage.calls import Calls
 from holdfast.storage.costs import Costs
-from holdfast.storage.database import Database
 from holdfast.storage.events import Events
 from holdfast.storage.files import private_file, require_suitable
 from holdfast.storage.messages import Messages
@@ -44,11 +43,11 @@ SCRUB_WAIT_MS: Final = 250
 class Tables:
     """The tables of one connection."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Connection) -> None:
         self.agents = Agents(database)
         self.models = Models(database)
         self.repos = Repos(database)
-        self.sessions = Sessions(database)
+        self.sessions = Sessions(database, trusts_indexes=database.is_sealed)
         self.messages = Messages(database)
         self.events = Events(database)
         self.calls = Calls(database)
