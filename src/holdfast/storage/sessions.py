@@ -190,7 +190,7 @@ def _place(row: Row, order: SessionOrder) -> tuple[int, str]:
 
 def _require_order(places: list[tuple[int, str]]) -> None:
     """Refuse a page that is not in its order: the index that gave it is not the rows' own."""
-    if places != sorted(places, reverse=True):
+    if places != sorted(set(places), reverse=True):
         raise _damaged_index()
 
 
