@@ -1,7 +1,6 @@
 """Coalescing, on a clock that jumps: when pieces come, what is in them, and how it all ends."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -326,19 +325,11 @@ def test_no_text_is_lost_and_offsets_meet_whatever_the_provider_does(
     assert batches[-1][1][-1] == STOP
 
 
-async def test_two_thousand_deltas_cost_little() -> None:
+async def test_two_thousand_deltas_become_forty_batches() -> None:
     async def chatty() -> AsyncGenerator[LlmDelta, None]:
         for _ in range(2000):
             await asyncio.sleep(0)
             yield say("word ")
         yield STOP
 
-    costs, batches = [], []
-    for _ in range(3):
-        before = time.process_time()
-        batches.append(len([items async for items in coalesce(chatty())]))
-        costs.append(time.process_time() - before)
-
-    # The best of three, because the machine may be busy and the test may be measured itself.
-    assert min(costs) < 0.04
-    assert batches == [40, 40, 40]
+    assert len([items async for items in coalesce(chatty())]) == 40
