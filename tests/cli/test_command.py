@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,21 +155,6 @@ def test_leaving_does_not_wait_for_a_pipe_that_says_nothing(home: Path) -> None:
         os.kill(chat.pid, signal.SIGTERM)
 
         assert chat.wait(timeout=PATIENCE) == 130
-
-
-@pytest.mark.slow
-def test_telling_the_version_costs_little_more_than_starting_python(home: Path) -> None:
-    bare = min(timed([sys.executable, "-c", "pass"]) for _ in range(7))
-    version = min(timed([COMMAND, "--version"]) for _ in range(7))
-
-    assert version <= 3 * bare
-
-
-def timed(command: list[str]) -> float:
-    """Return how long a command takes."""
-    began = time.perf_counter()
-    subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
-    return time.perf_counter() - began
 
 
 def until(process: subprocess.Popen[str], kind: str) -> dict[str, object]:
