@@ -49,5 +49,5 @@ bench: $(VENV)/.dev  ## figures as ratios against yardsticks in the same run (ON
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
 
 lock:  ## make the lock files anew (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build -o requirements.lock pyproject.toml
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build --extra models -o requirements.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build --extra models --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
