@@ -1,9 +1,10 @@
 """Approvals: durable questions, answered once, bound by digest to exactly what was asked."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -51,6 +52,14 @@ class Approval(Struct, frozen=True, kw_only=True):
     scope: ApprovalScope = ApprovalScope.ONCE
     asked_at: datetime
     answered_at: datetime | None = None
+
+
+def digest_of(
+    tool: str, arguments: Mapping[str, Any], working_dir: str, targets: Sequence[str]
+) -> str:
+    """Return what an answer is bound to: change any of it, and the answer is for something else."""
+    asked = msgspec.json.encode([tool, arguments, working_dir, targets], order="sorted")
+    return hashlib.sha256(asked).hexdigest()
 
 
 TIGHTNESS: Final[Mapping[ApprovalMode, int]] = {

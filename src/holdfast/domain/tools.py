@@ -3,7 +3,7 @@
 What a tool does, and whether a call may run now, is decided elsewhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -28,6 +28,50 @@ class Effect(StrEnum):
     UNSAFE = "unsafe"
 
 
+class ToolClass(StrEnum):
+    """What a call touches; decides whether somebody is asked before."""
+
+    READ = "read"
+    WRITE = "write"
+    # What runs later without anybody looking: build scripts, hooks, editor tasks.
+    SENSITIVE_WRITE = "sensitive_write"
+    PROCESS = "process"
+    EGRESS = "egress"
+    COMMIT = "commit"
+    MONEY = "budget"
+
+
+class ResultCode(StrEnum):
+    """Why a call has no result: one closed list."""
+
+    UNKNOWN_TOOL = "unknown_tool"
+    NOT_GRANTED = "not_granted"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    UNAVAILABLE = "unavailable"
+    OUTSIDE_SCOPE = "outside_scope"
+    PROTECTED_PATH = "protected_path"
+    COMMAND_NOT_ALLOWED = "command_not_allowed"
+    INSECURE_URL = "insecure_url"
+    DOMAIN_NOT_ALLOWED = "domain_not_allowed"
+    ADDRESS_BLOCKED = "address_blocked"
+    FILTER_NEEDED = "filter_needed"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    TARGET_CHANGED = "target_changed"
+    ABORTED = "aborted"
+    LIMIT = "limit"
+    TIMEOUT = "timeout"
+    TOO_LARGE = "too_large"
+    BINARY = "binary"
+    NOT_FOUND = "not_found"
+    EXISTS = "exists"
+    NO_MATCH = "no_match"
+    AMBIGUOUS_MATCH = "ambiguous_match"
+    NOT_A_FILE = "not_a_file"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
 class ToolSpec(Struct, frozen=True, kw_only=True):
     """A tool as its author described it; kept and shown as given."""
 
@@ -42,11 +86,16 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What an agent or a session may reach: a file tier, exact commands, exact domains."""
+    """What an agent or a session may reach: a file tier, commands, exact domains.
+
+    A command is a line of exact tokens; a glob is one in which `*` and `?` stand within a token
+    and a last token `**` for any rest.
+    """
 
     # The narrowest of each: whoever wants more has to say so.
     fs: FsTier = FsTier.SANDBOXED
     commands: tuple[str, ...] = ()
+    command_globs: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
 
 
@@ -55,12 +104,18 @@ NARROWEST: Final = Grant()
 _WIDTH: Final[Mapping[FsTier, int]] = {tier: width for width, tier in enumerate(FsTier)}
 
 
+def narrowest_tier(grants: Iterable[Grant]) -> FsTier:
+    """Return the tier that all of the grants allow."""
+    return min((grant.fs for grant in grants), key=_WIDTH.__getitem__, default=FsTier.SANDBOXED)
+
+
 def narrow(granted: Grant, wanted: Grant) -> Grant:
     """Return the wanted grant if it lies within the granted one; nothing is silently clamped."""
     # Entry by entry: a prefix or a wildcard here would widen what was granted.
     excess = {
         "fs": [wanted.fs] if _WIDTH[wanted.fs] > _WIDTH[granted.fs] else [],
         "commands": sorted(set(wanted.commands) - set(granted.commands)),
+        "command_globs": sorted(set(wanted.command_globs) - set(granted.command_globs)),
         "domains": sorted(set(wanted.domains) - set(granted.domains)),
     }
     wider = {key: values for key, values in excess.items() if values}

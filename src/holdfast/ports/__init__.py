@@ -9,13 +9,16 @@ from holdfast.ports.llm import (
     Llm,
     LlmDelta,
     LlmMessage,
+    LlmReasoning,
     LlmRequest,
+    LlmTool,
     LlmToolCall,
     ReasoningDelta,
     ReasoningEnded,
     StepStop,
     Stopped,
     TextDelta,
+    ToolChoice,
 )
 from holdfast.ports.machine import Bell, Clock, Doorbell, Machine, Randomness
 from holdfast.ports.running import Coordinator, Runtime, TurnInput
@@ -34,9 +37,11 @@ from holdfast.ports.store import (
     Store,
     Tx,
 )
+from holdfast.ports.tools import Asked, Done, Planned, Shelf, Slice, Toolbox, Workplace
 
 __all__ = [
     "AgentTable",
+    "Asked",
     "Bell",
     "CallArguments",
     "CallEnded",
@@ -45,6 +50,7 @@ __all__ = [
     "Clock",
     "Coordinator",
     "CostTable",
+    "Done",
     "Doorbell",
     "EventTable",
     "Failed",
@@ -53,12 +59,15 @@ __all__ = [
     "Llm",
     "LlmDelta",
     "LlmMessage",
+    "LlmReasoning",
     "LlmRequest",
+    "LlmTool",
     "LlmToolCall",
     "Machine",
     "MessageTable",
     "ModelTable",
     "NewRow",
+    "Planned",
     "Randomness",
     "ReasoningDelta",
     "ReasoningEnded",
@@ -66,10 +75,15 @@ __all__ = [
     "Runtime",
     "Segment",
     "SessionTable",
+    "Shelf",
+    "Slice",
     "StepStop",
     "Stopped",
     "Store",
     "TextDelta",
+    "ToolChoice",
+    "Toolbox",
     "TurnInput",
     "Tx",
+    "Workplace",
 ]

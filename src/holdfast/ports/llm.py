@@ -44,13 +44,41 @@ class LlmToolCall(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any]
 
 
+class LlmReasoning(Struct, frozen=True, kw_only=True):
+    """What a model thought earlier in this turn; only the provider that signed it may see it."""
+
+    text: str
+    signature: str | None = None
+    provider: str
+
+
 class LlmMessage(Struct, frozen=True, kw_only=True):
     """One message of a request: `user`, `assistant` (perhaps with calls) or `tool`."""
 
     role: str
     text: str = ""
+    reasoning: tuple[LlmReasoning, ...] = ()
     calls: tuple[LlmToolCall, ...] = ()
+    # Of a `tool` message: which call it answers, and whether the call went wrong.
     call_id: str | None = None
+    name: str | None = None
+    is_error: bool = False
+
+
+class LlmTool(Struct, frozen=True, kw_only=True):
+    """A tool as a model is offered it; the parameters are a JSON schema of one object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+class ToolChoice(StrEnum):
+    """Whether a model may, must not or must ask for a tool."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
 
 
 class LlmRequest(Struct, frozen=True, kw_only=True):
@@ -59,6 +87,8 @@ class LlmRequest(Struct, frozen=True, kw_only=True):
     model: Model
     system: str | None = None
     messages: tuple[LlmMessage, ...]
+    tools: tuple[LlmTool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice.AUTO
     temperature: float | None = None
     max_tokens: int | None = None
     reasoning_effort: ReasoningEffort | None = None
@@ -112,12 +142,16 @@ class Stopped(Struct, frozen=True, kw_only=True):
 
 
 class Failed(Struct, frozen=True, kw_only=True):
-    """The provider failed; the message is safe to show."""
+    """The provider failed; the message is safe to show.
+
+    Not `sent` means that no request has left: there was no key, or the model lacks what is needed.
+    """
 
     kind: FailureKind
     message: str
     status: int | None = None
     retry_after: float | None = None
+    sent: bool = True
 
 
 LlmDelta = (

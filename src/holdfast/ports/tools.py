@@ -1,0 +1,100 @@
+"""Tools as the engine uses them: planned first, asked about by others, then run.
+
+Planning changes nothing; running does the one act that was planned, or refuses because what it
+aimed at has changed. Approvals are no business of a toolbox.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.domain.messages import ResultStatus, ToolError
+from holdfast.domain.tools import Effect, Grant, ToolClass
+from holdfast.ports.llm import LlmTool
+
+
+class Shelf(Protocol):
+    """Where a session keeps large or replaced contents, each under a handle made of its hash."""
+
+    async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
+        """Store the content and return its `media://` handle; it is on disk when this returns."""
+
+    async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> "Slice | None":
+        """Return a part of a content that this session has kept; `None` for any other handle."""
+
+
+class Slice(Struct, frozen=True, kw_only=True):
+    """A part of a kept content, and how long the whole is."""
+
+    content: bytes
+    start: int
+    total: int
+
+
+class Workplace(Struct, frozen=True, kw_only=True):
+    """Where the calls of a session act and how far they reach: all that a tool learns of it."""
+
+    # An opaque name, for what lives as long as the session does: connections to servers.
+    session: str
+    working_dir: str
+    # A private folder for what is temporary; it is there when a call runs.
+    scratch: str
+    # The agent's, the session's, the configuration's: each of them has to allow a call.
+    grants: tuple[Grant, ...]
+    tools: frozenset[str]
+    servers: tuple[Mapping[str, Any], ...] = ()
+    shelf: Shelf
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A call as the model asked for it."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    idempotency_key: str
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """A call that may run as soon as whoever has to be asked agrees.
+
+    `digest` covers the tool, its arguments, the working directory and every target outside of the
+    arguments that decides what the act does. `memory` names what an answer "for this session"
+    would cover; without it only this one call can be allowed.
+    """
+
+    asked: Asked
+    effect: Effect
+    tool_class: ToolClass
+    digest: str
+    question: str
+    preview: Mapping[str, str] = {}
+    memory: str | None = None
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """How a call came out; also how one was refused before it ran."""
+
+    status: ResultStatus
+    result: Any = None
+    error: ToolError | None = None
+
+
+class Toolbox(Protocol):
+    """Every tool that can be had."""
+
+    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+        """Return what running the call twice would do; `unsafe` for what nobody knows."""
+
+    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+        """Return the tools that are granted and can be had at this place."""
+
+    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+        """Judge a call by everything but its approval; a `Done` refuses it."""
+
+    async def run(self, place: Workplace, planned: Planned) -> Done:
+        """Do what was planned, if it is still the same; cancelling stops it, leaving no process."""
+
+    async def leave(self, session: str) -> None:
+        """Let go of what lives as long as the session."""

@@ -1,0 +1,139 @@
+"""The toolbox: judges a call in one fixed order, and runs what was planned and nothing else.
+
+name · grant · arguments · capability · the tool's own policy. Approvals come from elsewhere,
+between `plan` and `run`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.domain.approvals import digest_of
+from holdfast.domain.messages import ResultStatus, ToolError
+from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.ports import Asked, Done, LlmTool, Planned, Workplace
+from holdfast.tools.tool import Tool, ToolTrouble
+
+log = logging.getLogger(__name__)
+
+_SECRET_REFERENCE: Final = "{{secrets."  # noqa: S105 — the way to name one, not one
+_QUESTION_LARGEST: Final = 1 << 20
+
+
+class LocalToolbox:
+    """The tools of this machine, by name."""
+
+    def __init__(self, tools: Iterable[Tool[Any]]) -> None:
+        self._tools: dict[str, Tool[Any]] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ValueError(f"the tool {tool.name} is registered twice")
+            self._tools[tool.name] = tool
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of all tools."""
+        return frozenset(self._tools)
+
+    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+        """Return what running the call twice would do; `unsafe` for what nobody knows."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return Effect.UNSAFE
+        try:
+            return tool.effect(_strict(tool, arguments))
+        except ToolTrouble:
+            return Effect.UNSAFE
+
+    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+        """Return the tools that are granted and can be had at this place."""
+        return tuple(
+            LlmTool(name=tool.name, description=tool.description, parameters=tool.parameters())
+            for tool in self._tools.values()
+            if tool.name in place.tools and tool.is_available(place)
+        )
+
+    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+        """Judge a call by everything but its approval; a `Done` refuses it."""
+        try:
+            return await self._planned(place, asked)
+        except ToolTrouble as trouble:
+            return _refused(trouble)
+        # Whatever a tool raises is the call's trouble, never the turn's.
+        except Exception:  # noqa: BLE001
+            return _failed(asked)
+
+    async def run(self, place: Workplace, planned: Planned) -> Done:
+        """Do what was planned, if it is still the same."""
+        asked = planned.asked
+        try:
+            # Looked at again: between the question and the answer the target may have changed.
+            if planned.tool_class is not ToolClass.READ:
+                again = await self._planned(place, asked)
+                if again.digest != planned.digest:
+                    raise ToolTrouble(
+                        ResultCode.TARGET_CHANGED,
+                        "What the call aims at has changed since it was allowed; ask for it again.",
+                    )
+            tool = self._tools[asked.name]
+            result = await tool.act(place, _strict(tool, asked.arguments), asked)
+            return Done(status=ResultStatus.OK, result=result)
+        except ToolTrouble as trouble:
+            return _refused(trouble)
+        # A fault in a tool is this call's result; the log alone gets its words.
+        except Exception:  # noqa: BLE001
+            return _failed(asked)
+
+    async def leave(self, session: str) -> None:
+        """Let go of what lives as long as the session."""
+
+    async def _planned(self, place: Workplace, asked: Asked) -> Planned:
+        tool = self._tools.get(asked.name)
+        if tool is None:
+            raise ToolTrouble(ResultCode.UNKNOWN_TOOL, f"There is no tool {asked.name!r}.")
+        if asked.name not in place.tools:
+            raise ToolTrouble(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
+        arguments = _strict(tool, asked.arguments)
+        if not tool.is_available(place):
+            raise ToolTrouble(ResultCode.UNAVAILABLE, f"{asked.name} cannot be had here.")
+        aim = await tool.plan(place, arguments)
+        if len(aim.question.encode()) > _QUESTION_LARGEST:
+            raise ToolTrouble(
+                ResultCode.TOO_LARGE, "The call is too large to be shown whole, so nobody is asked."
+            )
+        return Planned(
+            asked=asked,
+            effect=tool.effect(arguments),
+            tool_class=aim.tool_class,
+            digest=digest_of(asked.name, asked.arguments, place.working_dir, aim.targets),
+            question=aim.question,
+            preview=aim.preview,
+            memory=aim.memory,
+        )
+
+
+def _strict(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
+    """Return the arguments as the tool's own type; what does not fit is named, never shown."""
+    if _SECRET_REFERENCE in msgspec.json.encode(arguments).decode():
+        raise ToolTrouble(
+            ResultCode.INVALID_ARGUMENTS, "A secret cannot be named in a call's arguments."
+        )
+    try:
+        return msgspec.convert(arguments, tool.arguments)
+    except msgspec.ValidationError as error:
+        raise ToolTrouble(
+            ResultCode.INVALID_ARGUMENTS, f"The arguments do not fit: {error}."
+        ) from None
+
+
+def _refused(trouble: ToolTrouble) -> Done:
+    error = ToolError(code=trouble.code, message=trouble.message)
+    return Done(status=trouble.status, error=error)
+
+
+def _failed(asked: Asked) -> Done:
+    log.exception("the tool %s failed", asked.name)
+    message = f"{asked.name} failed for a reason of its own; the log of Holdfast tells more."
+    return Done(status=ResultStatus.ERROR, error=ToolError(code=ResultCode.FAILED, message=message))
