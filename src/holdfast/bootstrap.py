@@ -41,6 +41,7 @@ from holdfast.storage.files import private_folder, require_suitable
 from holdfast.storage.keys import KeySources, StoreKey, key_of
 from holdfast.storage.sqlite import is_plain
 from holdfast.storage.store import SqliteStore
+from holdfast.tools.toolbox import LocalToolbox
 
 STORE_NAME: Final = "history.db"
 
@@ -144,7 +145,7 @@ async def _assembled(
     leases = Leases(store, journal, outside.clock, outside.machine)
     llms = Llms()
     models = Models(store, config.default_model, llms.check)
-    engine = EngineRuntime(llms, outside.clock, outside.randomness)
+    engine = EngineRuntime(llms, LocalToolbox(()), outside.clock, outside.randomness)
     turns = Turns(store, journal, models, {LlmRuntime: engine}, mint)
     events = await stack.enter_async_context(Events(store, doorbell))
     # Entered last, so it is left first: turns stop while the store can still be told.

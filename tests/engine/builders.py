@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 
-from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.domain.agents import Agent, LlmRuntime, Retry
 from holdfast.domain.agents import Runtime as RuntimeSpec
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import Draft
@@ -25,6 +25,8 @@ from holdfast.domain.messages import (
 from holdfast.domain.models import Model
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.ports import Llm, LlmDelta, LlmRequest, TurnInput
+from holdfast.services.approvals import Nobody
+from holdfast.tools.toolbox import LocalToolbox
 
 NOW = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
 MILLISECONDS = int(NOW.timestamp() * 1000)
@@ -94,7 +96,8 @@ def an_agent(runtime: RuntimeSpec | None = None, system_prompt: str = "") -> Age
         slug="agent",
         name="Agent",
         system_prompt=system_prompt,
-        runtime=runtime or LlmRuntime(),
+        # Asked once: what happens after a failure is the business of the tests about it.
+        runtime=runtime or LlmRuntime(retry=Retry(max=1)),
         created_at=NOW,
         updated_at=NOW,
     )
@@ -111,6 +114,7 @@ def a_turn(
         turn=turn,
         step=1,
         ordinal=ordinal,
+        approver=Nobody(),
     )
 
 
@@ -164,7 +168,11 @@ def summary(sequence: int, text: str, dropped_through: int) -> Message:
     return a_row(sequence, Role.SYSTEM, part, turn=0)
 
 
+def an_engine(llm: Llm) -> EngineRuntime:
+    return EngineRuntime(llm, LocalToolbox(()), StillClock(), CountingRandomness())
+
+
 async def played(llm: Llm, turn: TurnInput) -> list[Sequence[Draft]]:
     """Play a turn with a list as journal."""
-    runtime = EngineRuntime(llm, StillClock(), CountingRandomness())
+    runtime = an_engine(llm)
     return [batch async for batch in runtime.run(turn)]

@@ -31,8 +31,8 @@ def answered(text: str, *calls: str) -> LlmMessage:
     return LlmMessage(role="assistant", text=text, calls=asked)
 
 
-def found(call_id: str, text: str) -> LlmMessage:
-    return LlmMessage(role="tool", call_id=call_id, text=text)
+def found(call_id: str, text: str, *, is_error: bool = False) -> LlmMessage:
+    return LlmMessage(role="tool", call_id=call_id, name="look", text=text, is_error=is_error)
 
 
 def test_texts_alternate_and_thoughts_stay_behind() -> None:
@@ -163,28 +163,35 @@ def test_a_result_that_is_missing_is_said_to_be_unknown() -> None:
     assert project(history, turn=1) == (
         said("a"),
         answered("", "x", "y"),
-        found("x", NO_RESULT),
+        found("x", NO_RESULT, is_error=True),
         found("y", "null"),
         answered("b", "z"),
-        found("z", NO_RESULT),
+        found("z", NO_RESULT, is_error=True),
     )
 
 
 @pytest.mark.parametrize(
     ("status", "error", "text"),
     [
-        (ResultStatus.ERROR, ToolError(code="failed", message="no such file"), "no such file"),
-        (ResultStatus.UNKNOWN, ToolError(code="unknown", message="cut off"), "cut off"),
-        (ResultStatus.DENIED, None, None),
+        (
+            ResultStatus.ERROR,
+            ToolError(code="failed", message="no such file"),
+            " (failed): no such file",
+        ),
+        (ResultStatus.UNKNOWN, ToolError(code="unknown", message="cut off"), " (unknown): cut off"),
+        (ResultStatus.DENIED, None, ""),
     ],
 )
 def test_a_call_that_went_wrong_says_how(
-    status: ResultStatus, error: ToolError | None, text: str | None
+    status: ResultStatus, error: ToolError | None, text: str
 ) -> None:
     history = [user(1, "a"), call(2, "x"), result(3, "x", status=status, error=error)]
 
-    told = f"{status}: {text}" if text else str(status)
-    assert project(history, turn=1) == (said("a"), answered("", "x"), found("x", told))
+    assert project(history, turn=1) == (
+        said("a"),
+        answered("", "x"),
+        found("x", f"{status}{text}", is_error=True),
+    )
 
 
 def test_only_the_first_result_of_a_call_counts_and_a_result_without_a_call_does_not() -> None:

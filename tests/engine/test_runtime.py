@@ -50,6 +50,7 @@ from tests.engine.builders import (
     StillClock,
     a_turn,
     an_agent,
+    an_engine,
     assistant,
     played,
     the_id,
@@ -199,7 +200,7 @@ async def test_a_priced_model_costs_what_its_tokens_cost() -> None:
     batches = await played(ListedLlm(STOP), a_turn(model=PRICED))
 
     assert batches[-1] == (
-        StepEnded(step=1, usage=STOP.usage, microcents=7),
+        StepEnded(step=1, usage=STOP.usage, microcents=7, priced=True),
         CostDraft(
             request_id=the_id(2), model_id=PRICED.id, usage=STOP.usage, microcents=7, priced=True
         ),
@@ -224,11 +225,6 @@ CALL = (
     CallArguments(id="c", text="{}"),
     CallEnded(id="c"),
 )
-NO_TOOLS = Failure(
-    code=FailureCode.TOOL_FAILED,
-    message="The model asked for a tool, and tools are not available in this version. "
-    "Ask for an answer without tools.",
-)
 REFUSED = Failure(
     code=FailureCode.CONTENT_FILTER,
     message="The provider refused to answer. Put it in other words.",
@@ -243,12 +239,6 @@ REFUSED = Failure(
         ((SAY, *CALL), StepStop.LENGTH, Outcome(stop_reason=StopReason.LENGTH)),
         ((SAY,), StepStop.FILTERED, Outcome(stop_reason=StopReason.REFUSAL)),
         ((), StepStop.FILTERED, Outcome(stop_reason=StopReason.REFUSAL, failure=REFUSED)),
-        (
-            (SAY, *CALL),
-            StepStop.TOOL_USE,
-            Outcome(stop_reason=StopReason.ERROR, failure=NO_TOOLS),
-        ),
-        (CALL, StepStop.STOP, Outcome(stop_reason=StopReason.ERROR, failure=NO_TOOLS)),
         ((SAY,), StepStop.TOOL_USE, Outcome(stop_reason=StopReason.STOP)),
     ],
 )
@@ -459,7 +449,7 @@ async def test_a_faulty_script_found_by_the_request_fails_the_turn_as_data(tmp_p
 
 async def test_nothing_is_asked_before_the_start_is_written_down() -> None:
     llm = ListedLlm(STOP)
-    runtime: Runtime = EngineRuntime(llm, StillClock(), CountingRandomness())
+    runtime: Runtime = an_engine(llm)
 
     async with aclosing(runtime.run(a_turn(model=MODEL))) as batches:
         await anext(batches)
@@ -470,7 +460,7 @@ async def test_nothing_is_asked_before_the_start_is_written_down() -> None:
 
 async def test_closing_the_turn_closes_the_provider_s_stream() -> None:
     llm = StalledLlm(SAY)
-    runtime = EngineRuntime(llm, StillClock(), CountingRandomness())
+    runtime = an_engine(llm)
 
     async with aclosing(runtime.run(a_turn(model=MODEL))) as batches:
         heard = [await anext(batches), await anext(batches)]

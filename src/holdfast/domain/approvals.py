@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import ApprovalId, CallId, SessionId
+from holdfast.domain.tools import ToolClass
 
 
 class ApprovalMode(StrEnum):
@@ -38,20 +39,55 @@ class ApprovalScope(StrEnum):
     SESSION = "session"
 
 
-class Approval(Struct, frozen=True, kw_only=True):
-    """A question; `call_id` is absent when it asks for money."""
+class Question(Struct, frozen=True, kw_only=True):
+    """What somebody is asked, whole; an answer holds for this digest and nothing else.
+
+    `memory` names what an answer for the whole session would cover, `amount` the micro-cents
+    that a yes adds to the session's budget.
+    """
 
     id: ApprovalId
-    session_id: SessionId
     # None when the question is about money: that belongs to no call.
     call_id: CallId | None = None
+    tool: str
+    tool_class: ToolClass
+    arguments: dict[str, Any] = {}
     question: str
     digest: str
+    preview: dict[str, str] = {}
+    memory: str | None = None
+    amount: int | None = None
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """A question that was written down, and its answer once there is one."""
+
+    session_id: SessionId
+    question: Question
     state: ApprovalState = ApprovalState.WAITING
-    answered_by: str | None = None
     scope: ApprovalScope = ApprovalScope.ONCE
+    answered_by: str | None = None
+    note: str | None = None
     asked_at: datetime
+    expires_at: datetime
     answered_at: datetime | None = None
+
+    @property
+    def id(self) -> ApprovalId:
+        """Return the id of the question."""
+        return self.question.id
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What somebody says to a question."""
+
+    state: ApprovalState
+    by: str
+    scope: ApprovalScope = ApprovalScope.ONCE
+    note: str | None = None
+
+
+NOTE_LONGEST: Final = 500
 
 
 def digest_of(
@@ -72,10 +108,10 @@ def tighter(one: ApprovalMode, other: ApprovalMode) -> ApprovalMode:
     return min(one, other, key=TIGHTNESS.__getitem__)
 
 
-def answered(approval: Approval, state: ApprovalState, *, by: str, at: datetime) -> Approval:
+def answered(approval: Approval, answer: Answer, *, at: datetime) -> Approval:
     """Return the approval with its answer; the first answer wins, the same one again is heard."""
     # Heard again, because a retry after a lost reply is not a second opinion.
-    if approval.state is state:
+    if approval.state is answer.state:
         return approval
     if approval.state is not ApprovalState.WAITING:
         raise Conflict(
@@ -83,4 +119,15 @@ def answered(approval: Approval, state: ApprovalState, *, by: str, at: datetime)
             f"Approval {approval.id} is {approval.state}; run the call again to be asked again.",
             {"state": approval.state},
         )
-    return msgspec.structs.replace(approval, state=state, answered_by=by, answered_at=at)
+    if answer.scope is ApprovalScope.SESSION and approval.question.memory is None:
+        raise Conflict(
+            Code.OPTION_NOT_OFFERED, "This can be allowed once only, not for the whole session."
+        )
+    return msgspec.structs.replace(
+        approval,
+        state=answer.state,
+        scope=answer.scope,
+        answered_by=answer.by,
+        note=answer.note,
+        answered_at=at,
+    )

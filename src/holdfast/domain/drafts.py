@@ -5,6 +5,7 @@ A batch of drafts is one transaction; nothing in a batch counts before all of it
 
 from msgspec import Struct
 
+from holdfast.domain.approvals import Question
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import Failure, Payload
 from holdfast.domain.ids import MessageId, ModelId
@@ -21,16 +22,32 @@ class MessageDraft(Struct, frozen=True, kw_only=True):
     id: MessageId | None = None
     model_id: ModelId | None = None
     effect: Effect | None = None
+    # A call that is tried again keeps the key of the first attempt.
+    idempotency_key: str | None = None
 
 
 class CostDraft(Struct, frozen=True, kw_only=True):
-    """What a provider request cost; without usage the provider did not say."""
+    """What a provider request cost; without usage the provider did not say.
+
+    An aside belongs to no turn: it was spent on the conversation itself, to shorten it.
+    """
 
     request_id: str
     model_id: ModelId
     usage: Usage | None = None
     microcents: int = 0
     priced: bool = False
+    is_aside: bool = False
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """A summary that stands for every row up to a number; it belongs to no turn."""
+
+    text: str
+    dropped_through: int
+    kept: int
+    reason: str
+    usage: Usage | None = None
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -40,4 +57,4 @@ class Outcome(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
-Draft = MessageDraft | CostDraft | Outcome | Payload
+Draft = MessageDraft | CostDraft | Question | Summary | Outcome | Payload

@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.approvals import ApprovalScope
 from holdfast.domain.calls import Settlement
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
@@ -25,6 +26,7 @@ from holdfast.domain.ids import (
 from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.domain.times import microseconds
+from holdfast.domain.tools import ToolClass
 
 
 class FailureCode(StrEnum):
@@ -41,6 +43,16 @@ class FailureCode(StrEnum):
     BUDGET_EXCEEDED = "budget_exceeded"
     INTERRUPTED = "interrupted"
     INTERNAL = "internal"
+    AGENT_UNAVAILABLE = "agent_unavailable"
+    AGENT_START_TIMEOUT = "agent_start_timeout"
+    AGENT_AUTH_REQUIRED = "agent_auth_required"
+    AGENT_VERSION = "agent_version"
+    AGENT_PROTOCOL = "agent_protocol"
+    AGENT_ERROR = "agent_error"
+    AGENT_DIED = "agent_died"
+    AGENT_STUCK = "agent_stuck"
+    AGENT_FLOOD = "agent_flood"
+    AGENT_LINE_TOO_LONG = "agent_line_too_long"
 
 
 # The others fail again in the same way until somebody changes something.
@@ -105,6 +117,9 @@ class SessionCompacted(Struct, frozen=True, kw_only=True, tag="session.compacted
     message_id: MessageId
     kept: int
     dropped_through: int
+    reason: str = "auto"
+    summary: str = ""
+    usage: Usage | None = None
 
 
 class SessionExported(Struct, frozen=True, kw_only=True, tag="session.exported"):
@@ -155,6 +170,7 @@ class StepEnded(Struct, frozen=True, kw_only=True, tag="step.ended"):
     step: int
     usage: Usage | None = None
     microcents: int = 0
+    priced: bool = False
 
 
 class StepFailed(Struct, frozen=True, kw_only=True, tag="step.failed"):
@@ -204,7 +220,10 @@ class ApprovalRequested(Struct, frozen=True, kw_only=True, tag="approval.request
 
     approval_id: ApprovalId
     call_id: CallId | None = None
+    tool: str
+    tool_class: ToolClass
     question: str
+    preview: dict[str, str] = {}
 
 
 class ApprovalAnswered(Struct, frozen=True, kw_only=True, tag="approval.answered"):
@@ -213,6 +232,7 @@ class ApprovalAnswered(Struct, frozen=True, kw_only=True, tag="approval.answered
     approval_id: ApprovalId
     call_id: CallId | None = None
     decision: str
+    scope: ApprovalScope = ApprovalScope.ONCE
     by: str
 
 

@@ -4,6 +4,7 @@ This is the durable form. What a model is sent is another type (`ports`), made b
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -47,6 +48,12 @@ class NoticeCode(StrEnum):
     ERROR = "error"
     SESSION_CLOSED = "session_closed"
     CALL_SETTLED = "call_settled"
+    UNKNOWN_VARIABLE = "unknown_variable"
+    TOOL_UNAVAILABLE = "tool_unavailable"
+    MCP_UNAVAILABLE = "mcp_unavailable"
+    BUDGET_WARNING = "budget_warning"
+    UNPRICED_MODEL = "unpriced_model"
+    WORKSPACE_MOVED = "workspace_moved"
     INFORMATION = "information"
 
 
@@ -215,6 +222,19 @@ def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return parts
 
 
+def media_handle(content: bytes) -> str:
+    """Return the handle under which a content is kept."""
+    return _HANDLE_START + hashlib.sha256(content).hexdigest()
+
+
+def media_hash(handle: str) -> bytes | None:
+    """Return the hash that a handle names; nothing when it is no handle."""
+    found = _HANDLE.fullmatch(handle)
+    return bytes.fromhex(found[1]) if found else None
+
+
+_HANDLE_START: Final = "media://sha256-"
+_HANDLE: Final = re.compile(rf"{_HANDLE_START}([0-9a-f]{{64}})")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(tuple[Part, ...])
 

@@ -34,10 +34,14 @@ FILTERED: Final = Failure(
     code=FailureCode.CONTENT_FILTER,
     message="The provider refused to answer. Put it in other words.",
 )
-NO_TOOLS: Final = Failure(
+TOOLS_FAIL: Final = Failure(
     code=FailureCode.TOOL_FAILED,
-    message="The model asked for a tool, and tools are not available in this version. "
-    "Ask for an answer without tools.",
+    message="No tool call has succeeded for five rounds, so the turn was stopped. "
+    "Look at the results, then say how to go on.",
+)
+ROUNDS_USED: Final = Failure(
+    code=FailureCode.TURN_LIMIT,
+    message="The turn has used all its rounds of tools. Send a message to let it go on.",
 )
 EMPTY_TOOL_USE: Final = Failure(
     code=FailureCode.PROVIDER_UNAVAILABLE,

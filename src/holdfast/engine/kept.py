@@ -6,11 +6,11 @@ was made of.
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Final
 
 from holdfast.domain.messages import Compaction, Message
-from holdfast.domain.turns import turns
-from holdfast.engine.projection import Conversation, project
+from holdfast.engine.projection import Conversation, Thoughts, project, spoken
 from holdfast.ports import LlmMessage
 
 KEPT_MOST: Final = 256
@@ -22,18 +22,27 @@ class KeptProjections:
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Conversation] = OrderedDict()
 
-    def project(self, history: Sequence[Message], *, turn: int) -> tuple[LlmMessage, ...]:
+    def project(
+        self,
+        history: Sequence[Message],
+        *,
+        turn: int,
+        window: int | None = None,
+        thoughts: Thoughts = MappingProxyType({}),
+    ) -> tuple[LlmMessage, ...]:
         """Return the messages of a request in that turn."""
+        if window is not None:
+            return project(history, turn=turn, window=window, thoughts=thoughts)
         now = _start_of(history, turn, len(history))
         # Another step of the same turn finds what the first one kept.
         known = self._kept.get(history[now - 1].hash) if now else None
         settled = known or self._settled(history, turn, now)
         if settled is None:
-            return project(history, turn=turn)
+            return project(history, turn=turn, thoughts=thoughts)
         if now:
             self._keep(history[now - 1].hash, settled)
-        conversation = settled.copy()
-        conversation.speak(_rows(history[now:], turn))
+        conversation = settled.copy(thoughts)
+        conversation.speak(spoken(history[now:], turn=turn))
         return conversation.finished()
 
     def _settled(self, history: Sequence[Message], turn: int, end: int) -> Conversation | None:
@@ -44,7 +53,7 @@ class KeptProjections:
         if any(row.turn >= turn or _is_summary(row) for row in rest):
             return None
         conversation = known or Conversation()
-        conversation.speak(_rows(rest, turn))
+        conversation.speak(spoken(rest, turn=turn))
         return conversation
 
     def _keep(self, last: str, settled: Conversation) -> None:
@@ -58,10 +67,6 @@ def _start_of(history: Sequence[Message], turn: int, end: int) -> int:
     while end and history[end - 1].turn >= turn > 0:
         end -= 1
     return end
-
-
-def _rows(rows: Sequence[Message], turn: int) -> list[Message]:
-    return [row for group in turns(rows) if group.number <= turn for row in group.messages]
 
 
 def _is_summary(row: Message) -> bool:

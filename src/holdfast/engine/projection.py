@@ -5,11 +5,12 @@ every call is followed by exactly one result, and it ends with something to answ
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from holdfast.domain.ids import CallId
+from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.messages import (
     CLOSING,
     Compaction,
@@ -23,7 +24,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.turns import turns
-from holdfast.ports import LlmMessage, LlmToolCall
+from holdfast.ports import LlmMessage, LlmReasoning, LlmToolCall
 
 REMARKS: Final[Mapping[NoticeCode, str]] = {
     NoticeCode.ABORTED: "(The turn above was stopped by the user before it was finished.)",
@@ -37,23 +38,59 @@ GO_ON: Final = "(Go on.)"
 NO_RESULT: Final = "outcome unknown: no result of this call was recorded"
 
 
-def project(history: Sequence[Message], *, turn: int) -> tuple[LlmMessage, ...]:
-    """Return the messages of a request in that turn; what waits for a later turn stays out."""
+Thoughts = Mapping[MessageId, tuple[LlmReasoning, ...]]
+
+
+def project(
+    history: Sequence[Message],
+    *,
+    turn: int,
+    window: int | None = None,
+    thoughts: Thoughts = MappingProxyType({}),
+) -> tuple[LlmMessage, ...]:
+    """Return the messages of a request in that turn; what waits for a later turn stays out.
+
+    A window keeps the newest whole turns with so many rows at most, and always the current one.
+    """
     summary = _newest_summary(history)
     dropped = summary[1].dropped_through if summary else 0
-    # By turn and not by sequence: a message that waited was written before the answer before it.
-    rows = [
-        row
-        for group in turns(history)
-        if group.number <= turn
-        for row in group.messages
-        if row.sequence > dropped
-    ]
-    conversation = Conversation()
+    rows = spoken([row for row in history if row.sequence > dropped], turn=turn)
+    conversation = Conversation(thoughts)
     if summary:
         conversation.user(_fenced(*summary))
-    conversation.speak(rows)
+    conversation.speak(_within(rows, window, turn) if window else rows)
     return conversation.finished()
+
+
+def spoken(rows: Sequence[Message], *, turn: int) -> list[Message]:
+    """Return what belongs into a request, in its order: by turn, with settlements in between."""
+    # By turn and not by sequence: a message that waited was written before the answer before it.
+    groups = [group for group in turns(rows) if group.number <= turn]
+    settled = [row for row in rows if not row.turn and _is_settlement(row)]
+    said: list[Message] = []
+    for group in groups:
+        while settled and settled[0].sequence < group.messages[0].sequence:
+            said.append(settled.pop(0))
+        said.extend(group.messages)
+    # Settled while this turn runs: the next one will hear of it.
+    return said if groups and groups[-1].number == turn else [*said, *settled]
+
+
+def _is_settlement(row: Message) -> bool:
+    return any(
+        isinstance(part, Notice) and part.code is NoticeCode.CALL_SETTLED for part in row.parts
+    )
+
+
+def _within(rows: list[Message], window: int, turn: int) -> list[Message]:
+    kept = 0
+    for group in reversed(turns(rows)):
+        if group.number != turn and kept + len(group.messages) > window:
+            break
+        kept += len(group.messages)
+    # Asides are not counted: they stand between turns and say what became of a call.
+    oldest = [row for row in rows if row.turn][-kept:][:1]
+    return rows[rows.index(oldest[0]) :] if oldest else []
 
 
 def _newest_summary(history: Sequence[Message]) -> tuple[Message, Compaction] | None:
@@ -99,20 +136,24 @@ class Conversation:
     The results of calls are known for the turns being spoken; a call and its result share a turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, thoughts: Thoughts = MappingProxyType({})) -> None:
+        """`thoughts` are what the asked provider itself has thought in this turn, by row."""
+        self._thoughts = thoughts
         self._results: Mapping[CallId, ToolResult] = {}
         self._messages: list[LlmMessage] = []
         self._speaker = "user"
         self._texts: list[str] = []
+        self._reasoning: list[LlmReasoning] = []
         self._calls: list[ToolCall] = []
 
-    def copy(self) -> "Conversation":
+    def copy(self, thoughts: Thoughts = MappingProxyType({})) -> "Conversation":
         """Return the same request, to be continued without changing this one."""
-        twin = Conversation()
+        twin = Conversation(thoughts)
         twin._results = self._results
         twin._messages = self._messages.copy()
         twin._speaker = self._speaker
         twin._texts = self._texts.copy()
+        twin._reasoning = self._reasoning.copy()
         twin._calls = self._calls.copy()
         return twin
 
@@ -128,7 +169,7 @@ class Conversation:
             self.user(_user_text(row))
             return
         if row.role is Role.ASSISTANT:
-            self.assistant(row.text)
+            self.assistant(row.text, self._thoughts.get(row.id, ()))
             return
         for part in row.parts:
             if isinstance(part, ToolCall):
@@ -137,17 +178,21 @@ class Conversation:
                 self.answered()
             elif isinstance(part, Notice) and part.code in CLOSING:
                 self.user(REMARKS[part.code])
+            elif isinstance(part, Notice) and part.code is NoticeCode.CALL_SETTLED:
+                self.user(f"({part.text})")
 
     def user(self, text: str) -> None:
         if text:
             self._pass_to("user")
             self._texts.append(text)
 
-    def assistant(self, text: str) -> None:
+    def assistant(self, text: str, reasoning: Sequence[LlmReasoning] = ()) -> None:
         # Text after calls belongs to the next step, so their results have to come between.
         self.answered()
-        if text:
+        if text or reasoning:
             self._pass_to("assistant")
+            self._reasoning.extend(reasoning)
+        if text:
             self._texts.append(text)
 
     def call(self, call: ToolCall) -> None:
@@ -174,14 +219,18 @@ class Conversation:
 
     def _close(self) -> None:
         if self._texts or self._calls:
-            text = "\n\n".join(self._texts)
-            calls = tuple(map(_in_flight, self._calls))
-            self._messages.append(LlmMessage(role=self._speaker, text=text, calls=calls))
+            self._messages.append(
+                LlmMessage(
+                    role=self._speaker,
+                    text="\n\n".join(self._texts),
+                    reasoning=tuple(self._reasoning),
+                    calls=tuple(map(_in_flight, self._calls)),
+                )
+            )
             self._texts.clear()
         # Moved up to their calls, because providers accept nothing in between.
-        for call in self._calls:
-            result = _result_text(self._results.get(call.id))
-            self._messages.append(LlmMessage(role="tool", call_id=call.id, text=result))
+        self._messages.extend(_answer(call, self._results.get(call.id)) for call in self._calls)
+        self._reasoning.clear()
         self._calls.clear()
 
 
@@ -189,11 +238,22 @@ def _in_flight(call: ToolCall) -> LlmToolCall:
     return LlmToolCall(id=call.id, name=call.name, arguments=call.arguments)
 
 
+def _answer(call: ToolCall, result: ToolResult | None) -> LlmMessage:
+    is_error = result is None or result.status is not ResultStatus.OK
+    return LlmMessage(
+        role="tool",
+        call_id=call.id,
+        name=call.name,
+        text=_result_text(result),
+        is_error=is_error,
+    )
+
+
 def _result_text(result: ToolResult | None) -> str:
     if result is None:
         return NO_RESULT
     if result.status is not ResultStatus.OK:
-        told = f": {result.error.message}" if result.error else ""
+        told = f" ({result.error.code}): {result.error.message}" if result.error else ""
         return f"{result.status}{told}"
     if isinstance(result.result, str):
         return result.result or "(nothing)"

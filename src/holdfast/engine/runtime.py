@@ -1,96 +1,185 @@
-"""Our own loop: plays a turn by asking a model, and yields drafts. It writes nothing down itself.
+"""Our own loop: a model step, the tools it asks for, another step, until it asks for none.
 
-It knows no session, no store and no surface; the abort signal is the closing of the generator.
+It knows no session, no store and no surface, and it writes nothing down itself: it yields drafts.
+The abort signal is the closing of the generator, wherever it stands.
 """
 
-import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import Any, Final
 
-from holdfast.domain.agents import LlmRuntime
-from holdfast.domain.costs import Usage, price
-from holdfast.domain.drafts import CostDraft, Draft, MessageDraft
-from holdfast.domain.events import StepEnded, StepFailed, StepStarted
-from holdfast.domain.ids import MessageId, uuid7
-from holdfast.domain.messages import Part, Reasoning, Role, Text
-from holdfast.domain.models import Model
+import msgspec
+
+from holdfast.domain.calls import Call, is_open
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome
+from holdfast.domain.events import StepEnded, StepFailed
+from holdfast.domain.ids import CallId, SessionId, uuid7
+from holdfast.domain.messages import Part, Reasoning, ResultStatus, Role, Text, ToolCall
+from holdfast.domain.sessions import StopReason
 from holdfast.domain.times import microseconds
-from holdfast.engine.kept import KeptProjections
-from holdfast.engine.step import Answer, ask
+from holdfast.domain.tools import ResultCode
+from holdfast.engine.chain import Chain, Heard
+from holdfast.engine.dispatch import answer, dispatch, refused
+from holdfast.engine.failures import ROUNDS_USED, TOOLS_FAIL
+from holdfast.engine.play import Play
+from holdfast.engine.results import without_bytes
+from holdfast.engine.step import AskedCall
 from holdfast.engine.verdicts import verdict
-from holdfast.ports import Clock, Failed, FailureKind, Llm, LlmRequest, Randomness, TurnInput
+from holdfast.ports import Clock, Llm, LlmReasoning, Randomness, Toolbox, TurnInput
 
-logger = logging.getLogger("holdfast.engine")
+Batch = Sequence[Draft]
+
+# So many rounds in a row without one success are no bad luck any more.
+HOPELESS: Final = 5
+_INVALID_TEXT_LONGEST: Final = 2_048
 
 
 class EngineRuntime:
     """A `Runtime` for agents that are a language model."""
 
-    def __init__(self, llm: Llm, clock: Clock, randomness: Randomness) -> None:
-        self._llm = llm
+    def __init__(self, llm: Llm, toolbox: Toolbox, clock: Clock, randomness: Randomness) -> None:
+        self._toolbox = toolbox
         self._clock = clock
         self._randomness = randomness
-        self._projections = KeptProjections()
+        self._chain = Chain(llm, clock, randomness, self._new_id)
 
-    async def run(self, turn: TurnInput) -> AsyncGenerator[Sequence[Draft], None]:
-        """Play the turn: the step's start, its deltas, then everything that ends it at once."""
-        model = turn.models[0]
-        message_id = MessageId(self._new_id())
-        started = StepStarted(step=turn.step, model_id=model.id, message_id=message_id)
-        # On disk before the request leaves, so that a crash knows a request may have been sent.
-        yield (started,)
-        async with aclosing(ask(self._llm, self._request(turn, model), step=turn.step)) as parts:
-            async for part in parts:
-                yield self._ended(started, model, part) if isinstance(part, Answer) else part
+    async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
+        """Play the turn, from wherever a crash has left it."""
+        play = await self._play(turn)
+        async with aclosing(self._rounds(play)) as batches:
+            async for batch in batches:
+                play.note(batch)
+                yield batch
+                if isinstance(batch[-1], Outcome):
+                    return
 
-    def _request(self, turn: TurnInput, model: Model) -> LlmRequest:
-        runtime = turn.agent.runtime
-        settings = runtime if isinstance(runtime, LlmRuntime) else LlmRuntime()
-        return LlmRequest(
-            model=model,
-            system=turn.agent.system_prompt or None,
-            messages=self._projections.project(turn.history, turn=turn.turn),
-            temperature=settings.temperature,
-            max_tokens=settings.max_tokens,
-            reasoning_effort=settings.reasoning_effort,
-            ordinal=turn.ordinal,
+    async def compact(self, turn: TurnInput) -> Batch:
+        """Fold what came before the last answered turn."""
+        return await self._chain.compactor.fold(Play(turn, ()), reason="manual")
+
+    async def _play(self, turn: TurnInput) -> Play:
+        offers = await self._toolbox.offers(turn.place) if turn.place else ()
+        return Play(turn, offers)
+
+    async def _rounds(self, play: Play) -> AsyncGenerator[Batch, None]:
+        calls = [call for call in play.turn.calls if is_open(call)]
+        while True:
+            # The last result goes to disk with what comes next: one transaction less.
+            carried: Batch = ()
+            async with aclosing(self._dispatched(play, calls)) as batches:
+                async for batch in batches:
+                    if carried:
+                        yield carried
+                    carried = batch
+            if ending := self._ending(play, calls):
+                yield (*carried, ending)
+                return
+            if self._chain.compactor.is_due(play):
+                carried = (*carried, *await self._chain.compactor.fold(play, reason="auto"))
+            heard: Heard | None = None
+            async with aclosing(self._chain.answer(play, carried)) as parts:
+                async for part in parts:
+                    if isinstance(part, Heard):
+                        heard = part
+                    else:
+                        yield part
+            if heard is None:
+                return
+            calls = await self._calls(play, heard)
+            yield self._ended(play, heard, calls)
+
+    async def _dispatched(self, play: Play, calls: Sequence[Call]) -> AsyncGenerator[Batch, None]:
+        """Run the calls one after the other, each answered before the next one starts."""
+        for call in calls:
+            steps = dispatch(self._toolbox, play, call, self._new_id)
+            async with aclosing(steps) as batches:
+                async for batch in batches:
+                    yield batch
+
+    def _ending(self, play: Play, calls: Sequence[Call]) -> Outcome | None:
+        """Return how the turn ends now, before another request; mostly it does not."""
+        # A call that somebody wanted to be tried again is a turn of its own and asks no model.
+        if not play.is_spoken_to:
+            return Outcome(stop_reason=StopReason.STOP)
+        rounds = play.rounds()
+        if calls and len(rounds) >= HOPELESS and not any(rounds[-HOPELESS:]):
+            return Outcome(stop_reason=StopReason.ERROR, failure=TOOLS_FAIL)
+        return None
+
+    async def _calls(self, play: Play, heard: Heard) -> list[Call]:
+        """Return the calls of a step as they will be recorded."""
+        if verdict(heard) is not None:
+            return []
+        return [await self._call(play, asked) for asked in heard.answer.calls]
+
+    async def _call(self, play: Play, asked: AskedCall) -> Call:
+        place = play.turn.place
+        arguments = _arguments(asked.arguments)
+        if place is not None:
+            arguments = await without_bytes(arguments, place.shelf)
+        # A provider may repeat itself; a session may not.
+        is_taken = not asked.id or asked.id in play.call_ids
+        call_id = f"call_{self._new_id()}" if is_taken else asked.id
+        play.call_ids.add(call_id)
+        return Call(
+            id=CallId(call_id),
+            session_id=SessionId(""),
+            turn=play.turn.turn,
+            name=asked.name,
+            arguments=arguments,
+            effect=self._toolbox.effect(asked.name, arguments),
+            idempotency_key=f"{place.session if place else ''}:{call_id}",
         )
 
-    def _ended(self, started: StepStarted, model: Model, answer: Answer) -> tuple[Draft, ...]:
-        judged = verdict(answer, correlation_id=self._noted(answer))
-        cost = _cost(answer, model, request_id=self._new_id())
-        closing = (
-            StepFailed(step=started.step, failure=judged.failure)
-            if judged.failure
-            else StepEnded(step=started.step, usage=cost.usage, microcents=cost.microcents)
+    def _ended(self, play: Play, heard: Heard, calls: Sequence[Call]) -> Batch:
+        """Return everything that ends a step: its row, its calls, its cost, perhaps the turn."""
+        outcome = verdict(heard)
+        step = heard.started.step
+        closing: Draft = (
+            StepFailed(step=step, failure=heard.failure)
+            if heard.failure
+            else StepEnded(
+                step=step,
+                usage=heard.cost.usage if heard.cost else None,
+                microcents=heard.cost.microcents if heard.cost else 0,
+                priced=heard.cost.priced if heard.cost else False,
+            )
         )
-        return (*answer.unsent, *_row(started, answer), closing, cost, judged.outcome)
+        intents = (_intent(call, heard) for call in calls)
+        costs = (heard.cost,) if heard.cost else ()
+        last = (outcome,) if outcome else self._limited(play, calls)
+        return (*heard.answer.unsent, *_row(play, heard), *intents, closing, *costs, *last)
 
-    def _noted(self, answer: Answer) -> str | None:
-        """Log a failure that nobody classified, and return the id under which it can be found."""
-        if not isinstance(answer.end, Failed) or answer.end.kind is not FailureKind.UNKNOWN:
-            return None
-        correlation_id = self._new_id()
-        logger.error(
-            "A model request failed for an unknown reason (%s): %s",
-            correlation_id,
-            answer.end.message,
-            exc_info=answer.error,
-            extra={"correlation_id": correlation_id},
+    def _limited(self, play: Play, calls: Sequence[Call]) -> tuple[Draft, ...]:
+        """Answer the calls of a round that is one too many, and end the turn."""
+        if not calls or len(play.rounds()) < play.turn.limits.tool_rounds:
+            return ()
+        done = refused(
+            ResultCode.LIMIT, "the turn has used all its rounds of tools", ResultStatus.SKIPPED
         )
-        return correlation_id
+        outcome = Outcome(stop_reason=StopReason.TURN_LIMIT, failure=ROUNDS_USED)
+        return (*(draft for call in calls for draft in answer(call, done)), outcome)
 
     def _new_id(self) -> str:
         return uuid7(microseconds(self._clock.now()) // 1000, self._randomness.bits(74))
 
 
-def _row(started: StepStarted, answer: Answer) -> tuple[Draft, ...]:
+def _row(play: Play, heard: Heard) -> tuple[Draft, ...]:
     """Return the assistant's row; a step that said and thought nothing has none."""
-    thought = (Reasoning(text=answer.reasoning),) if answer.reasoning else ()
-    said = (Text(text=answer.text),) if answer.text else ()
-    parts: tuple[Part, ...] = (*thought, *said)
+    said = heard.answer
+    thought = (Reasoning(text=said.reasoning),) if said.reasoning else ()
+    words = (Text(text=said.text),) if said.text else ()
+    parts: tuple[Part, ...] = (*thought, *words)
     if not parts:
         return ()
+    started = heard.started
+    if said.reasoning:
+        # Kept in memory and for this turn only: a signature is never stored.
+        play.thoughts[started.message_id] = (
+            LlmReasoning(
+                text=said.reasoning, signature=said.signature, provider=heard.model.provider
+            ),
+        )
     return (
         MessageDraft(
             id=started.message_id, role=Role.ASSISTANT, parts=parts, model_id=started.model_id
@@ -98,16 +187,22 @@ def _row(started: StepStarted, answer: Answer) -> tuple[Draft, ...]:
     )
 
 
-def _cost(answer: Answer, model: Model, *, request_id: str) -> CostDraft:
-    """Return the ledger's entry: failed requests count nothing, silent providers are unpriced."""
-    usage = Usage() if isinstance(answer.end, Failed) else answer.end.usage
-    draft = CostDraft(request_id=request_id, model_id=model.id, usage=usage)
-    if usage is None or model.prices is None:
-        return draft
-    return CostDraft(
-        request_id=request_id,
-        model_id=model.id,
-        usage=usage,
-        microcents=price(usage, model.prices),
-        priced=True,
+def _intent(call: Call, heard: Heard) -> MessageDraft:
+    return MessageDraft(
+        role=Role.TOOL_CALL,
+        parts=(ToolCall(id=call.id, name=call.name, arguments=call.arguments),),
+        model_id=heard.started.model_id,
+        effect=call.effect,
+        idempotency_key=call.idempotency_key,
     )
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """Return the arguments of a call; what is no JSON object is kept as text, and refused later."""
+    if not text.strip():
+        return {}
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"invalid": text[:_INVALID_TEXT_LONGEST]}

@@ -8,14 +8,24 @@ from msgspec import Struct
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.engine.coalesce import Gathered, Piece, coalesce
 from holdfast.ports import (
+    CallArguments,
     CallEnded,
     CallStarted,
     Failed,
     FailureKind,
     Llm,
     LlmRequest,
+    ReasoningEnded,
     Stopped,
 )
+
+
+class AskedCall(Struct, frozen=True, kw_only=True):
+    """A call that the model asked for in full; `arguments` is the JSON text as it came."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -26,7 +36,8 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     text: str = ""
     reasoning: str = ""
-    calls: tuple[CallStarted, ...] = ()
+    signature: str | None = None
+    calls: tuple[AskedCall, ...] = ()
     end: Stopped | Failed
     unsent: tuple[StepDelta, ...] = ()
     error: Exception | None = None
@@ -63,8 +74,9 @@ class _Hearing:
         self.end: Stopped | Failed | None = None
         self._step = step
         self._texts: dict[Channel, list[str]] = {channel: [] for channel in Channel}
-        self._open: dict[str, CallStarted] = {}
-        self._calls: list[CallStarted] = []
+        self._open: dict[str, tuple[CallStarted, list[str]]] = {}
+        self._calls: list[AskedCall] = []
+        self._signature: str | None = None
         self._unsent: tuple[StepDelta, ...] = ()
         self._error: Exception | None = None
 
@@ -72,13 +84,20 @@ class _Hearing:
         """Take in what was gathered and return its text as deltas."""
         deltas = tuple(self._delta(item) for item in items if isinstance(item, Piece))
         for item in items:
-            if isinstance(item, CallStarted):
-                self._open[item.id] = item
-            elif isinstance(item, CallEnded):
-                self._calls.append(self._open.pop(item.id))
-            elif isinstance(item, Stopped | Failed):
-                self.end = item
-                self._unsent = deltas
+            match item:
+                case CallStarted():
+                    self._open[item.id] = item, []
+                case CallArguments():
+                    self._open[item.id][1].append(item.text)
+                case CallEnded():
+                    self._complete(item.id)
+                case ReasoningEnded():
+                    self._signature = item.signature
+                case Stopped() | Failed():
+                    self.end = item
+                    self._unsent = deltas
+                case _:
+                    pass
         return deltas
 
     def fail(self, error: Exception) -> None:
@@ -91,11 +110,16 @@ class _Hearing:
         return Answer(
             text="".join(self._texts[Channel.TEXT]),
             reasoning="".join(self._texts[Channel.REASONING]),
+            signature=self._signature,
             calls=tuple(self._calls),
             end=self.end or _BROKEN_OFF,
             unsent=self._unsent,
             error=self._error,
         )
+
+    def _complete(self, call_id: str) -> None:
+        begun, pieces = self._open.pop(call_id)
+        self._calls.append(AskedCall(id=begun.id, name=begun.name, arguments="".join(pieces)))
 
     def _delta(self, piece: Piece) -> StepDelta:
         self._texts[piece.channel].append(piece.text)

@@ -21,7 +21,14 @@ from holdfast.ports.llm import (
     ToolChoice,
 )
 from holdfast.ports.machine import Bell, Clock, Doorbell, Machine, Randomness
-from holdfast.ports.running import Coordinator, Runtime, TurnInput
+from holdfast.ports.running import (
+    Approver,
+    Coordinator,
+    Limits,
+    Runtime,
+    Standing,
+    TurnInput,
+)
 from holdfast.ports.store import (
     AgentTable,
     CallTable,
@@ -41,6 +48,7 @@ from holdfast.ports.tools import Asked, Done, Planned, Shelf, Slice, Toolbox, Wo
 
 __all__ = [
     "AgentTable",
+    "Approver",
     "Asked",
     "Bell",
     "CallArguments",
@@ -56,6 +64,7 @@ __all__ = [
     "Failed",
     "FailureKind",
     "Frame",
+    "Limits",
     "Llm",
     "LlmDelta",
     "LlmMessage",
@@ -77,6 +86,7 @@ __all__ = [
     "SessionTable",
     "Shelf",
     "Slice",
+    "Standing",
     "StepStop",
     "Stopped",
     "Store",

@@ -6,12 +6,17 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.domain.agents import Agent
+from holdfast.domain.approvals import Approval, ApprovalMode, Question
 from holdfast.domain.calls import Call
 from holdfast.domain.contexts import SessionContext
+from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
+from holdfast.domain.sessions import Budget
+from holdfast.domain.tools import ToolSpec
+from holdfast.ports.tools import Workplace
 
 
 class Coordinator(Protocol):
@@ -27,6 +32,39 @@ class Coordinator(Protocol):
         """Return the sessions whose turns run in this process."""
 
 
+class Standing(Struct, frozen=True, kw_only=True):
+    """How a session stands to a question at this moment.
+
+    `earlier` is what was asked about the very same thing before, `is_remembered` that somebody
+    has allowed its like for the whole session, `is_attended` that somebody could answer.
+    """
+
+    mode: ApprovalMode
+    earlier: Approval | None = None
+    is_remembered: bool = False
+    is_attended: bool = True
+
+
+class Approver(Protocol):
+    """Who is asked on behalf of one session."""
+
+    async def standing(self, question: Question) -> Standing:
+        """Return how the session stands to a question that was not written down yet."""
+
+    async def decision(self, question: Question) -> Approval:
+        """Wait for the answer to a question that is on disk; no answer in time is one, too."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How far a turn may go: rounds of tools, rows of history, the filling that is folded."""
+
+    tool_rounds: int = 16
+    max_messages: int | None = None
+    # None switches it off; a provider that says "too long" is heard all the same.
+    compact_threshold: float | None = 0.8
+    allow_unpriced: bool = True
+
+
 class TurnInput(Struct, frozen=True, kw_only=True):
     """All that a runtime learns about a turn: no session id, no store, no surface."""
 
@@ -39,6 +77,15 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     turn: int
     step: int
     ordinal: int
+    # Without a place there are no tools.
+    place: Workplace | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    approver: Approver
+    limits: Limits = Limits()
+    budget: Budget | None = None
+    spent: int = 0
+    # What the newest request of the session took in: it tells how full the model's window is.
+    last_usage: Usage | None = None
 
 
 class Runtime(Protocol):
@@ -50,3 +97,6 @@ class Runtime(Protocol):
 
     def run(self, turn: TurnInput) -> AsyncGenerator[Sequence[Draft], None]:
         """Play the turn."""
+
+    async def compact(self, turn: TurnInput) -> Sequence[Draft]:
+        """Fold what came before the last answered turn; without a `Summary` nothing was folded."""

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from holdfast.domain import calls
 from holdfast.domain.calls import Call
 from holdfast.domain.costs import CostEntry, Usage
-from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
+from holdfast.domain.approvals import Question
+from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, Summary
 from holdfast.domain.errors import Code, Conflict, Internal, NotFound
 from holdfast.domain.events import (
     CallSettled,
@@ -63,6 +64,8 @@ class Pen:
                     await self._charge(draft, turn)
                 case Outcome():
                     raise Internal(Code.INTERNAL, "An outcome ends a turn; it is not a row.")
+                case Question() | Summary():
+                    raise Internal(Code.INTERNAL, "not yet")
                 case _:
                     await self.tell(draft, turn)
 

@@ -28,6 +28,7 @@ from holdfast.domain.leases import Lease
 from holdfast.domain.sessions import Status, StopReason, Verb, has_waiting_turn, moved
 from holdfast.domain.turns import Mend, OpenStep, closing_notice
 from holdfast.ports import Runtime, Store, TurnInput, Tx
+from holdfast.services.approvals import Nobody
 from holdfast.services.histories import Histories
 from holdfast.services.journal import Journal, Pen, session_not_found
 from holdfast.services.mint import Mint
@@ -121,6 +122,7 @@ class Turns:
                 turn=number,
                 step=len(steps) + 1,
                 ordinal=head.requests + 1,
+                approver=Nobody(),
             )
 
         return await self._store.read(read)

@@ -1,0 +1,123 @@
+"""One turn in progress: what was said so far, what it has cost, and how far it may still go.
+
+The rows here are what the journal was given, not what it stored: ids and numbers are not theirs.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.costs import Usage
+from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Summary
+from holdfast.domain.ids import MessageId, SessionId
+from holdfast.domain.messages import (
+    Compaction,
+    Message,
+    ResultStatus,
+    Role,
+    ToolResult,
+    encode_parts,
+)
+from holdfast.ports import LlmReasoning, LlmTool, TurnInput
+
+
+class Play:
+    """A turn while it is played; every draft that is yielded is noted here, too."""
+
+    def __init__(self, turn: TurnInput, offers: tuple[LlmTool, ...]) -> None:
+        self.turn = turn
+        self.offers = offers
+        self.rows = list(turn.history)
+        self.current = _rows_of(turn.history, turn.turn)
+        self.step = turn.step
+        self.ordinal = turn.ordinal
+        self.spent = turn.spent
+        self.cap = turn.budget.microcents if turn.budget else 0
+        self.last_usage = turn.last_usage
+        # Bytes of rows that came after the newest request: nobody has counted their tokens yet.
+        self.uncounted = sum(len(encode_parts(row.parts)) for row in self.current)
+        self.has_warned = False
+        self.call_ids: set[str] = {call.id for call in turn.calls}
+        self.thoughts: dict[MessageId, tuple[LlmReasoning, ...]] = {}
+
+    @property
+    def settings(self) -> LlmRuntime:
+        """Return how the agent wants its model to be asked."""
+        runtime = self.turn.agent.runtime
+        return runtime if isinstance(runtime, LlmRuntime) else LlmRuntime()
+
+    def note(self, drafts: Sequence[Draft]) -> None:
+        """Take note of what is about to be written down."""
+        for draft in drafts:
+            match draft:
+                case MessageDraft():
+                    self._add(draft, self.turn.turn)
+                case Summary():
+                    part = Compaction(summary=draft.text, dropped_through=draft.dropped_through)
+                    self._add(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
+                    # Nobody knows yet how many tokens are left; the next request will tell.
+                    self.last_usage = None
+                case CostDraft():
+                    self._charge(draft)
+                case _:
+                    pass
+
+    def rounds(self) -> list[bool]:
+        """Return the rounds of tools so far, each as whether one of its calls went well."""
+        return rounds_of(self.current)
+
+    @property
+    def is_spoken_to(self) -> bool:
+        """Tell whether somebody said something in this turn that wants an answer."""
+        return any(row.role is Role.USER for row in self.current)
+
+    def _charge(self, cost: CostDraft) -> None:
+        self.spent += cost.microcents
+        self.ordinal += 1
+        if cost.usage is not None and cost.usage != Usage() and not cost.is_aside:
+            self.last_usage = cost.usage
+            self.uncounted = 0
+
+    def _add(self, draft: MessageDraft, turn: int) -> None:
+        newest = self.rows[-1] if self.rows else None
+        row = Message(
+            id=draft.id or MessageId(""),
+            session_id=SessionId(""),
+            sequence=newest.sequence + 1 if newest else 1,
+            turn=turn,
+            role=draft.role,
+            parts=draft.parts,
+            created_at=newest.created_at if newest else self.turn.agent.created_at,
+            hash="",
+        )
+        self.rows.append(row)
+        self.uncounted += len(encode_parts(draft.parts))
+        if turn:
+            self.current.append(row)
+
+
+def rounds_of(rows: Iterable[Message]) -> list[bool]:
+    """Group a turn's calls into rounds: calls that follow one another were asked for together."""
+    rounds: list[bool] = []
+    asking = False
+    for row in rows:
+        if row.role is Role.TOOL_CALL and not asking:
+            rounds.append(False)
+        asking = row.role is Role.TOOL_CALL
+        if row.role is Role.TOOL_RESULT and rounds and _is_good(row):
+            rounds[-1] = True
+    return rounds
+
+
+def _is_good(row: Message) -> bool:
+    return any(
+        isinstance(part, ToolResult) and part.status is ResultStatus.OK for part in row.parts
+    )
+
+
+def _rows_of(history: Sequence[Message], turn: int) -> list[Message]:
+    """Return the rows of the turn that is being played."""
+    first = len(history)
+    # Not further back: what waits for a turn is written while the one before it runs, never sooner.
+    while first and (history[first - 1].turn >= turn - 1 or not history[first - 1].turn):
+        first -= 1
+    return [row for row in history[first:] if row.turn == turn]

@@ -1,0 +1,79 @@
+"""Who has to be asked before a call runs: one table over modes and classes, then what was said.
+
+It asks nobody itself, and it never widens a grant.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Final
+
+from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question
+from holdfast.domain.tools import ToolClass
+from holdfast.ports import Standing
+
+
+class Rule(Enum):
+    """What a mode says to a class of calls."""
+
+    YES = auto()
+    ASK = auto()
+    NO = auto()
+
+
+class Ruling(Enum):
+    """What becomes of a call now."""
+
+    RUN = auto()
+    ASK = auto()
+    WAIT = auto()
+    REFUSE = auto()
+    REJECTED = auto()
+    EXPIRED = auto()
+    UNATTENDED = auto()
+
+
+_ASKED: Final = (
+    ToolClass.WRITE,
+    ToolClass.SENSITIVE_WRITE,
+    ToolClass.PROCESS,
+    ToolClass.EGRESS,
+    ToolClass.COMMIT,
+)
+
+RULES: Final[Mapping[tuple[ApprovalMode, ToolClass], Rule]] = {
+    **{(mode, ToolClass.READ): Rule.YES for mode in ApprovalMode},
+    **{(mode, ToolClass.MONEY): Rule.ASK for mode in ApprovalMode},
+    **{(ApprovalMode.DENY, touched): Rule.NO for touched in _ASKED},
+    **{(ApprovalMode.ASK, touched): Rule.ASK for touched in _ASKED},
+    **{(ApprovalMode.EDITS, touched): Rule.ASK for touched in _ASKED},
+    **{(ApprovalMode.AUTO, touched): Rule.ASK for touched in _ASKED},
+    (ApprovalMode.EDITS, ToolClass.WRITE): Rule.YES,
+    (ApprovalMode.AUTO, ToolClass.WRITE): Rule.YES,
+    (ApprovalMode.AUTO, ToolClass.PROCESS): Rule.YES,
+    (ApprovalMode.AUTO, ToolClass.EGRESS): Rule.YES,
+}
+
+# Never for a whole session: what runs unseen later, what cannot be taken back, what costs.
+_ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
+
+EARLIER: Final[Mapping[ApprovalState, Ruling]] = {
+    ApprovalState.WAITING: Ruling.WAIT,
+    ApprovalState.ALLOWED: Ruling.RUN,
+    ApprovalState.DENIED: Ruling.REJECTED,
+    ApprovalState.EXPIRED: Ruling.EXPIRED,
+}
+
+
+def ruling(question: Question, standing: Standing, tightened: str | None) -> Ruling:
+    """Decide about a call; `tightened` is what its agent adds: `ask`, `deny` or nothing."""
+    rule = RULES[standing.mode, question.tool_class]
+    if rule is Rule.NO or tightened == "deny":
+        return Ruling.REFUSE
+    if rule is Rule.YES and tightened is None:
+        return Ruling.RUN
+    # An answer is for the very same thing; the standing holds no other.
+    if standing.earlier is not None:
+        return EARLIER[standing.earlier.state]
+    if standing.is_remembered and question.tool_class not in _ONE_BY_ONE:
+        return Ruling.RUN
+    return Ruling.ASK if standing.is_attended else Ruling.UNATTENDED

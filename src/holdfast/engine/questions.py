@@ -1,0 +1,37 @@
+"""Asking a person: the question is on disk before anybody is asked, the answer before it counts."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+from msgspec import Struct
+
+from holdfast.domain.approvals import Approval, Question
+from holdfast.domain.drafts import Draft
+from holdfast.engine.policy import EARLIER, Ruling, ruling
+from holdfast.ports import Approver
+
+
+class Permission(Struct, frozen=True, kw_only=True):
+    """What came of a question: `RUN`, or why not; the note is what somebody had to say."""
+
+    how: Ruling
+    note: str | None = None
+
+
+async def permit(
+    approver: Approver, question: Question, *, tightened: str | None = None
+) -> AsyncGenerator[Sequence[Draft] | Permission, None]:
+    """Yield the question if it has to be asked, and last the `Permission`."""
+    standing = await approver.standing(question)
+    how = ruling(question, standing, tightened)
+    if how is Ruling.ASK:
+        yield (question,)
+        yield _answered(await approver.decision(question))
+    elif how is Ruling.WAIT and standing.earlier is not None:
+        # Asked before a crash: the same question waits on, and is not asked twice.
+        yield _answered(await approver.decision(standing.earlier.question))
+    else:
+        yield Permission(how=how, note=standing.earlier.note if standing.earlier else None)
+
+
+def _answered(approval: Approval) -> Permission:
+    return Permission(how=EARLIER[approval.state], note=approval.note)
