@@ -24,6 +24,7 @@ from holdfast.domain.ids import (
     MessageId,
     RepoId,
     SessionId,
+    SessionKey,
     uuid7,
 )
 from holdfast.domain.leases import Holder, Lease
@@ -273,8 +274,8 @@ def a_holder(**changes: Any) -> Holder:
 
 
 def a_lease(**changes: Any) -> Lease:
-    """Return the first lease of the session, held by `a_holder()`."""
-    return _built(Lease, changes, session_id=SESSION_ID, holder=str(a_holder()), epoch=1)
+    """Return the first lease of the first session of a store, held by `a_holder()`."""
+    return _built(Lease, changes, key=SessionKey(1), holder=str(a_holder()), epoch=1)
 
 
 def _built(kind: type[T], changes: Mapping[str, Any], **defaults: Any) -> T:

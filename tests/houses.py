@@ -8,33 +8,43 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 import msgspec
 
+from holdfast import keychain
 from holdfast.bootstrap import STORE_NAME, Holdfast, Outside, open_store
 from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.calls import CallState
 from holdfast.domain.events import Event, Gap, TurnEnded
-from holdfast.domain.ids import LOCAL_OWNER, SessionId
+from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, SessionKey
 from holdfast.domain.messages import Message
-from holdfast.domain.sessions import Session
+from holdfast.domain.models import Model
+from holdfast.domain.sessions import Head, Session
+from holdfast.domain.tools import Grant
 from holdfast.execution.local import LocalCoordinator, Scope
-from holdfast.ports import Runtime, Tx
+from holdfast.ports import Limits, Runtime, Tx
 from holdfast.services.agents import Agents
+from holdfast.services.approvals import ApprovalRules, Approvals
+from holdfast.services.calls import Calls
 from holdfast.services.events import Events
 from holdfast.services.housekeeping import Housekeeping
-from holdfast.services.journal import Journal
+from holdfast.services.inputs import Inputs
+from holdfast.services.journal import Ink, Journal
 from holdfast.services.leases import Leases
 from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
 from holdfast.services.openings import Openings
+from holdfast.services.places import Places
 from holdfast.services.repos import Repos
+from holdfast.services.secrets import Secrets
 from holdfast.services.sessions import Sessions
+from holdfast.services.snapshots import OpeningRules
 from holdfast.services.turns import Turns
 from holdfast.storage.doorbell import StoreDoorbell
 from tests.stand_ins import PATIENCE
@@ -67,6 +77,20 @@ async def open_house(
         yield house
 
 
+def _home(home: Path, _owner: Owner, _session_id: SessionId) -> str:
+    return str(home)
+
+
+class Anything:
+    """Knows every model, and nothing about it."""
+
+    def check(self, model: Model) -> None:
+        pass
+
+    def describe(self, model: Model) -> Model:
+        return model
+
+
 async def _assembled(
     stack: AsyncExitStack, config: Config, runtime: Runtime, outside: Outside, scope: Scope
 ) -> House:
@@ -75,24 +99,33 @@ async def _assembled(
     store = outside.wrap(sqlite)
     doorbell = await stack.enter_async_context(StoreDoorbell(sqlite.version))
     mint = Mint(outside.clock, outside.randomness)
-    journal = Journal(store, doorbell, outside.clock, mint)
+    secrets = Secrets(keychain, {})
+    journal = Journal(store, doorbell, Ink(clock=outside.clock, mint=mint))
     leases = Leases(store, journal, outside.clock, outside.machine)
-    models = Models(store, config.default_model, lambda model: None)
-    turns = Turns(store, journal, models, {LlmRuntime: runtime}, mint)
+    models = Models(store, config.default_model, Anything())
+    folder = partial(_home, config.home)
+    rules = ApprovalRules(is_attended=outside.is_attended, yes_to=outside.yes_to)
+    approvals = Approvals(store, journal, doorbell, outside.clock, rules)
+    places = Places(store, folder, Grant())
+    inputs = Inputs(models, places, approvals, Limits())
+    turns = Turns(store, journal, inputs, {LlmRuntime: runtime}, mint)
     events = await stack.enter_async_context(Events(store, doorbell))
     coordinator = await stack.enter_async_context(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )
     repos = Repos(store, outside.clock, mint, config.workspace_root)
-    openings = Openings(journal, models, repos, mint, lambda _: str(config.home))
+    openings = Openings(journal, models, repos, folder, OpeningRules())
     return House(
         config=config,
         owner=LOCAL_OWNER,
         store=store,
         key_source=key.source,
         agents=Agents(store, models, outside.clock, mint),
+        approvals=approvals,
+        calls=Calls(store, journal, coordinator, mint),
         models=models,
         repos=repos,
+        secrets=secrets,
         sessions=Sessions(store, journal, openings, leases, coordinator),
         messages=Messages(store, journal, coordinator),
         events=events,
@@ -180,11 +213,23 @@ async def current(house: Holdfast, session: Session) -> Session:
     return await house.sessions.get(house.owner, session.id)
 
 
+async def head_of(house: Holdfast, session: Session) -> Head:
+    """Return where the session stands."""
+    head = await house.store.read(lambda tx: tx.sessions.head(session.owner, session.id))
+    assert head is not None
+    return head
+
+
+async def key_of(house: Holdfast, session: Session) -> SessionKey:
+    """Return what the house knows the session by."""
+    return (await head_of(house, session)).key
+
+
 async def calls_of(house: Holdfast, session_id: SessionId, *, turn: int) -> dict[str, CallState]:
     """Return how far each call of a turn has come."""
 
     async def read(tx: Tx) -> dict[str, CallState]:
-        head = await tx.sessions.head(session_id)
+        head = await tx.sessions.head(house.owner, session_id)
         assert head is not None
         return {call.id: call.state for call in await tx.calls.of_turn(head, turn)}
 

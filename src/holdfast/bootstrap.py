@@ -1,5 +1,6 @@
 """The only place where floors meet: a Config becomes a Holdfast."""
 
+import hashlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,29 +20,36 @@ from holdfast.domain.messages import Message, Part
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.sessions import OnBusy, Session
 from holdfast.engine.runtime import EngineRuntime
+from holdfast.equipment import KEY_VARIABLES, budget_of, ceiling_of, limits_of, toolbox
 from holdfast.execution.local import LocalCoordinator, Scope
 from holdfast.execution.machine import SystemClock, SystemMachine, SystemRandomness
 from holdfast.llm.router import Llms
+from holdfast.llm.vendors import Vendors
 from holdfast.ports import Clock, Machine, Randomness, Store
 from holdfast.services.agents import BUILT_IN, Agents
+from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.background import Background
+from holdfast.services.calls import Calls
 from holdfast.services.events import Events
 from holdfast.services.housekeeping import Housekeeping
-from holdfast.services.journal import Journal
+from holdfast.services.inputs import Inputs
+from holdfast.services.journal import Ink, Journal
 from holdfast.services.leases import Leases
 from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
 from holdfast.services.openings import Openings
+from holdfast.services.places import Places
 from holdfast.services.repos import Repos
+from holdfast.services.secrets import Secrets
 from holdfast.services.sessions import Sessions
+from holdfast.services.snapshots import OpeningRules
 from holdfast.services.turns import Turns
 from holdfast.storage.doorbell import StoreDoorbell
 from holdfast.storage.files import private_folder, require_suitable
 from holdfast.storage.keys import KeySources, StoreKey, key_of
 from holdfast.storage.sqlite import is_plain
 from holdfast.storage.store import SqliteStore
-from holdfast.tools.toolbox import LocalToolbox
 
 STORE_NAME: Final = "history.db"
 
@@ -59,8 +67,11 @@ class Holdfast:
     store: Store
     key_source: str
     agents: Agents
+    approvals: Approvals
+    calls: Calls
     models: Models
     repos: Repos
+    secrets: Secrets
     sessions: Sessions
     messages: Messages
     events: Events
@@ -96,13 +107,18 @@ class Holdfast:
 
 @dataclass(frozen=True, kw_only=True)
 class Outside:
-    """Where time, randomness and the disk come from; tests and simulations bring their own."""
+    """Where time, randomness, the disk and answers come from; tests bring their own.
+
+    Where nobody is there to be asked, only the tools in `yes_to` are answered for.
+    """
 
     clock: Clock = field(default_factory=SystemClock)
     randomness: Randomness = field(default_factory=SystemRandomness)
     machine: Machine = field(default_factory=SystemMachine)
     vfs: str | None = None
     wrap: Callable[[Store], Store] = lambda store: store
+    is_attended: bool = True
+    yes_to: frozenset[str] = frozenset()
 
 
 @asynccontextmanager
@@ -141,31 +157,58 @@ async def _assembled(
     store = outside.wrap(sqlite)
     doorbell = await stack.enter_async_context(StoreDoorbell(sqlite.version))
     mint = Mint(outside.clock, outside.randomness)
-    journal = Journal(store, doorbell, outside.clock, mint)
+    secrets = Secrets(keychain, os.environ, KEY_VARIABLES)
+    ink = Ink(clock=outside.clock, mint=mint, scrubber=lambda: secrets.scrubber)
+    journal = Journal(store, doorbell, ink)
     leases = Leases(store, journal, outside.clock, outside.machine)
-    llms = Llms()
-    models = Models(store, config.default_model, llms.check)
-    engine = EngineRuntime(llms, LocalToolbox(()), outside.clock, outside.randomness)
-    turns = Turns(store, journal, models, {LlmRuntime: engine}, mint)
+    llms = Llms(Vendors(secrets.key_of))
+    stack.push_async_callback(llms.aclose)
+    models = Models(store, config.default_model, llms)
+    tools = toolbox(config, secrets, outside.clock)
+    stack.push_async_callback(tools.aclose)
+    engine = EngineRuntime(llms, tools, outside.clock, outside.randomness)
+    approvals = Approvals(store, journal, doorbell, outside.clock, _rules(config, outside))
+    folder = partial(_workspace, config.home)
+    ceiling = ceiling_of(config)
+    inputs = Inputs(models, Places(store, folder, ceiling), approvals, limits_of(config))
+    turns = Turns(store, journal, inputs, {LlmRuntime: engine}, mint)
     events = await stack.enter_async_context(Events(store, doorbell))
     # Entered last, so it is left first: turns stop while the store can still be told.
     coordinator = await stack.enter_async_context(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )
     repos = Repos(store, outside.clock, mint, config.workspace_root)
-    openings = Openings(journal, models, repos, mint, partial(_workspace, config.home))
+    rules = OpeningRules(
+        ceiling=ceiling,
+        turn_cap=config.turn_cap,
+        budget=budget_of(config),
+        scrubber=lambda: secrets.scrubber,
+    )
+    openings = Openings(journal, models, repos, folder, rules)
     return Holdfast(
         config=config,
         owner=owner,
         store=store,
         key_source=key.source,
         agents=Agents(store, models, outside.clock, mint),
+        approvals=approvals,
+        calls=Calls(store, journal, coordinator, mint),
         models=models,
         repos=repos,
+        secrets=secrets,
         sessions=Sessions(store, journal, openings, leases, coordinator),
         messages=Messages(store, journal, coordinator),
         events=events,
         housekeeping=Housekeeping(store, journal, leases, coordinator, outside.clock),
+    )
+
+
+def _rules(config: Config, outside: Outside) -> ApprovalRules:
+    return ApprovalRules(
+        loosest=config.approval,
+        expire_after=config.approvals_expire_after,
+        is_attended=outside.is_attended,
+        yes_to=outside.yes_to,
     )
 
 
@@ -195,5 +238,8 @@ def store_key(config: Config, path: Path) -> StoreKey:
     return key_of(config.home, sources, is_new=is_new)
 
 
-def _workspace(home: Path, session_id: SessionId) -> str:
-    return str(private_folder(private_folder(home / "workspaces") / session_id))
+def _workspace(home: Path, owner: Owner, session_id: SessionId) -> str:
+    # By its digest, because an owner may be called `..`, and a disk may not tell `a` from `A`.
+    name = hashlib.sha256(owner.encode()).hexdigest()[:16]
+    folder = private_folder(private_folder(home / "workspaces") / name)
+    return str(private_folder(folder / session_id))

@@ -7,10 +7,9 @@ import pytest
 
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Outside
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import Status
-from tests.builders import an_id
-from tests.houses import current, open_house, played, texts
+from tests.houses import current, key_of, open_house, played, texts
 from tests.stand_ins import (
     Gate,
     GatedRuntime,
@@ -58,7 +57,7 @@ async def test_turns_of_one_session_run_one_after_the_other(home: Path, outside:
         await house.send(session.id, "a")
         await first.reached()
         await house.send(session.id, "b")
-        house.coordinator.wake(session.id)
+        house.coordinator.wake(await key_of(house, session))
         assert len(runtime.turns) == 1
 
         first.open()
@@ -76,9 +75,9 @@ async def test_waking_what_is_not_there_or_does_not_wait_does_no_harm(
     runtime = GatedRuntime()
     async with open_house(home, runtime, outside=outside) as house:
         session = await house.open()
-        house.coordinator.wake(SessionId(an_id(9)))
-        house.coordinator.wake(session.id)
-        house.coordinator.interrupt(SessionId(an_id(9)))
+        house.coordinator.wake(SessionKey(99))
+        house.coordinator.wake(await key_of(house, session))
+        house.coordinator.interrupt(SessionKey(99))
 
         await house.send(session.id, "hello")
         await played(house, session.id)
@@ -92,7 +91,7 @@ async def test_a_house_of_scope_none_plays_nothing(home: Path, outside: Outside)
         session = await house.open()
         await house.send(session.id, "hello")
         await house.housekeeping.recover()
-        house.coordinator.wake(session.id)
+        house.coordinator.wake(await key_of(house, session))
         assert (await current(house, session)).status is Status.PENDING
 
     assert runtime.turns == []

@@ -10,12 +10,11 @@ from holdfast import Scope
 from holdfast.bootstrap import Outside
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.events import TurnStarted
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import DURATION_MS, Lease
-from holdfast.domain.sessions import Head, Session, Status
+from holdfast.domain.sessions import Head, Status
 from holdfast.services.leases import Leases
-from tests.builders import an_id
-from tests.houses import House, news_until, open_house
+from tests.houses import House, head_of, news_until, open_house
 from tests.stand_ins import GatedRuntime, SettableClock, StandInMachine
 
 pytestmark = pytest.mark.anyio
@@ -29,11 +28,9 @@ async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
 
 
 @pytest.fixture
-async def session(house: House) -> Session:
+async def session(house: House) -> Head:
     """Open a session in which a turn waits."""
-    session = await house.open()
-    await house.send(session.id, "hello")
-    return session
+    return await _waiting(house)
 
 
 @pytest.fixture
@@ -42,49 +39,56 @@ def other(house: House, clock: SettableClock) -> StandInMachine:
     return StandInMachine("second")
 
 
-def _leases(house: House, clock: SettableClock, machine: StandInMachine) -> Leases:
-    return Leases(house.store, house.journal, clock, machine)
+async def _waiting(house: House) -> Head:
+    session = await house.open()
+    await house.send(session.id, "hello")
+    return await head_of(house, session)
 
 
-async def _head(house: House, session_id: SessionId) -> Head:
-    head = await house.store.read(lambda tx: tx.sessions.head(session_id))
+async def _now(house: House, seen: Head) -> Head:
+    """Return where the session stands since it was seen."""
+    head = await house.store.read(lambda tx: tx.sessions.head_by_key(seen.key))
     assert head is not None
     return head
 
 
-async def test_taking_a_session_begins_its_turn(
-    house: House, session: Session, machine: StandInMachine, clock: SettableClock
-) -> None:
-    lease = await house.leases.acquire(session.id)
+def _leases(house: House, clock: SettableClock, machine: StandInMachine) -> Leases:
+    return Leases(house.store, house.journal, clock, machine)
 
-    assert lease == Lease(session_id=session.id, holder=str(machine.holder()), epoch=1)
-    head = await _head(house, session.id)
+
+async def test_taking_a_session_begins_its_turn(
+    house: House, session: Head, machine: StandInMachine, clock: SettableClock
+) -> None:
+    lease = await house.leases.acquire(session.key)
+
+    assert lease == Lease(key=session.key, holder=str(machine.holder()), epoch=1)
+    head = await _now(house, session)
     assert (head.status, head.holder, head.epoch) == (Status.RUNNING, lease.holder, 1)
     assert head.until == clock.boot_ms() + DURATION_MS
-    await news_until(house, session.id, TurnStarted)
+    await news_until(house, session.session_id, TurnStarted)
 
 
 async def test_a_session_in_which_nothing_waits_is_not_taken(house: House) -> None:
-    session = await house.open()
+    session = await head_of(house, await house.open())
 
-    assert await house.leases.acquire(session.id) is None
-    assert (await _head(house, session.id)).holder is None
+    assert await house.leases.acquire(session.key) is None
+    assert (await _now(house, session)).holder is None
 
 
 async def test_a_session_that_is_not_there_cannot_be_taken(house: House) -> None:
     with pytest.raises(NotFound):
-        await house.leases.acquire(SessionId(an_id(1)))
+        await house.leases.acquire(SessionKey(99))
 
 
 async def test_one_of_many_that_reach_for_a_session_gets_it(
-    house: House, session: Session, clock: SettableClock
+    house: House, session: Head, clock: SettableClock
 ) -> None:
     others = [_leases(house, clock, StandInMachine(f"p{number}")) for number in range(10)]
 
-    taken = await asyncio.gather(*(leases.acquire(session.id) for leases in others))
+    taken = await asyncio.gather(*(leases.acquire(session.key) for leases in others))
 
     assert len([lease for lease in taken if lease is not None]) == 1
-    assert (await _head(house, session.id)).epoch == 1
+    assert (await _now(house, session)).epoch == 1
 
 
 @pytest.mark.parametrize(
@@ -92,44 +96,42 @@ async def test_one_of_many_that_reach_for_a_session_gets_it(
     [(0, False), (DURATION_MS - 1, False), (DURATION_MS, True), (60_000, True)],
 )
 async def test_a_lease_of_a_process_that_may_live_lasts_four_seconds(
-    house: House, session: Session, clock: SettableClock, milliseconds: int, is_taken: bool
+    house: House, session: Head, clock: SettableClock, milliseconds: int, is_taken: bool
 ) -> None:
-    await house.leases.acquire(session.id)
+    await house.leases.acquire(session.key)
     clock.advance(milliseconds=milliseconds)
 
-    lease = await _leases(house, clock, StandInMachine("second")).acquire(session.id)
+    lease = await _leases(house, clock, StandInMachine("second")).acquire(session.key)
 
     assert (lease is not None) is is_taken
 
 
 async def test_a_dead_process_of_this_boot_is_not_waited_for(
-    house: House, session: Session, clock: SettableClock, machine: StandInMachine
+    house: House, session: Head, clock: SettableClock, machine: StandInMachine
 ) -> None:
-    await house.leases.acquire(session.id)
+    await house.leases.acquire(session.key)
     other = StandInMachine("second")
     other.dead.add(machine.holder())
 
-    lease = await _leases(house, clock, other).acquire(session.id)
+    lease = await _leases(house, clock, other).acquire(session.key)
 
-    assert lease == Lease(session_id=session.id, holder=str(other.holder()), epoch=2)
+    assert lease == Lease(key=session.key, holder=str(other.holder()), epoch=2)
 
 
 async def test_a_lease_of_another_boot_says_nothing(
-    house: House, session: Session, clock: SettableClock
+    house: House, session: Head, clock: SettableClock
 ) -> None:
-    await house.leases.acquire(session.id)
+    await house.leases.acquire(session.key)
     clock.boot = 5
 
     rebooted = StandInMachine("first", boot="boot-two")
 
-    assert await _leases(house, clock, rebooted).acquire(session.id) is not None
+    assert await _leases(house, clock, rebooted).acquire(session.key) is not None
 
 
-async def test_taking_what_one_holds_already_changes_the_epoch(
-    house: House, session: Session
-) -> None:
-    first = await house.leases.acquire(session.id)
-    second = await house.leases.acquire(session.id)
+async def test_taking_what_one_holds_already_changes_the_epoch(house: House, session: Head) -> None:
+    first = await house.leases.acquire(session.key)
+    second = await house.leases.acquire(session.key)
 
     assert first is not None
     assert second is not None
@@ -140,56 +142,56 @@ async def test_taking_what_one_holds_already_changes_the_epoch(
 
 
 async def test_all_leases_of_a_process_are_extended_and_nobody_elses(
-    house: House, session: Session, clock: SettableClock, other: StandInMachine
+    house: House, session: Head, clock: SettableClock, other: StandInMachine
 ) -> None:
-    theirs = await house.open()
-    await house.send(theirs.id, "hello")
-    await house.leases.acquire(session.id)
-    await _leases(house, clock, other).acquire(theirs.id)
+    theirs = await _waiting(house)
+    await house.leases.acquire(session.key)
+    await _leases(house, clock, other).acquire(theirs.key)
     clock.advance(seconds=3)
 
-    assert await house.leases.extend() == {session.id}
+    assert await house.leases.extend() == {session.key}
 
-    until = [(await _head(house, each)).until for each in (session.id, theirs.id)]
+    until = [(await _now(house, each)).until for each in (session, theirs)]
     assert until == [clock.boot_ms() + DURATION_MS, clock.boot_ms() + 1_000]
 
 
 async def test_a_late_extension_counts_while_nobody_else_has_the_session(
-    house: House, session: Session, clock: SettableClock, other: StandInMachine
+    house: House, session: Head, clock: SettableClock, other: StandInMachine
 ) -> None:
-    await house.leases.acquire(session.id)
+    await house.leases.acquire(session.key)
     clock.advance(seconds=60)
-    assert await house.leases.extend() == {session.id}
-    assert await _leases(house, clock, other).acquire(session.id) is None
+    assert await house.leases.extend() == {session.key}
+    assert await _leases(house, clock, other).acquire(session.key) is None
 
     clock.advance(seconds=60)
-    assert await _leases(house, clock, other).acquire(session.id) is not None
+    assert await _leases(house, clock, other).acquire(session.key) is not None
     assert await house.leases.extend() == set()
 
 
 async def test_a_released_session_can_be_taken_at_once_and_its_turn_goes_on(
-    house: House, session: Session, clock: SettableClock, other: StandInMachine
+    house: House, session: Head, clock: SettableClock, other: StandInMachine
 ) -> None:
-    lease = await house.leases.acquire(session.id)
+    lease = await house.leases.acquire(session.key)
     assert lease is not None
 
     await house.leases.release(lease)
 
-    head = await _head(house, session.id)
+    head = await _now(house, session)
     assert (head.holder, head.until, head.status) == (None, 0, Status.RUNNING)
-    assert await _leases(house, clock, other).acquire(session.id) is not None
+    assert await _leases(house, clock, other).acquire(session.key) is not None
 
 
 async def test_waiting_sessions_that_nobody_alive_holds_are_reaped(
-    house: House, session: Session, clock: SettableClock, other: StandInMachine
+    house: House, session: Head, clock: SettableClock, other: StandInMachine
 ) -> None:
     theirs = _leases(house, clock, other)
-    assert await theirs.reap(()) == [session.id]
+    assert await theirs.reap(()) == [session]
 
-    await house.leases.acquire(session.id)
+    await house.leases.acquire(session.key)
     assert await theirs.reap(()) == []
-    assert await house.leases.reap({session.id}) == []
-    assert await house.leases.reap(()) == [session.id]
+    held = await _now(house, session)
+    assert await house.leases.reap({session.key}) == []
+    assert await house.leases.reap(()) == [held]
 
     clock.advance(seconds=5)
-    assert await theirs.reap(()) == [session.id]
+    assert await theirs.reap(()) == [held]

@@ -13,9 +13,18 @@ from holdfast import Scope
 from holdfast.bootstrap import Outside
 from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import TurnEnded
-from holdfast.domain.sessions import Head, Session, Status, StopReason
+from holdfast.domain.sessions import Status, StopReason
 from holdfast.ports import Store, Tx
-from tests.houses import House, current, news_until, open_house, payloads, played, texts
+from tests.houses import (
+    current,
+    head_of,
+    key_of,
+    news_until,
+    open_house,
+    payloads,
+    played,
+    texts,
+)
 from tests.stand_ins import (
     PATIENCE,
     Gate,
@@ -55,12 +64,6 @@ def _second(clock: SettableClock) -> Outside:
     return Outside(clock=clock, randomness=SeededRandomness(1), machine=machine)
 
 
-async def _head(house: House, session: Session) -> Head:
-    head = await house.store.read(lambda tx: tx.sessions.head(session.id))
-    assert head is not None
-    return head
-
-
 async def test_leaving_the_house_leaves_the_turn_open_and_free(
     home: Path, outside: Outside, clock: SettableClock
 ) -> None:
@@ -74,7 +77,7 @@ async def test_leaving_the_house_leaves_the_turn_open_and_free(
 
     second = GatedRuntime([an_answer("whole")])
     async with open_house(home, second, outside=_second(clock), scope=Scope.OWN) as house:
-        left = await _head(house, session)
+        left = await head_of(house, session)
         assert (left.holder, left.status, left.turn, left.settled) == (None, Status.RUNNING, 1, 0)
 
         await house.housekeeping.recover()
@@ -145,14 +148,14 @@ async def test_a_turn_whose_lease_was_lost_is_stopped_within_a_second_or_so(
         await house.send(session.id, "hello")
         await gate.reached()
 
-        other.coordinator.wake(session.id)
+        other.coordinator.wake(await key_of(house, session))
         await taken.reached()
         async with asyncio.timeout(PATIENCE):
             await slow.ended.wait()
 
         assert house.coordinator.active() == frozenset()
-        assert other.coordinator.active() == {session.id}
-        assert (await _head(other, session)).epoch == 2
+        assert other.coordinator.active() == {await key_of(house, session)}
+        assert (await head_of(other, session)).epoch == 2
 
 
 @pytest.mark.parametrize(
@@ -184,7 +187,7 @@ async def test_a_turn_that_the_disk_stopped_is_taken_up_again(
         rows = await played(house, session.id)
 
     assert texts(rows) == [("user", "hello"), ("assistant", "after all")]
-    assert f"session {session.id} was left: {error.message}" in caplog.messages
+    assert f"the session of key 1 was left: {error.message}" in caplog.messages
 
 
 async def test_a_tick_that_cannot_reach_the_store_is_tried_again(
@@ -235,4 +238,4 @@ async def test_a_fault_of_ours_leaves_the_turn_to_be_taken_up_again(
         rows = await played(house, session.id)
 
     assert rows[0] == message
-    assert f"session {session.id} was left by a fault of ours" in caplog.messages
+    assert "the session of key 1 was left by a fault of ours" in caplog.messages

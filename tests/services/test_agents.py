@@ -105,13 +105,13 @@ async def test_an_agent_may_be_written_as_plain_json(quiet: Holdfast) -> None:
 
 
 async def test_models_are_a_chain_in_the_order_given(quiet: Holdfast) -> None:
-    agent = await _made(quiet, models=["offline:holdfast", "elsewhere:one"])
+    agent = await _made(quiet, models=["offline:holdfast", "openai:one"])
 
-    chain = [ModelChoice(model_id=model_of(r).id) for r in ("offline:holdfast", "elsewhere:one")]
+    chain = [ModelChoice(model_id=model_of(r).id) for r in ("offline:holdfast", "openai:one")]
     assert agent.runtime == LlmRuntime(models=tuple(chain))
     assert [model.ref for model in await quiet.models.list()] == [
-        "elsewhere:one",
         "offline:holdfast",
+        "openai:one",
     ]
 
 
@@ -172,7 +172,7 @@ async def test_owners_do_not_know_each_others_slugs(quiet: Holdfast) -> None:
         ({"models": ["nonsense"]}, Code.MODEL_NOT_FOUND),
         ({"models": ["offline:other"]}, Code.MODEL_NOT_FOUND),
         ({"models": [an_id(51)]}, Code.MODEL_NOT_FOUND),
-        ({"models": ["a:b"], "runtime": AcpRuntime(command="x")}, Code.AGENT_INVALID),
+        ({"models": ["openai:b"], "runtime": AcpRuntime(command="x")}, Code.AGENT_INVALID),
         ({"owner": "stranger"}, Code.AGENT_INVALID),
         ({"nonsense": 1}, Code.AGENT_INVALID),
     ],
@@ -194,7 +194,7 @@ async def test_an_agent_that_is_not_valid_is_neither_made_nor_changed(
 
 @demands("S2-020m")
 async def test_a_change_keeps_what_it_does_not_name(quiet: Holdfast, clock: SettableClock) -> None:
-    agent = await _made(quiet, description="helps", models=["a:b"], tags=("x",))
+    agent = await _made(quiet, description="helps", models=["openai:b"], tags=("x",))
     clock.advance(minutes=1)
 
     changed = await quiet.agents.update(
@@ -212,10 +212,10 @@ async def test_a_change_keeps_what_it_does_not_name(quiet: Holdfast, clock: Sett
 async def test_a_change_of_nothing_changes_not_even_the_time(
     quiet: Holdfast, clock: SettableClock
 ) -> None:
-    agent = await _made(quiet, models=["a:b"])
+    agent = await _made(quiet, models=["openai:b"])
     clock.advance(minutes=1)
 
-    for change in ({}, {"name": "Helper"}, {"slug": "helper"}, {"models": ["a:b"]}):
+    for change in ({}, {"name": "Helper"}, {"slug": "helper"}, {"models": ["openai:b"]}):
         assert await quiet.agents.update(quiet.owner, agent.id, change) == agent
 
 

@@ -18,7 +18,7 @@ from holdfast.domain.events import (
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import Status, StopReason, Verb, moved
 from holdfast.services.journal import Pen
-from tests.houses import current, news_until, open_house, payloads, played, texts
+from tests.houses import current, key_of, news_until, open_house, payloads, played, texts
 from tests.marks import demands
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, asked, streamed
 
@@ -209,7 +209,7 @@ async def test_a_session_that_lost_its_agent_is_complete_readable_and_can_only_b
     async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
         session = await house.open()
         message = await house.send(session.id, "one")
-        await house.journal.write(session.id, _lose)
+        await house.journal.write(house.owner, session.id, _lose)
         lost = await current(house, session)
 
         for verb in (house.send(session.id, "two"), house.sessions.resume("local", session.id)):
@@ -230,9 +230,9 @@ async def test_a_lost_session_is_not_played(home: Path, outside: Outside) -> Non
     async with open_house(home, runtime, outside=outside, scope=Scope.NONE) as house:
         session = await house.open()
         await house.send(session.id, "one")
-        await house.journal.write(session.id, _lose)
+        await house.journal.write(house.owner, session.id, _lose)
 
     async with open_house(home, runtime, outside=outside) as house:
         assert (await house.housekeeping.recover()).sessions == ()
-        assert await house.leases.acquire(session.id) is None
+        assert await house.leases.acquire(await key_of(house, session)) is None
     assert runtime.turns == []

@@ -8,7 +8,7 @@ from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from holdfast.domain.drafts import CostDraft
 from holdfast.domain.errors import Code, Conflict, NotFound
-from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.ids import SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.services.sessions import Heirs
 from tests.builders import MODEL_ID, an_id
@@ -90,7 +90,7 @@ async def test_a_deleted_session_is_like_one_that_never_was(quiet: Holdfast) -> 
     assert deleted.value.body() == unknown.value.body()
 
 
-async def test_the_id_of_a_deleted_session_is_never_used_again(
+async def test_the_id_of_a_deleted_session_is_never_used_again_by_its_owner(
     home: Path, outside: Outside
 ) -> None:
     async with open_holdfast(home, outside=outside, scope=Scope.NONE) as first:
@@ -98,10 +98,10 @@ async def test_the_id_of_a_deleted_session_is_never_used_again(
         await first.sessions.delete(first.owner, SessionId(ID))
 
     async with open_holdfast(home, scope=Scope.NONE) as second:
-        for owner in (second.owner, Owner("stranger")):
-            await second.agents.built_in(owner)
+        kept = await second.open()
+        for verb in (second.open(id=ID), second.sessions.fork(second.owner, kept.id, id=ID)):
             with pytest.raises(Conflict) as caught:
-                await second.sessions.open(owner, "holdfast", id=ID)
+                await verb
             assert caught.value.code is Code.ID_REUSED
 
 

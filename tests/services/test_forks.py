@@ -44,6 +44,7 @@ async def test_a_fork_shares_what_its_parent_has_up_to_its_point(
         tags=("a",),
         context=parent.context,
         grant=parent.grant,
+        tools=parent.tools,
         status=Status.IDLE,
         turn=1,
         settled=1,

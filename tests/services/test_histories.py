@@ -47,7 +47,7 @@ class Reader:
         return await self._house.store.read(lambda tx: self._read(tx, session))
 
     async def _read(self, tx: Tx, session: Session) -> tuple[Message, ...]:
-        head = await tx.sessions.head(session.id)
+        head = await tx.sessions.head(session.owner, session.id)
         assert head is not None
         return await self._histories.read(Counting(tx, self), head)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from holdfast.bootstrap import Outside
 from holdfast.domain.events import StepDelta
 from holdfast.ports import Tx
 from tests.builders import an_event
-from tests.houses import open_house, payloads, played
+from tests.houses import key_of, open_house, payloads, played
 from tests.marks import demands
 from tests.stand_ins import (
     Gate,
@@ -78,7 +78,7 @@ async def test_many_deltas_go_in_several_batches(
         session = await house.open()
 
         async def flood(tx: Tx) -> None:
-            head = await tx.sessions.head(session.id)
+            head = await tx.sessions.head(session.owner, session.id)
             assert head is not None
             numbers = range(2, 5_003)
             events = [an_event(streamed("x"), sequence=number, turn=0) for number in numbers]
@@ -117,5 +117,5 @@ async def test_what_runs_here_is_not_woken_again(
         await gate.reached()
 
         assert (await house.housekeeping.recover()).sessions == ()
-        assert house.coordinator.active() == {session.id}
+        assert house.coordinator.active() == {await key_of(house, session)}
     assert (len(runtime.turns), machine.dead) == (1, set())

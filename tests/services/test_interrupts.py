@@ -25,7 +25,7 @@ from holdfast.domain.sessions import Status, StopReason
 from holdfast.domain.tools import Effect
 from holdfast.services.turns import begin
 from tests.builders import MODEL_ID, an_id
-from tests.houses import calls_of, current, news_until, open_house, payloads, played, texts
+from tests.houses import calls_of, current, key_of, news_until, open_house, payloads, played, texts
 from tests.marks import demands
 from tests.stand_ins import (
     Gate,
@@ -86,7 +86,7 @@ async def test_the_runtime_is_closed_by_an_interrupt(home: Path, outside: Outsid
         session = await house.open()
         await house.send(session.id, "hello")
         await gate.reached()
-        assert house.coordinator.active() == {session.id}
+        assert house.coordinator.active() == {await key_of(house, session)}
 
         await house.sessions.interrupt(house.owner, session.id)
 
@@ -119,13 +119,14 @@ async def test_whoever_ran_the_turn_can_write_nothing_more(home: Path, outside: 
         session = await house.open()
         await house.send(session.id, "hello")
         await gate.reached()
-        held = Lease(session_id=session.id, holder=str(outside.machine.holder()), epoch=1)
-        await house.journal.write(session.id, begin, lease=held)
+        key = await key_of(house, session)
+        held = Lease(key=key, holder=str(outside.machine.holder()), epoch=1)
+        await house.journal.write_by_key(key, begin, lease=held)
 
         await house.sessions.interrupt(house.owner, session.id)
 
         with pytest.raises(Conflict) as caught:
-            await house.journal.write(session.id, begin, lease=held)
+            await house.journal.write_by_key(key, begin, lease=held)
         assert (caught.value.code, caught.value.details) == (Code.LEASE_LOST, {"epoch": 2})
 
 
@@ -249,11 +250,11 @@ async def test_an_unknown_outcome_can_be_put_right_by_somebody(
         await house.sessions.interrupt(house.owner, session.id)
         settled = CallSettled(call_id=CallId("call-1"), how=Settlement.MARKED_DONE, by="ada")
 
-        await house.journal.write(session.id, lambda pen: pen.tell(settled))
+        await house.journal.write(house.owner, session.id, lambda pen: pen.tell(settled))
 
         assert await calls_of(house, session.id, turn=1) == {"call-1": CallState.SETTLED}
         with pytest.raises(Conflict) as caught:
-            await house.journal.write(session.id, lambda pen: pen.tell(settled))
+            await house.journal.write(house.owner, session.id, lambda pen: pen.tell(settled))
         assert caught.value.code is Code.CALL_NOT_OPEN
         news = payloads(await news_until(house, session.id, CallSettled))
         assert news.count(settled) == 1

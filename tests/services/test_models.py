@@ -41,7 +41,7 @@ async def test_the_sessions_own_model_is_asked_before_those_of_its_agent(
 
 
 async def test_the_catalogue_is_ordered_and_holds_each_model_once(quiet: Holdfast) -> None:
-    for models in (["b:two", "a:one"], ["b:one", "a:one"]):
+    for models in (["openai:two", "groq:one"], ["openai:one", "groq:one"]):
         await quiet.agents.create(quiet.owner, {"name": "Helper", "models": models})
 
-    assert await quiet.models.list() == [model_of(ref) for ref in ("a:one", "b:one", "b:two")]
+    assert await quiet.models.list() == [model_of(ref) for ref in ("groq:one", "openai:one", "openai:two")]

@@ -41,12 +41,15 @@ async def test_a_session_opens_pending_with_its_defaults(quiet: Holdfast, home: 
         owner=quiet.owner,
         agent_id=agent.id,
         agent=agent,
-        context=a_context(working_dir=str(home / "workspaces" / ID)),
+        context=session.context,
         last_event=1,
         created_at=agent.created_at,
         updated_at=agent.created_at + timedelta(microseconds=1),
     )
     assert await current(quiet, session) == session
+    desk = Path(session.context.working_dir)
+    assert session.context == a_context(working_dir=str(desk))
+    assert (desk.name, desk.parent.parent) == (ID, home / "workspaces")
 
 
 @demands("S0-115b", "S0-006d", "S0-006e", "S0-012", "S2-040c", "S2-040d")
@@ -62,7 +65,7 @@ async def test_all_wishes_are_kept(quiet: Holdfast) -> None:
         SessionRequest(
             title="Work",
             tags=("a", "b"),
-            model="scripted-elsewhere:one",
+            model="openai:one",
             context=context,
             grant=narrower,
             tools=("read_file",),
@@ -75,7 +78,7 @@ async def test_all_wishes_are_kept(quiet: Holdfast) -> None:
 
     stored = await current(quiet, session)
     assert (stored.title, stored.tags) == ("Work", ("a", "b"))
-    assert stored.model_id == model_of("scripted-elsewhere:one").id
+    assert stored.model_id == model_of("openai:one").id
     assert (stored.context, stored.grant) == (context, narrower)
     assert stored.tools == (a_tool("read_file"),)
     assert (stored.approval, stored.turn_cap) == (ApprovalMode.DENY, 3)
@@ -234,11 +237,11 @@ async def test_an_unknown_repository_is_not_found(quiet: Holdfast) -> None:
 
 @demands("S0-002")
 async def test_the_chain_of_models_is_frozen_with_the_agent(quiet: Holdfast) -> None:
-    models = ("elsewhere:one", "elsewhere:two")
+    models = ("openai:one", "openai:two")
     await quiet.agents.create(quiet.owner, {"name": "Helper", "models": models})
     session = await quiet.open("helper")
 
-    await quiet.agents.update(quiet.owner, "helper", {"models": ["elsewhere:three"]})
+    await quiet.agents.update(quiet.owner, "helper", {"models": ["openai:three"]})
 
     chain = tuple(ModelChoice(model_id=model_of(ref).id) for ref in models)
     assert (await current(quiet, session)).agent.runtime == LlmRuntime(models=chain)

@@ -1,5 +1,6 @@
 """Somebody else's things look exactly like things that never were, whatever is asked of them."""
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -12,6 +13,9 @@ from holdfast.domain.errors import HoldfastError, Invalid
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import AgentQuery, SessionQuery
+from holdfast.services.events import Events
+from holdfast.services.messages import Messages
+from holdfast.services.sessions import Sessions
 from tests.builders import an_id
 
 pytestmark = pytest.mark.anyio
@@ -25,6 +29,11 @@ async def _first(house: Holdfast, session_id: str) -> object:
         return await anext(news)
 
 
+async def _first_batch(house: Holdfast, session_id: str) -> object:
+    async with aclosing(house.events.batches(STRANGER, SessionId(session_id))) as batches:
+        return await anext(batches)
+
+
 SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "get": lambda house, id: house.sessions.get(STRANGER, id),
     "fork": lambda house, id: house.sessions.fork(STRANGER, id),
@@ -35,11 +44,12 @@ SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "delete": lambda house, id: house.sessions.delete(STRANGER, id),
     "verify": lambda house, id: house.sessions.verify(STRANGER, id),
     "send": lambda house, id: house.messages.send(STRANGER, id, "x"),
-    "message": lambda house, id: house.messages.get(STRANGER, id, NEVER),
-    "messages": lambda house, id: house.messages.list(STRANGER, id),
-    "events": lambda house, id: house.events.list(STRANGER, id),
-    "events ahead": lambda house, id: house.events.list(STRANGER, id, after=999),
+    "message get": lambda house, id: house.messages.get(STRANGER, id, NEVER),
+    "messages list": lambda house, id: house.messages.list(STRANGER, id),
+    "events list": lambda house, id: house.events.list(STRANGER, id),
+    "events list ahead": lambda house, id: house.events.list(STRANGER, id, after=999),
     "follow": _first,
+    "batches": _first_batch,
 }
 AGENT_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "get": lambda house, id: house.agents.get(STRANGER, id),
@@ -60,6 +70,18 @@ async def _told(verb: Verb, house: Holdfast, id: str) -> tuple[type, dict[str, o
     with pytest.raises(HoldfastError) as caught:
         await verb(house, id)
     return type(caught.value), caught.value.body()
+
+
+def test_every_verb_that_names_a_session_is_in_the_table() -> None:
+    named = {
+        name
+        for service in (Sessions, Messages, Events)
+        for name, verb in inspect.getmembers(service, inspect.isfunction)
+        if not name.startswith("_") and "session_id" in inspect.signature(verb).parameters
+    }
+
+    assert named == {word for name in SESSION_VERBS for word in name.split()} & named
+    assert len(named) > 10
 
 
 @pytest.mark.parametrize("verb", SESSION_VERBS.values(), ids=list(SESSION_VERBS))

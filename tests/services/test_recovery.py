@@ -1,5 +1,6 @@
 """What a crash leaves open decides what happens, call by call; recovery only appends."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -164,7 +165,8 @@ async def test_a_started_call_that_may_run_twice_is_left_to_the_runtime(
 
     (call,) = runtime.turns[0].calls
     assert (call.state, call.effect) == (CallState.STARTED, effect)
-    assert call.idempotency_key == f"{session.id}:call-1"
+    name = f"{session.owner}|{session.id}|call-1"
+    assert call.idempotency_key == hashlib.sha256(name.encode()).hexdigest()
 
 
 async def test_a_call_that_did_not_start_is_left_to_the_runtime(

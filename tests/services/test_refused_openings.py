@@ -15,16 +15,6 @@ ID = an_id(70)
 STRANGER = Owner("stranger")
 
 
-async def test_an_id_of_another_owner_is_refused(quiet: Holdfast) -> None:
-    await quiet.open(id=ID)
-    await quiet.agents.built_in(STRANGER)
-
-    with pytest.raises(Conflict) as caught:
-        await quiet.sessions.open(STRANGER, "holdfast", id=ID)
-
-    assert caught.value.code is Code.ID_REUSED
-
-
 async def test_an_id_that_is_no_uuid_is_refused(quiet: Holdfast) -> None:
     with pytest.raises(Invalid) as caught:
         await quiet.open(id="seven")

@@ -111,7 +111,7 @@ async def test_a_damaged_history_fails_the_turn_and_not_the_house(
 async def test_a_scripted_failure_is_data_and_the_next_turn_works(
     home: Path, outside: Outside, tmp_path: Path
 ) -> None:
-    model = script(tmp_path, {"error": "rate_limit"}, {"text": "better", "chunks": 3})
+    model = script(tmp_path, {"error": "bad_request"}, {"text": "better", "chunks": 3})
     config = Config(home=home, default_model=model)
     async with open_holdfast(config=config, outside=outside) as house:
         session = await house.open()
@@ -120,5 +120,5 @@ async def test_a_scripted_failure_is_data_and_the_next_turn_works(
         await house.send(session.id, "two")
         rows = await played(house, session.id)
 
-    assert failed.failure.code is FailureCode.PROVIDER_RATE_LIMIT
+    assert failed.failure.code is FailureCode.INVALID_REQUEST
     assert rows[-1].text == "better"

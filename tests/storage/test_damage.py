@@ -55,7 +55,7 @@ DAMAGE: dict[str, tuple[str, Reading, str]] = {
     ),
     "opening": (
         "UPDATE openings SET body = CAST(replace(body, 'sandboxed', 'full') AS BLOB)",
-        lambda tx, head: tx.sessions.get(head.session_id),
+        lambda tx, head: tx.sessions.get_by_key(head.key),
         f"session {SESSION_ID}",
     ),
     "call": (
@@ -115,7 +115,7 @@ async def test_what_was_changed_in_the_file_is_never_shown(
         await tx.events.append(head.key, [an_event(turn=1)])
         await tx.messages.append(head.key, [type(row)(row.message, row.content, row.hash, 2)])
         await tx.sessions.save(a_head(key=head.key, messages=1, events=2))
-        found = await tx.sessions.head(SESSION_ID)
+        found = await tx.sessions.head_by_key(head.key)
         assert found is not None
         return found
 
@@ -135,7 +135,7 @@ async def test_what_was_changed_in_the_file_is_never_shown(
 BODIES: dict[str, Reading] = {
     "agents": lambda tx, _: tx.agents.by_slug(an_agent().owner, "helper"),
     "models": lambda tx, _: tx.models.by_id(a_model().id),
-    "openings": lambda tx, head: tx.sessions.get(head.session_id),
+    "openings": lambda tx, head: tx.sessions.get_by_key(head.key),
 }
 
 
@@ -162,7 +162,7 @@ async def test_a_damaged_session_hides_none_of_its_neighbours(
     with raw(home) as connection:
         connection.execute("UPDATE openings SET checksum = 0 WHERE session_key = ?", (head.key,))
 
-    found = await store.read(lambda tx: tx.sessions.get(other.id))
+    found = await store.read(lambda tx: tx.sessions.get(other.owner, other.id))
 
     assert found is not None
     assert found[0] == other

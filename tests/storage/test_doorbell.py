@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.models import model_of
 from holdfast.storage.doorbell import INTERVAL, StoreDoorbell
 from holdfast.storage.store import SqliteStore
@@ -20,7 +20,7 @@ from tests.storage.conftest import KEY
 
 pytestmark = pytest.mark.anyio
 
-HERE, THERE = SessionId("here"), SessionId("there")
+HERE, THERE = SessionKey(1), SessionKey(2)
 
 
 class Version:

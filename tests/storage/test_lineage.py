@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.domain.ids import SessionId, uuid7
+from holdfast.domain.ids import SessionId, SessionKey, uuid7
 from holdfast.domain.messages import CHAIN_START
 from holdfast.domain.sessions import ForkPoint, Head
 from holdfast.ports import Segment, Tx
@@ -58,8 +58,8 @@ def _fresh() -> int:
     return next(_count) << 12
 
 
-async def _shown(tx: Tx, session_id: SessionId) -> list[str]:
-    parts = await tx.sessions.lineage(session_id)
+async def _shown(tx: Tx, key: SessionKey) -> list[str]:
+    parts = await tx.sessions.lineage(key)
     return [row.hash for part in parts for row in await tx.messages.span(part, limit=-1)]
 
 
@@ -75,7 +75,7 @@ async def test_a_fork_shows_what_its_line_shows_up_to_where_it_left(
 ) -> None:
     async def work(tx: Tx) -> list[tuple[list[str], list[str]]]:
         line = await _grown(tx, forks)
-        return [(hashes, await _shown(tx, each.session_id)) for each, hashes in line]
+        return [(hashes, await _shown(tx, each.key)) for each, hashes in line]
 
     for expected, shown in await store.write(work):
         assert shown == expected
@@ -90,12 +90,12 @@ async def test_detaching_any_of_a_line_changes_nothing_that_is_shown(
 ) -> None:
     async def work(tx: Tx) -> list[tuple[list[str], list[str]]]:
         line = await _grown(tx, forks)
-        chosen = line[which % len(line)][0].session_id
+        chosen = line[which % len(line)][0].key
         await tx.sessions.detach(chosen)
-        found = await tx.sessions.get(chosen)
+        found = await tx.sessions.get_by_key(chosen)
         assert found is not None
         assert (found[0].forked_from, found[1].inherited) == (None, 0)
-        return [(hashes, await _shown(tx, each.session_id)) for each, hashes in line]
+        return [(hashes, await _shown(tx, each.key)) for each, hashes in line]
 
     for expected, shown in await store.write(work):
         assert shown == expected
@@ -105,7 +105,7 @@ async def test_stretches_are_cut_where_each_fork_leaves(store: SqliteStore, head
     async def work(tx: Tx) -> tuple[list[Head], tuple[Segment, ...]]:
         line = await _grown(tx, [(0, 4), (3, 2), (4, 0), (2, 1)])
         heads = [each for each, _ in line]
-        return heads, await tx.sessions.lineage(heads[-1].session_id)
+        return heads, await tx.sessions.lineage(heads[-1].key)
 
     heads, lineage = await store.write(work)
 
@@ -117,7 +117,7 @@ async def test_stretches_are_cut_where_each_fork_leaves(store: SqliteStore, head
 
 
 async def test_an_unknown_session_has_no_rows(store: SqliteStore) -> None:
-    assert await store.read(lambda tx: tx.sessions.lineage(SessionId("none"))) == ()
+    assert await store.read(lambda tx: tx.sessions.lineage(SessionKey(99))) == ()
 
 
 async def test_what_a_detached_fork_copied_is_no_news_of_its_own(
@@ -128,8 +128,8 @@ async def test_what_a_detached_fork_copied_is_no_news_of_its_own(
         fork = replace(line[-1][0], events=9)
         await tx.sessions.save(fork)
         before = await tx.events.after(fork, 0, limit=9)
-        await tx.sessions.detach(fork.session_id)
-        alone = await tx.sessions.head(fork.session_id)
+        await tx.sessions.detach(fork.key)
+        alone = await tx.sessions.head_by_key(fork.key)
         assert alone is not None
         assert await tx.events.after(alone, 0, limit=9) == before
         return alone, len(before)

@@ -120,9 +120,12 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
     assert {name for name, _, strict in rows if strict} == tables
     assert tables == {
         "agents",
+        "approvals",
         "calls",
         "costs",
         "events",
+        "media",
+        "media_uses",
         "messages",
         "migrations",
         "models",
@@ -156,12 +159,13 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
 
     belongs = {
         (table, "session_key", "sessions", "CASCADE")
-        for table in ("openings", "messages", "events", "calls", "costs")
+        for table in ("openings", "messages", "events", "calls", "costs", "approvals", "media_uses")
     }
     assert set(references) == belongs | {
         ("sessions", "agent_id", "agents", "NO ACTION"),
         ("sessions", "repo_id", "repos", "NO ACTION"),
         ("sessions", "forked_key", "sessions", "NO ACTION"),
+        ("media_uses", "hash", "media", "NO ACTION"),
     }
 
 
@@ -187,7 +191,8 @@ def test_what_names_a_row_names_no_other(connection: Connection) -> None:
         ("agents", ("id",)),
         ("agents", ("owner", "slug")),
         ("repos", ("id",)),
-        ("sessions", ("id",)),
+        ("sessions", ("owner", "id")),
+        ("tombstones", ("owner", "id")),
         ("messages", ("session_key", "sequence")),
         ("messages", ("id", "session_key")),
         ("events", ("session_key", "sequence")),

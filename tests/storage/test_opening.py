@@ -135,7 +135,7 @@ async def test_a_store_of_another_schema_is_refused_and_says_which(
     refused = _refused(file, KEY)
 
     assert isinstance(refused, Conflict)
-    assert (refused.code, refused.details) == (code, {"store": version, "program": 1})
+    assert (refused.code, refused.details) == (code, {"store": version, "program": 2})
     with raw(home) as connection:
         assert connection.execute("SELECT count(*) FROM models").get == 1
 
@@ -254,7 +254,8 @@ async def test_every_file_of_a_home_is_its_owners_only(
         await house.send(session.id, "hello")
         modes = _modes(home)
 
-    wanted = {"home": 0o700, "workspaces": 0o700, session.id: 0o700}
+    desk = Path(session.context.working_dir)
+    wanted = dict.fromkeys(("home", "workspaces", desk.parent.name, desk.name), 0o700)
     files = {"history.db", "history.db-wal", "history.db-shm", "history.db-reserve"}
     files |= {"key"} if encryption == "auto" else set()
     assert modes == wanted | dict.fromkeys(files, 0o600)

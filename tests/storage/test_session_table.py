@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import Usage
-from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.ids import LOCAL_OWNER, AgentId, CallId, Owner, SessionId, SessionKey
+from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Budget, ForkPoint, Head, Session, Status, StopReason
 from holdfast.domain.tools import Grant
 from holdfast.ports import Tx
@@ -32,6 +33,7 @@ from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
+STRANGER = Owner("stranger")
 FULL_SESSION = a_session(
     agent=an_agent(tags=("a", "ß")),
     repo_id=REPO_ID,
@@ -97,22 +99,87 @@ async def test_a_session_is_its_opening_and_its_head(store: SqliteStore) -> None
         await tx.agents.add(FULL_SESSION.agent)
         await tx.repos.add(a_repo())
         head = await tx.sessions.add(FULL_SESSION, a_head(), b"digest")
-        blank = await tx.sessions.get(SESSION_ID)
+        blank = await tx.sessions.get(LOCAL_OWNER, SESSION_ID)
         await tx.sessions.save(replace(FULL_HEAD, key=head.key))
-        return head, blank, await tx.sessions.get(SESSION_ID), await tx.sessions.head(SESSION_ID)
+        wholes = (
+            await tx.sessions.get(LOCAL_OWNER, SESSION_ID),
+            await tx.sessions.get_by_key(head.key),
+        )
+        heads = (
+            await tx.sessions.head(LOCAL_OWNER, SESSION_ID),
+            await tx.sessions.head_by_key(head.key),
+        )
+        return head, blank, wholes, heads
 
-    head, blank, whole, again = await store.write(work)
+    head, blank, wholes, heads = await store.write(work)
     assert head == replace(a_head(), key=head.key)
     assert blank == (_seen(FULL_SESSION, a_head()), head)
     full = replace(FULL_HEAD, key=head.key)
-    assert whole == (_seen(FULL_SESSION, FULL_HEAD), full)
-    assert again == full
+    assert wholes == ((_seen(FULL_SESSION, FULL_HEAD), full),) * 2
+    assert heads == (full, full)
+
+
+async def test_a_session_is_found_by_its_owner_and_its_id_together(
+    store: SqliteStore, head: Head
+) -> None:
+    async def work(tx: Tx) -> list[Any]:
+        strangers = [(STRANGER, SESSION_ID), (LOCAL_OWNER, SessionId(an_id(99)))]
+        unknown = SessionKey(head.key + 1)
+        return [
+            *[await tx.sessions.head(*each) for each in strangers],
+            *[await tx.sessions.get(*each) for each in strangers],
+            *[await tx.sessions.digest(*each) for each in strangers],
+            await tx.sessions.head_by_key(unknown),
+            await tx.sessions.get_by_key(unknown),
+        ]
+
+    assert await store.read(work) == [None] * 8
+
+
+async def test_two_owners_may_each_have_a_session_of_one_id(store: SqliteStore, head: Head) -> None:
+    agent = an_agent(id=AgentId(an_id(8)), owner=STRANGER)
+    theirs = a_session(agent=agent)
+    fork = a_session(
+        agent=agent,
+        id=SessionId(an_id(9)),
+        forked_from=ForkPoint(session_id=SESSION_ID, sequence=0),
+    )
+
+    async def work(tx: Tx) -> tuple[Any, ...]:
+        await tx.agents.add(agent)
+        added = await tx.sessions.add(theirs, a_head(owner=STRANGER, agent_id=agent.id), b"theirs")
+        blank = a_head(owner=STRANGER, agent_id=agent.id, session_id=fork.id)
+        forked = await tx.sessions.add(fork, blank, b"")
+        query = SessionQuery(owner=STRANGER, forked_from=SESSION_ID)
+        return (
+            (await tx.sessions.get(STRANGER, SESSION_ID), (theirs, added)),
+            (await tx.sessions.get(LOCAL_OWNER, SESSION_ID), (a_session(), head)),
+            (await tx.sessions.digest(STRANGER, SESSION_ID), b"theirs"),
+            (await tx.sessions.forks(added.key), [forked]),
+            (await tx.sessions.forks(head.key), []),
+            (await tx.sessions.page(query), [(fork, forked)]),
+            (await tx.sessions.count(query), 1),
+            (await tx.sessions.count(replace(query, owner=LOCAL_OWNER)), 0),
+        )
+
+    for found, wanted in await store.write(work):
+        assert found == wanted
+
+
+async def test_a_key_is_never_given_again(store: SqliteStore, head: Head) -> None:
+    other = a_session(id=SessionId(an_id(7)))
+
+    async def work(tx: Tx) -> Head:
+        await tx.sessions.remove(head, AT)
+        return await tx.sessions.add(other, a_head(session_id=other.id), b"")
+
+    assert (await store.write(work)).key == head.key + 1
 
 
 async def test_the_digest_of_the_opening_is_kept(store: SqliteStore, head: Head) -> None:
     async def work(tx: Tx) -> list[bytes | None]:
         ids = [head.session_id, SessionId(an_id(99))]
-        return [await tx.sessions.digest(each) for each in ids]
+        return [await tx.sessions.digest(head.owner, each) for each in ids]
 
     assert await store.read(work) == [b"digest", None]
 
@@ -121,8 +188,8 @@ async def test_what_an_owner_may_change_is_patched(store: SqliteStore, head: Hea
     patched = a_session(tags=("t",), metadata={"a": 1}, approval=ApprovalMode.AUTO)
 
     async def work(tx: Tx) -> tuple[Session, Head] | None:
-        await tx.sessions.patch(patched)
-        return await tx.sessions.get(head.session_id)
+        await tx.sessions.patch(head.key, patched)
+        return await tx.sessions.get_by_key(head.key)
 
     assert await store.write(work) == (patched, head)
 
@@ -136,25 +203,25 @@ async def test_a_fork_knows_its_parent_and_a_parent_its_forks(
 
     async def work(tx: Tx) -> tuple[Any, ...]:
         added = await tx.sessions.add(child, a_head(session_id=child.id, inherited=0), b"")
-        found = await tx.sessions.get(child.id)
-        return added, found, await tx.sessions.forks(SESSION_ID), await tx.sessions.forks(child.id)
+        found = await tx.sessions.get_by_key(added.key)
+        return added, found, await tx.sessions.forks(head.key), await tx.sessions.forks(added.key)
 
     added, found, forks, none = await store.write(work)
     assert found == (child, added)
-    assert (forks, none) == ([child.id], [])
+    assert (forks, none) == ([added], [])
 
 
 async def test_leases_of_a_holder_are_extended_together(store: SqliteStore, head: Head) -> None:
     mine = replace(head, holder="me", until=1, epoch=5)
     other = a_session(id=SessionId(an_id(7)))
 
-    async def work(tx: Tx) -> tuple[set[SessionId], set[SessionId], Head | None]:
+    async def work(tx: Tx) -> tuple[set[SessionKey], set[SessionKey], Head | None]:
         await tx.sessions.add(other, a_head(session_id=other.id, holder="you", until=1), b"")
         await tx.sessions.save(mine)
         extended = await tx.sessions.extend("me", 99), await tx.sessions.extend("nobody", 99)
-        return *extended, await tx.sessions.head(SESSION_ID)
+        return *extended, await tx.sessions.head_by_key(head.key)
 
-    assert await store.write(work) == ({SESSION_ID}, set(), replace(mine, until=99))
+    assert await store.write(work) == ({head.key}, set(), replace(mine, until=99))
 
 
 @pytest.mark.parametrize(
@@ -183,16 +250,17 @@ async def test_only_open_sessions_with_a_turn_left_are_unsettled(
 
 async def test_a_removed_session_leaves_a_tombstone(store: SqliteStore, head: Head) -> None:
     async def work(tx: Tx) -> list[Any]:
-        before = await tx.sessions.is_buried(SESSION_ID)
+        before = await tx.sessions.is_buried(LOCAL_OWNER, SESSION_ID)
         await tx.calls.save(head.key, a_call())
         await tx.costs.add(head.key, a_cost())
         await tx.sessions.remove(head, AT)
         return [
             before,
-            await tx.sessions.is_buried(SESSION_ID),
-            await tx.sessions.get(SESSION_ID),
+            await tx.sessions.is_buried(LOCAL_OWNER, SESSION_ID),
+            await tx.sessions.is_buried(STRANGER, SESSION_ID),
+            await tx.sessions.get(LOCAL_OWNER, SESSION_ID),
             await tx.calls.by_id(head, CallId("call-1")),
             await tx.costs.of_session(head),
         ]
 
-    assert await store.write(work) == [False, True, None, None, []]
+    assert await store.write(work) == [False, True, False, None, None, []]

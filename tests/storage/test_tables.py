@@ -131,7 +131,10 @@ async def test_a_repository_is_used_while_a_session_is_bound_to_it(store: Sqlite
 
 async def test_calls_come_in_the_order_they_were_intended(store: SqliteStore, head: Head) -> None:
     ids = ["b", "a", "c"]
-    calls = [a_call(id=CallId(each), arguments={"n": [each]}) for each in ids]
+    calls = [
+        a_call(id=CallId(each), arguments={"n": [each]}, sequence=sequence)
+        for sequence, each in enumerate(ids, start=2)
+    ]
     later = a_call(id=CallId("d"), turn=2)
     done = replace(
         calls[0], state=CallState.SETTLED, settlement=Settlement.MARKED_DONE, effect=Effect.UNSAFE

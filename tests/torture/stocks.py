@@ -59,7 +59,7 @@ async def stock(
 
 async def _add_copies(house: Holdfast, template: str, ids: list[str]) -> None:
     async def work(tx: Tx) -> None:
-        found = await tx.sessions.get(SessionId(template))
+        found = await tx.sessions.get(house.owner, SessionId(template))
         assert found is not None
         session, head = found
         for number in ids:

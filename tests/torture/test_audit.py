@@ -93,7 +93,7 @@ EDITS: dict[str, tuple[str, str]] = {
            model_id, created_at + 9, hash, 99, told FROM messages WHERE sequence = 4""",
     ),
     "a session nobody opened": ("PHANTOM", f"UPDATE sessions SET id = 'x' WHERE id = '{FORK}'"),
-    "a deletion nobody wanted": ("PHANTOM", "INSERT INTO tombstones VALUES ('x', 'local', 1)"),
+    "a deletion nobody wanted": ("PHANTOM", "INSERT INTO tombstones VALUES (99, 'x', 'local', 1)"),
     "an event is gone": ("GAP", "DELETE FROM events WHERE name = 'turn.ended' AND turn = 1"),
     "the numbers go on without rows": ("GAP", "UPDATE sessions SET messages = messages + 1"),
     "time goes back": ("DISORDER", "UPDATE events SET at = 1 WHERE name = 'turn.started'"),

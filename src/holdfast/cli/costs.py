@@ -19,7 +19,7 @@ async def unpriced(holdfast: "Holdfast", sessions: Sequence[Session]) -> frozens
         found = set()
         for session in sessions:
             # It may have been deleted since it was listed.
-            head = await tx.sessions.head(session.id)
+            head = await tx.sessions.head(session.owner, session.id)
             entries = await tx.costs.of_session(head) if head is not None else []
             if not all(entry.priced for entry in entries):
                 found.add(session.id)

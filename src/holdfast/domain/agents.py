@@ -126,7 +126,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     runtime: Runtime
     tools: tuple[ToolSpec, ...] = ()
     mcp_servers: tuple[dict[str, Any], ...] = ()
-    grant: Grant = Grant()
+    # None where the configuration decides, at the moment a session opens.
+    grant: Grant | None = Grant()
     # Stop, because going on past an unknown effect is a choice that somebody has to make.
     recovery: Recovery = Recovery.STOP
     extra: dict[str, Any] = {}

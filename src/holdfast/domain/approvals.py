@@ -69,7 +69,8 @@ class Approval(Struct, frozen=True, kw_only=True):
     answered_by: str | None = None
     note: str | None = None
     asked_at: datetime
-    expires_at: datetime
+    # Told by whoever reads it: how long a question waits is a setting of today, not of its asking.
+    expires_at: datetime | None = None
     answered_at: datetime | None = None
 
     @property

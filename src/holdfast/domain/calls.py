@@ -6,6 +6,7 @@ intended ──▶ started ──▶ finished
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -48,6 +49,11 @@ class Call(Struct, frozen=True, kw_only=True):
     effect: Effect = Effect.UNSAFE
     idempotency_key: str
     settlement: Settlement | None = None
+    # Where it stands in the record, and where its one result does.
+    sequence: int = 0
+    result_sequence: int | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
 
 
 NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
@@ -60,17 +66,18 @@ NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
 }
 
 
-def started(call: Call) -> Call:
+def started(call: Call, *, at: datetime) -> Call:
     """Return the call as running; a recovered pure or idempotent call may start again."""
     if call.state is CallState.STARTED and call.effect is Effect.UNSAFE:
         raise _refusal(call, CallState.STARTED)
-    return _moved(call, CallState.STARTED)
+    return msgspec.structs.replace(_moved(call, CallState.STARTED), started_at=at)
 
 
-def finished(call: Call, status: ResultStatus) -> Call:
-    """Return the call with its result written down."""
+def finished(call: Call, status: ResultStatus, *, at: datetime, sequence: int) -> Call:
+    """Return the call with its result written down, and where."""
     unknown = status is ResultStatus.UNKNOWN
-    return _moved(call, CallState.UNKNOWN if unknown else CallState.FINISHED)
+    moved = _moved(call, CallState.UNKNOWN if unknown else CallState.FINISHED)
+    return msgspec.structs.replace(moved, ended_at=at, result_sequence=sequence)
 
 
 def settled(call: Call, how: Settlement) -> Call:

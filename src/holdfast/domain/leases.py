@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 
 # Four renewals long: three may come late before anybody takes over.
 DURATION_MS: Final = 4_000
@@ -35,7 +35,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 class Lease(Struct, frozen=True, kw_only=True):
     """The right to run one session's turns."""
 
-    session_id: SessionId
+    key: SessionKey
     holder: str
     epoch: int
 

@@ -16,7 +16,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Conflict, HoldfastError
-from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId
+from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, SessionKey
 from holdfast.domain.tools import Grant, ToolSpec
 
 TURN_CAP: Final = 50
@@ -113,7 +113,7 @@ class Head(Struct, frozen=True, kw_only=True):
     turn, `inherited` how many of its messages belong to the session it was forked from.
     """
 
-    key: int = 0
+    key: SessionKey = SessionKey(0)
     session_id: SessionId
     owner: Owner
     agent_id: AgentId

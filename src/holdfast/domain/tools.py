@@ -72,6 +72,24 @@ class ResultCode(StrEnum):
     UNKNOWN = "unknown"
 
 
+# Every tool of our own, wherever it can be had.
+CATALOGUE: Final = frozenset(
+    {
+        "checkpoint",
+        "edit_file",
+        "find_text",
+        "git_commit",
+        "git_status",
+        "http_request",
+        "list_directory",
+        "read_file",
+        "read_output",
+        "run_command",
+        "write_file",
+    }
+)
+
+
 class ToolSpec(Struct, frozen=True, kw_only=True):
     """A tool as its author described it; kept and shown as given."""
 

@@ -66,8 +66,8 @@ class Chain:
         self._projections = KeptProjections()
         self._spared: dict[str, int] = {}
 
-    async def answer(self, play: Play, carried: Batch) -> AsyncGenerator[Batch | Heard, None]:
-        """Yield batches, the carried drafts in the first of them, and last what was heard.
+    async def answer(self, play: Play) -> AsyncGenerator[Batch | Heard, None]:
+        """Yield batches, and last what was heard.
 
         A batch that ends with an `Outcome` ends the turn; then nothing was heard.
         """
@@ -75,13 +75,12 @@ class Chain:
         is_folded = False
         while True:
             heard: Heard | None = None
-            async with aclosing(self._attempt(play, course.entry.model, carried)) as parts:
+            async with aclosing(self._attempt(play, course.entry.model)) as parts:
                 async for part in parts:
                     if isinstance(part, Heard):
                         heard = part
                     else:
                         yield part
-            carried = ()
             failed = _failed_unheard(heard)
             if heard is None or failed is None:
                 break
@@ -98,14 +97,11 @@ class Chain:
         if heard is not None:
             yield heard
 
-    async def _attempt(
-        self, play: Play, model: Model, carried: Batch
-    ) -> AsyncGenerator[Batch | Heard, None]:
+    async def _attempt(self, play: Play, model: Model) -> AsyncGenerator[Batch | Heard, None]:
         """Ask one model once, if the budget agrees."""
         async with aclosing(afford(play, model, self._new_id)) as batches:
             async for drafts in batches:
-                yield (*carried, *drafts)
-                carried = ()
+                yield drafts
                 if isinstance(drafts[-1], Outcome):
                     return
         started = StepStarted(
@@ -113,7 +109,7 @@ class Chain:
         )
         play.step += 1
         # On disk before the request leaves, so that a crash knows a request may have been sent.
-        yield (*carried, started)
+        yield (started,)
         if spared := self._left(model):
             yield self._judged(started, model, Answer(end=spared))
             return

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.domain.calls import Call, is_open
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome
-from holdfast.domain.events import StepEnded, StepFailed
+from holdfast.domain.events import StepEnded, StepFailed, ToolEnded
 from holdfast.domain.ids import CallId, SessionId, uuid7
 from holdfast.domain.messages import Part, Reasoning, ResultStatus, Role, Text, ToolCall
 from holdfast.domain.sessions import StopReason
@@ -48,7 +48,6 @@ class EngineRuntime:
         play = await self._play(turn)
         async with aclosing(self._rounds(play)) as batches:
             async for batch in batches:
-                play.note(batch)
                 yield batch
                 if isinstance(batch[-1], Outcome):
                     return
@@ -64,37 +63,51 @@ class EngineRuntime:
     async def _rounds(self, play: Play) -> AsyncGenerator[Batch, None]:
         calls = [call for call in play.turn.calls if is_open(call)]
         while True:
-            # The last result goes to disk with what comes next: one transaction less.
             carried: Batch = ()
             async with aclosing(self._dispatched(play, calls)) as batches:
-                async for batch in batches:
-                    if carried:
-                        yield carried
-                    carried = batch
+                async for batch, is_last in batches:
+                    play.note(batch)
+                    # The last result goes to disk with what comes next: one transaction less.
+                    if is_last:
+                        carried = batch
+                    else:
+                        yield batch
             if ending := self._ending(play, calls):
                 yield (*carried, ending)
                 return
             if self._chain.compactor.is_due(play):
-                carried = (*carried, *await self._chain.compactor.fold(play, reason="auto"))
+                folded = await self._chain.compactor.fold(play, reason="auto")
+                play.note(folded)
+                carried = (*carried, *folded)
             heard: Heard | None = None
-            async with aclosing(self._chain.answer(play, carried)) as parts:
+            async with aclosing(self._chain.answer(play)) as parts:
                 async for part in parts:
                     if isinstance(part, Heard):
                         heard = part
-                    else:
-                        yield part
+                        continue
+                    play.note(part)
+                    yield (*carried, *part)
+                    carried = ()
             if heard is None:
                 return
             calls = await self._calls(play, heard)
-            yield self._ended(play, heard, calls)
+            ended = self._ended(play, heard, calls)
+            play.note(ended)
+            yield ended
 
-    async def _dispatched(self, play: Play, calls: Sequence[Call]) -> AsyncGenerator[Batch, None]:
-        """Run the calls one after the other, each answered before the next one starts."""
-        for call in calls:
+    async def _dispatched(
+        self, play: Play, calls: Sequence[Call]
+    ) -> AsyncGenerator[tuple[Batch, bool], None]:
+        """Run the calls one after the other; tell which batch is the last result of all.
+
+        Every other batch is written before this goes on: a question before anybody is asked, a
+        start before the act, a result before the next call.
+        """
+        for place, call in enumerate(calls, start=1):
             steps = dispatch(self._toolbox, play, call, self._new_id)
             async with aclosing(steps) as batches:
                 async for batch in batches:
-                    yield batch
+                    yield batch, place == len(calls) and isinstance(batch[-1], ToolEnded)
 
     def _ending(self, play: Play, calls: Sequence[Call]) -> Outcome | None:
         """Return how the turn ends now, before another request; mostly it does not."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import RENEWAL_MS, Lease
 from holdfast.services.background import Background
 from holdfast.services.leases import Leases
@@ -49,10 +49,10 @@ class LocalCoordinator(Background):
         self._turns = turns
         self._scope = scope
         self._places = asyncio.Semaphore(at_a_time)
-        self._running: dict[SessionId, asyncio.Task[None]] = {}
-        self._held: dict[SessionId, Lease] = {}
-        self._watched: set[SessionId] = set()
-        self._woken: set[SessionId] = set()
+        self._running: dict[SessionKey, asyncio.Task[None]] = {}
+        self._held: dict[SessionKey, Lease] = {}
+        self._watched: set[SessionKey] = set()
+        self._woken: set[SessionKey] = set()
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -66,62 +66,62 @@ class LocalCoordinator(Background):
         for lease in self._held.values():
             await _quietly(self._leases.release(lease))
 
-    def wake(self, session_id: SessionId) -> None:
+    def wake(self, key: SessionKey) -> None:
         """Play the session's waiting turn here, unless somebody alive holds the session."""
         if self._scope is Scope.NONE:
             return
-        self._watched.add(session_id)
+        self._watched.add(key)
         # Noted also while it runs: what arrives during its last write must not be overlooked.
-        self._woken.add(session_id)
-        if session_id not in self._running:
-            self._running[session_id] = self.start(self._run(session_id))
+        self._woken.add(key)
+        if key not in self._running:
+            self._running[key] = self.start(self._run(key))
 
-    def interrupt(self, session_id: SessionId) -> None:
+    def interrupt(self, key: SessionKey) -> None:
         """Stop what is done for the session here; its turn was ended in the store before."""
         # Forgotten first: there is no lease to let go of, it was taken away in the store.
-        self._held.pop(session_id, None)
-        task = self._running.pop(session_id, None)
+        self._held.pop(key, None)
+        task = self._running.pop(key, None)
         if task is not None:
             task.cancel()
 
-    def active(self) -> frozenset[SessionId]:
+    def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run here."""
         return frozenset(self._held)
 
-    async def _run(self, session_id: SessionId) -> None:
+    async def _run(self, key: SessionKey) -> None:
         """Play what waits in a session until nothing does, or somebody else has it."""
         me = asyncio.current_task()
         try:
-            while session_id in self._woken:
-                self._woken.discard(session_id)
+            while key in self._woken:
+                self._woken.discard(key)
                 # The place before the lease: while it waits here, another process may run it.
                 async with self._places:
-                    await self._drain(session_id)
+                    await self._drain(key)
         except HoldfastError as error:
             # The turn stays open in the store; the next tick, or another process, takes it up.
-            self._held.pop(session_id, None)
-            log.warning("session %s was left: %s", session_id, error.message)
+            self._held.pop(key, None)
+            log.warning("the session of key %s was left: %s", key, error.message)
         except Exception:
-            self._held.pop(session_id, None)
-            log.exception("session %s was left by a fault of ours", session_id)
+            self._held.pop(key, None)
+            log.exception("the session of key %s was left by a fault of ours", key)
         finally:
-            if self._running.get(session_id) is me:
-                del self._running[session_id]
+            if self._running.get(key) is me:
+                del self._running[key]
 
-    async def _drain(self, session_id: SessionId) -> None:
+    async def _drain(self, key: SessionKey) -> None:
         try:
-            lease = await self._leases.acquire(session_id)
+            lease = await self._leases.acquire(key)
             if lease is None:
                 return
-            self._held[session_id] = lease
+            self._held[key] = lease
             await self._turns.drain(lease)
-            self._watched.discard(session_id)
+            self._watched.discard(key)
         except HoldfastError as error:
             if not is_fenced(error):
                 raise
-            self._watched.discard(session_id)
+            self._watched.discard(key)
         # Not in a `finally`: a cancelled task keeps its lease until the coordinator lets go of it.
-        self._held.pop(session_id, None)
+        self._held.pop(key, None)
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -132,12 +132,12 @@ class LocalCoordinator(Background):
         """Keep our leases alive, stop what we lost, take up what was left."""
         if self._held:
             kept = await self._leases.extend()
-            for session_id in set(self._held) - kept:
-                self.interrupt(session_id)
+            for key in set(self._held) - kept:
+                self.interrupt(key)
         if self._scope is Scope.ALL or self._watched:
-            for session_id in await self._leases.reap(self._held):
-                if self._scope is Scope.ALL or session_id in self._watched:
-                    self.wake(session_id)
+            for head in await self._leases.reap(self._held):
+                if self._scope is Scope.ALL or head.key in self._watched:
+                    self.wake(head.key)
 
 
 async def _quietly(work: Awaitable[None]) -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Protocol
 
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
 
 
@@ -44,8 +44,8 @@ class Bell(Protocol):
 class Doorbell(Protocol):
     """Tells readers that a session has news, whichever process wrote it."""
 
-    def listen(self, session_id: SessionId) -> Bell:
+    def listen(self, key: SessionKey) -> Bell:
         """Start listening; take the bell before reading, so that no ring is lost."""
 
-    def ring(self, session_id: SessionId) -> None:
+    def ring(self, key: SessionKey) -> None:
         """Tell everyone who listens."""

@@ -11,7 +11,7 @@ from holdfast.domain.calls import Call
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import Budget
@@ -22,13 +22,13 @@ from holdfast.ports.tools import Workplace
 class Coordinator(Protocol):
     """Who runs turns, and when."""
 
-    def wake(self, session_id: SessionId) -> None:
+    def wake(self, key: SessionKey) -> None:
         """See to it that the session's waiting turn is played, here or by its holder."""
 
-    def interrupt(self, session_id: SessionId) -> None:
+    def interrupt(self, key: SessionKey) -> None:
         """Stop what this process does for the session; its turn has already been ended."""
 
-    def active(self) -> frozenset[SessionId]:
+    def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run in this process."""
 
 

@@ -7,17 +7,20 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from holdfast.domain.agents import Agent
+from holdfast.domain.approvals import Approval
 from holdfast.domain.calls import Call
 from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import Event
 from holdfast.domain.ids import (
     AgentId,
+    ApprovalId,
     CallId,
     MessageId,
     ModelId,
     Owner,
     RepoId,
     SessionId,
+    SessionKey,
 )
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
@@ -47,7 +50,7 @@ class NewRow(Struct, frozen=True, gc=False):
 class Segment(Struct, frozen=True):
     """A stretch of rows of one session that a fork inherits, or owns, up to a sequence."""
 
-    key: int
+    key: SessionKey
     session_id: SessionId
     first: int
     last: int
@@ -108,24 +111,34 @@ class RepoTable(Protocol):
 
 
 class SessionTable(Protocol):
-    """Sessions: a small row that changes with every write, and what was frozen when it opened."""
+    """Sessions: a small row that changes with every write, and what was frozen when it opened.
+
+    Who acts for an owner names a session by owner and id, which two owners may both use; what
+    acts for the house names it by its key, which is never given to another one.
+    """
 
     async def add(self, session: Session, head: Head, digest: bytes) -> Head:
         """Add a session; the digest of the opening request makes a retry recognisable."""
 
-    async def digest(self, session_id: SessionId) -> bytes | None:
-        """Return the digest of the request that opened the session."""
+    async def digest(self, owner: Owner, session_id: SessionId) -> bytes | None:
+        """Return the digest of the request that opened the owner's session."""
 
-    async def head(self, session_id: SessionId) -> Head | None:
-        """Return where the notebook stands."""
+    async def head(self, owner: Owner, session_id: SessionId) -> Head | None:
+        """Return where the notebook stands, if this owner has it."""
+
+    async def head_by_key(self, key: SessionKey) -> Head | None:
+        """Return where the notebook stands, whoever owns it."""
 
     async def save(self, head: Head) -> None:
         """Write back where the notebook stands."""
 
-    async def get(self, session_id: SessionId) -> tuple[Session, Head] | None:
-        """Return the session and where it stands."""
+    async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, Head] | None:
+        """Return the session and where it stands, if this owner has it."""
 
-    async def patch(self, session: Session) -> None:
+    async def get_by_key(self, key: SessionKey) -> tuple[Session, Head] | None:
+        """Return the session and where it stands, whoever owns it."""
+
+    async def patch(self, key: SessionKey, session: Session) -> None:
         """Replace what the owner may change: title, tags, model, approval, metadata."""
 
     async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
@@ -134,13 +147,13 @@ class SessionTable(Protocol):
     async def count(self, query: SessionQuery) -> int:
         """Return how many sessions match, paging aside."""
 
-    async def lineage(self, session_id: SessionId) -> tuple[Segment, ...]:
+    async def lineage(self, key: SessionKey) -> tuple[Segment, ...]:
         """Return the stretches of rows that make up the session, oldest first."""
 
-    async def forks(self, session_id: SessionId) -> list[SessionId]:
-        """Return the sessions that point into this one."""
+    async def forks(self, key: SessionKey) -> list[Head]:
+        """Return the heads of the sessions that point into this one."""
 
-    async def extend(self, holder: str, until: int) -> set[SessionId]:
+    async def extend(self, holder: str, until: int) -> set[SessionKey]:
         """Extend every lease of a holder; return the sessions it still holds."""
 
     async def unsettled(self) -> list[Head]:
@@ -149,20 +162,20 @@ class SessionTable(Protocol):
     async def idle(self, before: datetime) -> list[Head]:
         """Return the heads of open sessions bound to a repository and untouched since then."""
 
-    async def detach(self, session_id: SessionId) -> None:
+    async def detach(self, key: SessionKey) -> None:
         """Copy what a fork inherits into it, so that it stands alone."""
 
     async def remove(self, head: Head, at: datetime) -> None:
         """Remove the session with all that belongs to it and leave a tombstone."""
 
-    async def is_buried(self, session_id: SessionId) -> bool:
-        """Tell whether a tombstone of that id stands."""
+    async def is_buried(self, owner: Owner, session_id: SessionId) -> bool:
+        """Tell whether this owner deleted a session of that id."""
 
 
 class MessageTable(Protocol):
     """The record. Rows are appended and read; nothing else can be done to them."""
 
-    async def append(self, key: int, rows: Sequence[NewRow]) -> None:
+    async def append(self, key: SessionKey, rows: Sequence[NewRow]) -> None:
         """Append rows; each is its own news, under the number it carries."""
 
     async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
@@ -175,7 +188,7 @@ class MessageTable(Protocol):
 class EventTable(Protocol):
     """The news; that a message was appended is read off the message itself."""
 
-    async def append(self, key: int, events: Sequence[Event]) -> None:
+    async def append(self, key: SessionKey, events: Sequence[Event]) -> None:
         """Append events other than `message.appended`."""
 
     async def after(self, head: Head, sequence: int, *, limit: int) -> list[Frame]:
@@ -194,7 +207,7 @@ class EventTable(Protocol):
 class CallTable(Protocol):
     """Tool calls."""
 
-    async def save(self, key: int, call: Call) -> None:
+    async def save(self, key: SessionKey, call: Call) -> None:
         """Add a call or replace it."""
 
     async def by_id(self, head: Head, call_id: CallId) -> Call | None:
@@ -203,15 +216,62 @@ class CallTable(Protocol):
     async def of_turn(self, head: Head, turn: int) -> list[Call]:
         """Return the calls of a turn in the order they were intended."""
 
+    async def of_session(self, head: Head) -> list[Call]:
+        """Return the session's calls in the order they were intended."""
+
+    async def unknown(self, owner: Owner) -> list[Call]:
+        """Return the calls of all of the owner's sessions whose outcome nobody knows."""
+
+
+class ApprovalTable(Protocol):
+    """Questions, and what was answered."""
+
+    async def save(self, key: SessionKey, approval: Approval) -> None:
+        """Add a question or replace it."""
+
+    async def by_id(self, head: Head, approval_id: ApprovalId) -> Approval | None:
+        """Return a question of the session."""
+
+    async def of_session(self, head: Head) -> list[Approval]:
+        """Return the session's questions, oldest first."""
+
+    async def of_owner(self, owner: Owner) -> list[Approval]:
+        """Return the waiting questions of all of the owner's sessions, oldest first."""
+
+    async def waiting(self, head: Head) -> list[Approval]:
+        """Return the session's questions that nobody has answered."""
+
+    async def about(self, head: Head, digest: str, call_id: CallId | None) -> Approval | None:
+        """Return the newest question about the very same thing."""
+
+    async def is_remembered(self, head: Head, memory: str) -> bool:
+        """Tell whether the like was allowed for the whole session."""
+
+
+class MediaTable(Protocol):
+    """Contents by their handles, for the sessions that hold them."""
+
+    async def keep(self, key: SessionKey, content: bytes, mime_type: str) -> None:
+        """Add a content, and that the session holds it."""
+
+    async def read(self, key: SessionKey, handle: str) -> bytes | None:
+        """Return a content that the session holds."""
+
 
 class CostTable(Protocol):
     """The ledger."""
 
-    async def add(self, key: int, entry: CostEntry) -> bool:
+    async def add(self, key: SessionKey, entry: CostEntry) -> bool:
         """Add an entry; `False` when that request is already in the ledger."""
 
     async def of_turn(self, head: Head, turn: int) -> list[CostEntry]:
         """Return the entries of a turn."""
+
+    async def newest(self, head: Head) -> CostEntry | None:
+        """Return the entry of the session's newest turn that was written last."""
+
+    async def engaged(self, head: Head) -> int:
+        """Return in how many turns a provider was asked."""
 
     async def of_session(self, head: Head) -> list[CostEntry]:
         """Return the session's entries in the order they were written."""
@@ -234,6 +294,10 @@ class Tx(Protocol):
     def events(self) -> EventTable: ...
     @property
     def calls(self) -> CallTable: ...
+    @property
+    def approvals(self) -> ApprovalTable: ...
+    @property
+    def media(self) -> MediaTable: ...
     @property
     def costs(self) -> CostTable: ...
 

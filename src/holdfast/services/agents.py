@@ -135,7 +135,20 @@ BUILT_IN_FIELDS: Final[Mapping[str, Any]] = {
     "name": "Holdfast",
     "slug": BUILT_IN,
     "system_prompt": "You are Holdfast's own assistant. Answer briefly and truthfully, and say "
-    "what you do not know.",
+    "what you do not know. Use your tools to look before you answer questions about files.",
+    "tools": (
+        "read_file",
+        "list_directory",
+        "find_text",
+        "git_status",
+        "write_file",
+        "edit_file",
+        "git_commit",
+        # Offered only where the configuration lists commands and domains.
+        "run_command",
+        "http_request",
+    ),
+    "grant": None,
 }
 
 
@@ -187,6 +200,11 @@ def _models_in(fields: dict[str, Any]) -> tuple[str, ...] | None:
 
 def _agent(fields: Mapping[str, Any], stamps: Mapping[str, Any]) -> Agent:
     """Return the agent that the fields make, each judged by its type."""
+    tools = fields.get("tools", ())
+    if isinstance(tools, list | tuple):
+        # A bare name is enough: most tools are described by those who bring them.
+        named = [{"name": tool} if isinstance(tool, str) else tool for tool in tools]
+        fields = {**fields, "tools": named}
     try:
         return msgspec.convert({**fields, **stamps}, Agent)
     except msgspec.ValidationError as error:

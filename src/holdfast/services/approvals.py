@@ -1,17 +1,258 @@
-"""Approvals: durable questions, answered once, from any process of the machine."""
+"""Approvals: durable questions, answered once, from any process that can reach the store."""
 
-from holdfast.domain.approvals import Approval, ApprovalMode, Question
-from holdfast.domain.errors import Code, Internal
-from holdfast.ports import Standing
+import asyncio
+from datetime import timedelta
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.approvals import (
+    NOTE_LONGEST,
+    Answer,
+    Approval,
+    ApprovalMode,
+    ApprovalScope,
+    ApprovalState,
+    Question,
+    answered,
+    tighter,
+)
+from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
+from holdfast.domain.events import ApprovalAnswered
+from holdfast.domain.ids import ApprovalId, Owner, SessionId, SessionKey
+from holdfast.domain.sessions import Head
+from holdfast.domain.texts import require_text
+from holdfast.domain.tools import ToolClass
+from holdfast.ports import Clock, Doorbell, Standing, Store, Tx
+from holdfast.services.heads import find_head, session_not_found
+from holdfast.services.journal import Journal, Pen
+
+DAY: Final = timedelta(hours=24)
+# What a flag on a command line cannot answer: it was not seen by whoever typed the flag.
+_EYES_ONLY: Final = frozenset({ToolClass.COMMIT, ToolClass.SENSITIVE_WRITE, ToolClass.MONEY})
+_FINAL: Final = frozenset({ApprovalState.ALLOWED, ApprovalState.DENIED})
 
 
-class Nobody:
-    """An approver where nobody can be asked."""
+class ApprovalRules(Struct, frozen=True, kw_only=True):
+    """What the configuration and the surface say about questions.
+
+    `loosest` is the widest mode a session gets, `yes_to` the tools that a flag has answered for.
+    """
+
+    loosest: ApprovalMode = ApprovalMode.AUTO
+    expire_after: timedelta = DAY
+    is_attended: bool = True
+    yes_to: frozenset[str] = frozenset()
+
+
+class Approvals:
+    """Questions of an owner's sessions, and who answers them."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        doorbell: Doorbell,
+        clock: Clock,
+        rules: ApprovalRules,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._doorbell = doorbell
+        self._clock = clock
+        self._rules = rules
+
+    def of(self, key: SessionKey) -> "SessionApprover":
+        """Return who is asked on behalf of one session."""
+        return SessionApprover(self, key)
+
+    async def list(
+        self,
+        owner: Owner,
+        session_id: SessionId | None = None,
+        *,
+        state: ApprovalState | None = None,
+    ) -> list[Approval]:
+        """Return the questions of one session, or of all, oldest first."""
+
+        async def read(tx: Tx) -> list[Approval]:
+            if session_id is None:
+                return await tx.approvals.of_owner(owner)
+            return await tx.approvals.of_session(await find_head(tx, owner, session_id))
+
+        found = map(self._dated, await self._store.read(read))
+        return [approval for approval in found if state is None or approval.state is state]
+
+    async def get(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
+        """Return one question."""
+
+        async def read(tx: Tx) -> Approval:
+            return await _find(tx, await find_head(tx, owner, session_id), approval_id)
+
+        return self._dated(await self._store.read(read))
+
+    async def answer(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        approval_id: str,
+        answer: Answer,
+        *,
+        digest: str | None = None,
+    ) -> Approval:
+        """Answer a question; with a digest, only if it is the question that was seen."""
+        if answer.state not in _FINAL:
+            raise Invalid(Code.INVALID_INPUT, "A question is allowed or denied.")
+        if answer.note is not None:
+            require_text(answer.note, field="note", longest=NOTE_LONGEST)
+
+        async def write(pen: Pen) -> Approval:
+            found = await _find(pen.tx, pen.head, approval_id)
+            if digest is not None and digest != found.question.digest:
+                raise Conflict(
+                    Code.APPROVAL_CLOSED, "The question is another one than was answered."
+                )
+            return await self._settled(pen, found, answer)
+
+        return self._dated(await self._journal.write(owner, session_id, write))
+
+    async def revoke(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
+        """Take back an answer that holds for the whole session; what has run has run."""
+
+        async def write(pen: Pen) -> Approval:
+            found = await _find(pen.tx, pen.head, approval_id)
+            taken_back = replace(found, scope=ApprovalScope.ONCE)
+            await pen.tx.approvals.save(pen.head.key, taken_back)
+            return taken_back
+
+        return self._dated(await self._journal.write(owner, session_id, write))
+
+    async def standing(self, key: SessionKey, question: Question) -> Standing:
+        """Return how a session stands to a question that was not written down yet."""
+
+        async def read(tx: Tx) -> Standing:
+            found = await tx.sessions.get_by_key(key)
+            if found is None:
+                raise session_not_found()
+            session, head = found
+            memory = question.memory
+            return Standing(
+                mode=tighter(session.approval, self._rules.loosest),
+                earlier=await tx.approvals.about(head, question.digest, question.call_id),
+                is_remembered=memory is not None and await tx.approvals.is_remembered(head, memory),
+                is_attended=self._rules.is_attended or self._is_flagged(question),
+            )
+
+        return await self._store.read(read)
+
+    async def decision(self, key: SessionKey, question: Question) -> Approval:
+        """Wait for the answer to a question that is on disk; no answer in time is one, too."""
+        if self._is_flagged(question):
+            await self._answered_by_key(
+                key, question.id, Answer(state=ApprovalState.ALLOWED, by="flag")
+            )
+        while True:
+            # Taken before reading, so that an answer in between is not overlooked.
+            bell = self._doorbell.listen(key)
+            found = await self._store.read(lambda tx: _by_key(tx, key, question.id))
+            if found.state is not ApprovalState.WAITING:
+                return found
+            left = (found.asked_at + self._rules.expire_after - self._clock.now()).total_seconds()
+            if left <= 0:
+                expired = Answer(state=ApprovalState.EXPIRED, by="time")
+                return await self._answered_by_key(key, question.id, expired)
+            try:
+                async with asyncio.timeout(left):
+                    await bell.rung()
+            except TimeoutError:
+                continue
+
+    def _dated(self, approval: Approval) -> Approval:
+        return replace(approval, expires_at=approval.asked_at + self._rules.expire_after)
+
+    def _is_flagged(self, question: Question) -> bool:
+        return question.tool in self._rules.yes_to and question.tool_class not in _EYES_ONLY
+
+    async def _answered_by_key(
+        self, key: SessionKey, approval_id: ApprovalId, answer: Answer
+    ) -> Approval:
+        async def write(pen: Pen) -> Approval:
+            found = await _find(pen.tx, pen.head, approval_id)
+            # Somebody may have answered at the last moment; the first answer wins.
+            if found.state is not ApprovalState.WAITING:
+                return found
+            return await self._settled(pen, found, answer)
+
+        return await self._journal.write_by_key(key, write)
+
+    async def _settled(self, pen: Pen, approval: Approval, answer: Answer) -> Approval:
+        changed = answered(approval, answer, at=self._clock.now())
+        if changed is not approval:
+            await close(pen, changed)
+            await _pay(pen, changed)
+        return changed
+
+
+class SessionApprover:
+    """Implements the `Approver` port for one session."""
+
+    def __init__(self, approvals: Approvals, key: SessionKey) -> None:
+        self._approvals = approvals
+        self._key = key
 
     async def standing(self, question: Question) -> Standing:
-        """Return that nobody is there."""
-        return Standing(mode=ApprovalMode.ASK, is_attended=False)
+        """Return how the session stands to a question."""
+        return await self._approvals.standing(self._key, question)
 
     async def decision(self, question: Question) -> Approval:
-        """Refuse: nothing was asked."""
-        raise Internal(Code.INTERNAL, f"Nobody was asked {question.id}.")
+        """Wait for the answer to a question that is on disk."""
+        return await self._approvals.decision(self._key, question)
+
+
+async def close(pen: Pen, approval: Approval) -> None:
+    """Write an answer down, and tell of it."""
+    await pen.tx.approvals.save(pen.head.key, approval)
+    await pen.tell(
+        ApprovalAnswered(
+            approval_id=approval.id,
+            call_id=approval.question.call_id,
+            decision=approval.state,
+            scope=approval.scope,
+            by=approval.answered_by or "",
+        )
+    )
+
+
+async def expire(pen: Pen, *, by: str) -> None:
+    """Close the questions that nobody will need an answer to: their turn has ended."""
+    for approval in await pen.tx.approvals.waiting(pen.head):
+        answer = Answer(state=ApprovalState.EXPIRED, by=by)
+        await close(pen, answered(approval, answer, at=pen.now()))
+
+
+async def _pay(pen: Pen, approval: Approval) -> None:
+    """Raise the session's budget by what was asked for, in the transaction of the yes."""
+    amount = approval.question.amount
+    if approval.state is not ApprovalState.ALLOWED or amount is None:
+        return
+    found = await pen.tx.sessions.get_by_key(pen.head.key)
+    budget = found[0].budget if found else None
+    if found is None or budget is None:
+        return
+    raised = replace(budget, microcents=budget.microcents + amount)
+    await pen.tx.sessions.patch(pen.head.key, replace(found[0], budget=raised))
+
+
+async def _find(tx: Tx, head: Head, approval_id: str) -> Approval:
+    found = await tx.approvals.by_id(head, ApprovalId(approval_id))
+    if found is None:
+        raise NotFound(Code.APPROVAL_NOT_FOUND, "The session has no such question.")
+    return found
+
+
+async def _by_key(tx: Tx, key: SessionKey, approval_id: ApprovalId) -> Approval:
+    head = await tx.sessions.head_by_key(key)
+    if head is None:
+        raise session_not_found()
+    return await _find(tx, head, approval_id)

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from holdfast.domain.errors import Code, Conflict, Invalid, LimitReached, Unavailable
 from holdfast.domain.events import Event, Gap
-from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import Head
 from holdfast.ports import Doorbell, Store, Tx
 from holdfast.services.background import Background
-from holdfast.services.journal import session_not_found
+from holdfast.services.heads import find_head
 from holdfast.services.tails import PAGE_MOST, Item, News, Tail, end_of, read_items
 
 LIST_MOST: Final = 10_000
@@ -26,8 +26,8 @@ class Events(Background):
         super().__init__()
         self._store = store
         self._doorbell = doorbell
-        self._tails: dict[SessionId, Tail] = {}
-        self._pumps: dict[SessionId, asyncio.Task[None]] = {}
+        self._tails: dict[SessionKey, Tail] = {}
+        self._pumps: dict[SessionKey, asyncio.Task[None]] = {}
 
     async def __aexit__(self, *error: Any) -> None:
         for tail in self._tails.values():
@@ -69,7 +69,7 @@ class Events(Background):
         behind is not served from the log again: it is told where to resume.
         """
         head = await self._store.read(lambda tx: _required(tx, owner, session_id, after))
-        tail = self._join(session_id, head.events)
+        tail = self._join(head)
         cursor = after
         # Small at first, because a reader waits for the first page and not for the last.
         limit = PAGE_FIRST
@@ -84,31 +84,28 @@ class Events(Background):
                 limit = min(2 * limit, PAGE_MOST)
                 was_live = was_live or cursor >= tail.last
         finally:
-            self._leave(session_id, tail)
+            self._leave(head.key, tail)
 
-    def _join(self, session_id: SessionId, last: int) -> Tail:
-        tail = self._tails.get(session_id)
+    def _join(self, head: Head) -> Tail:
+        tail = self._tails.get(head.key)
         # The first reader starts the reading, the last one stops it.
         if tail is None:
-            tail = Tail(self._store, self._doorbell, session_id, last)
-            self._tails[session_id] = tail
-            self._pumps[session_id] = self.start(tail.pump())
+            tail = self._tails[head.key] = Tail(self._store, self._doorbell, head)
+            self._pumps[head.key] = self.start(tail.pump())
         tail.readers += 1
         return tail
 
-    def _leave(self, session_id: SessionId, tail: Tail) -> None:
+    def _leave(self, key: SessionKey, tail: Tail) -> None:
         tail.readers -= 1
         # The last one out stops the reading: a session nobody follows costs nothing.
-        if tail.readers == 0 and self._tails.get(session_id) is tail:
-            del self._tails[session_id]
-            self._pumps.pop(session_id).cancel()
+        if tail.readers == 0 and self._tails.get(key) is tail:
+            del self._tails[key]
+            self._pumps.pop(key).cancel()
 
 
 async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> Head:
     """Return the head for a reader's cursor; a cursor from the future is never met with silence."""
-    head = await tx.sessions.head(session_id)
-    if head is None or head.owner != owner:
-        raise session_not_found(session_id)
+    head = await find_head(tx, owner, session_id)
     if after < 0:
         raise Invalid(Code.INVALID_CURSOR, "A cursor is the number of an event, or 0.")
     if after > head.events:

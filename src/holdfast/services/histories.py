@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Message
 from holdfast.domain.sessions import Head
 from holdfast.ports import Segment, Tx
@@ -22,12 +22,12 @@ class Histories:
     """Remembers the newest histories, up to a number of rows in all."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[SessionId, tuple[Message, ...]] = OrderedDict()
+        self._known: OrderedDict[SessionKey, tuple[Message, ...]] = OrderedDict()
         self._rows = 0
 
     async def read(self, tx: Tx, head: Head) -> tuple[Message, ...]:
         """Return all rows of the session, inherited ones first."""
-        known = self._forget(head.session_id)
+        known = self._forget(head.key)
         last = len(known)
         # Read again from the last remembered row on: where it is the stored one, so is all before.
         rest = tuple(await rows_of(tx, head, Stretch(max(last, 1), head.messages)))
@@ -35,16 +35,16 @@ class Histories:
             history = known[:-1] + rest
         else:
             history = tuple(await rows_of(tx, head, Stretch(1, head.messages)))
-        self._remember(head.session_id, history)
+        self._remember(head.key, history)
         return history
 
-    def _forget(self, session_id: SessionId) -> tuple[Message, ...]:
-        known = self._known.pop(session_id, ())
+    def _forget(self, key: SessionKey) -> tuple[Message, ...]:
+        known = self._known.pop(key, ())
         self._rows -= len(known)
         return known
 
-    def _remember(self, session_id: SessionId, history: tuple[Message, ...]) -> None:
-        self._known[session_id] = history
+    def _remember(self, key: SessionKey, history: tuple[Message, ...]) -> None:
+        self._known[key] = history
         self._rows += len(history)
         # By rows and not by sessions, because it is rows that take the memory.
         while self._rows > ROWS_MOST and len(self._known) > 1:
@@ -67,7 +67,7 @@ async def rows_of(tx: Tx, head: Head, wanted: Stretch) -> list[Message]:
         own = Segment(head.key, head.session_id, wanted.first, wanted.last)
         return await tx.messages.span(own, limit=wanted.limit, newest=wanted.newest)
     found: list[Message] = []
-    lineage = await tx.sessions.lineage(head.session_id)
+    lineage = await tx.sessions.lineage(head.key)
     for part in reversed(lineage) if wanted.newest else lineage:
         first, last = max(part.first, wanted.first), min(part.last, wanted.last)
         left = wanted.limit - len(found) if wanted.limit != ALL else ALL

@@ -51,9 +51,9 @@ class Housekeeping:
     async def recover(self) -> RecoveryReport:
         """Wake every session whose turn was left open or waits; mending happens as it is taken."""
         left = await self._leases.reap(self._coordinator.active())
-        for session_id in left:
-            self._coordinator.wake(session_id)
-        return RecoveryReport(sessions=tuple(left))
+        for head in left:
+            self._coordinator.wake(head.key)
+        return RecoveryReport(sessions=tuple(head.session_id for head in left))
 
     async def keep(self, idle: timedelta, *, every: float = ROUND_SECONDS) -> None:
         """Prune, sweep and scrub, again and again, whatever goes wrong once; never returns."""
@@ -86,7 +86,7 @@ class Housekeeping:
         for head in await self._store.read(lambda tx: tx.sessions.idle(before)):
             if await self._closed(head):
                 swept.append(head.session_id)
-                self._coordinator.interrupt(head.session_id)
+                self._coordinator.interrupt(head.key)
         return tuple(swept)
 
     async def _closed(self, seen: Head) -> bool:
@@ -100,7 +100,7 @@ class Housekeeping:
             return True
 
         try:
-            return await self._journal.write(seen.session_id, end)
+            return await self._journal.write_by_key(seen.key, end)
         except NotFound:
             return False
 

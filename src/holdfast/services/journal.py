@@ -3,35 +3,70 @@
 It decides nothing about turns (`turns.py`) and rings no bell before the commit.
 """
 
+import hashlib
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain import calls
+from holdfast.domain.approvals import Approval, Question
 from holdfast.domain.calls import Call
 from holdfast.domain.costs import CostEntry, Usage
-from holdfast.domain.approvals import Question
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, Summary
-from holdfast.domain.errors import Code, Conflict, Internal, NotFound
+from holdfast.domain.errors import Code, Conflict, Internal
 from holdfast.domain.events import (
+    ApprovalRequested,
     CallSettled,
     Event,
+    MessageAppended,
     Payload,
+    SessionCompacted,
+    StepDelta,
+    StepEnded,
+    StepStarted,
     ToolStarted,
+    TurnStarted,
+    decode_payload,
+    encode_payload,
     event_id,
 )
-from holdfast.domain.ids import CallId, MessageId, Owner, SessionId
+from holdfast.domain.ids import CallId, MessageId, Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
-from holdfast.domain.messages import Message, ToolCall, ToolResult, encode_parts, link
+from holdfast.domain.messages import (
+    Compaction,
+    Message,
+    Role,
+    ToolCall,
+    ToolResult,
+    decode_parts,
+    encode_parts,
+    link,
+)
+from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.sessions import Head, Session
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
 from holdfast.ports import Clock, Doorbell, NewRow, Store, Tx
+from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.mint import Mint
 
 T = TypeVar("T")
+
+
+# News that hold no words but our own.
+PLAIN: Final = (TurnStarted, StepStarted, StepEnded, MessageAppended)
+
+
+class Ink(Struct, frozen=True, kw_only=True):
+    """What every pen writes with: a clock, new ids, and what must not be written."""
+
+    clock: Clock
+    mint: Mint
+    # Asked each time, because a secret may have become known since.
+    scrubber: Callable[[], Scrubber] = Scrubber
 
 
 class Pen:
@@ -40,11 +75,12 @@ class Pen:
     `head` is where the notebook stands, counting what was written with this pen.
     """
 
-    def __init__(self, tx: Tx, head: Head, clock: Clock, mint: Mint) -> None:
+    def __init__(self, tx: Tx, head: Head, ink: "Ink") -> None:
         self.tx = tx
         self.head = head
-        self._clock = clock
-        self._mint = mint
+        self._clock = ink.clock
+        self._mint = ink.mint
+        self._scrubber = ink.scrubber()
         # Whole microseconds, because this is compared and added to with every row.
         self._last = microseconds(head.updated_at)
         self._messages: list[NewRow] = []
@@ -64,15 +100,17 @@ class Pen:
                     await self._charge(draft, turn)
                 case Outcome():
                     raise Internal(Code.INTERNAL, "An outcome ends a turn; it is not a row.")
-                case Question() | Summary():
-                    raise Internal(Code.INTERNAL, "not yet")
+                case Question():
+                    await self._ask(draft, turn)
+                case Summary():
+                    await self._fold_history(draft)
                 case _:
                     await self.tell(draft, turn)
 
     async def append(self, draft: MessageDraft, turn: int) -> Message:
         """Write a row of the record; it takes an event's number, because it is its own news."""
-        at = self._now()
-        content = encode_parts(draft.parts)
+        at = self.now()
+        draft, content = self._cleaned(draft)
         head = self.head
         message_id = draft.id or MessageId(self._mint.new())
         sequence = head.messages + 1
@@ -92,19 +130,20 @@ class Pen:
         )
         self._messages.append(NewRow(message, content, chain, head.events + 1))
         self.head = replace(head, messages=sequence, chain=chain, events=head.events + 1)
-        await self._fold(draft, turn)
+        await self._fold(draft, message)
         return message
 
     async def tell(self, payload: Payload, turn: int | None = None) -> Event:
         """Write a piece of news, and what it changes about a call."""
         match payload:
             case ToolStarted():
-                await self._advance(payload.call_id, calls.started)
+                at = self.now()
+                await self._advance(payload.call_id, lambda call: calls.started(call, at=at))
             case CallSettled():
                 await self._advance(payload.call_id, lambda call: calls.settled(call, payload.how))
             case _:
                 pass
-        return self._stamp(payload, turn, self._now())
+        return self._stamp(self._masked(payload), turn, self.now())
 
     async def flush(self) -> None:
         """Put everything that was written into the transaction."""
@@ -115,6 +154,26 @@ class Pen:
             await self.tx.events.append(key, self._events)
         # Last, because the head counts what the lines above wrote.
         await self.tx.sessions.save(replace(self.head, updated_at=instant(self._last)))
+
+    def _cleaned(self, draft: MessageDraft) -> tuple[MessageDraft, bytes]:
+        """Return the draft and its stored bytes, without the secrets that we hold."""
+        encoded = encode_parts(draft.parts)
+        content = self._scrubber.clean_json(encoded)
+        # The same object, as good as always: only then nothing has to be read again.
+        if content is encoded:
+            return draft, encoded
+        return replace(draft, parts=decode_parts(content)), content
+
+    def _masked(self, payload: Payload) -> Payload:
+        """Return news without secrets, and without what only looks like one."""
+        if isinstance(payload, PLAIN):
+            return payload
+        encoded = encode_payload(payload)
+        told = self._scrubber.clean_json(encoded)
+        # Pieces of an answer are left at that: they have to add up to the row, which keeps it.
+        if not isinstance(payload, StepDelta):
+            told = self._scrubber.mask(told)
+        return payload if told is encoded else decode_payload(told)
 
     def _stamp(self, payload: Payload, turn: int | None, at: datetime) -> Event:
         sequence = self.head.events + 1
@@ -130,33 +189,72 @@ class Pen:
         self.head = replace(self.head, events=sequence)
         return event
 
-    def _now(self) -> datetime:
+    def now(self) -> datetime:
         """Return the time, later than anything in this notebook even when the clock goes back."""
         # One microsecond at least: two rows of one instant would have no order by time.
         self._last = max(microseconds(self._clock.now()), self._last + 1)
         return instant(self._last)
 
-    async def _fold(self, draft: MessageDraft, turn: int) -> None:
+    async def _fold(self, draft: MessageDraft, message: Message) -> None:
         """Keep the call that a row speaks of in step with the row."""
         match draft.parts:
             case (ToolCall() as intent,):
                 call = Call(
                     id=intent.id,
                     session_id=self.head.session_id,
-                    turn=turn,
+                    turn=message.turn,
+                    sequence=message.sequence,
                     name=intent.name,
                     arguments=intent.arguments,
                     # Unsafe unless declared: a wrong guess the other way would run a call twice.
                     effect=draft.effect or Effect.UNSAFE,
-                    idempotency_key=f"{self.head.session_id}:{intent.id}",
+                    idempotency_key=draft.idempotency_key or _idempotency_key(self.head, intent.id),
                 )
                 await self.tx.calls.save(self.head.key, call)
             case (ToolResult() as result,):
                 await self._advance(
-                    result.call_id, lambda call: calls.finished(call, result.status)
+                    result.call_id,
+                    lambda call: calls.finished(
+                        call, result.status, at=message.created_at, sequence=message.sequence
+                    ),
                 )
             case _:
                 pass
+
+    async def _ask(self, question: Question, turn: int) -> None:
+        """Write a question down; it waits for its answer from here on."""
+        event = await self.tell(
+            ApprovalRequested(
+                approval_id=question.id,
+                call_id=question.call_id,
+                tool=question.tool,
+                tool_class=question.tool_class,
+                question=question.question,
+                preview=question.preview,
+            ),
+            turn,
+        )
+        approval = Approval(
+            session_id=self.head.session_id,
+            question=question,
+            asked_at=event.at,
+        )
+        await self.tx.approvals.save(self.head.key, approval)
+
+    async def _fold_history(self, summary: Summary) -> None:
+        """Write a summary down; it belongs to no turn, and no row goes for it."""
+        part = Compaction(summary=summary.text, dropped_through=summary.dropped_through)
+        row = await self.append(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
+        await self.tell(
+            SessionCompacted(
+                message_id=row.id,
+                kept=summary.kept,
+                dropped_through=summary.dropped_through,
+                reason=summary.reason,
+                summary=summary.text,
+                usage=summary.usage,
+            )
+        )
 
     async def _advance(self, call_id: CallId, step: Callable[[Call], Call]) -> None:
         call = await self.tx.calls.by_id(self.head, call_id)
@@ -170,12 +268,12 @@ class Pen:
         entry = CostEntry(
             request_id=draft.request_id,
             session_id=self.head.session_id,
-            turn=turn,
+            turn=0 if draft.is_aside else turn,
             model_id=draft.model_id,
             usage=usage,
             microcents=draft.microcents,
             priced=draft.priced,
-            at=self._now(),
+            at=self.now(),
         )
         # A request that was entered before a crash and again after it is counted once.
         if await self.tx.costs.add(self.head.key, entry):
@@ -190,29 +288,29 @@ class Pen:
 class Entry:
     """Everything that one transaction writes, in as many notebooks as it takes."""
 
-    def __init__(self, tx: Tx, clock: Clock, mint: Mint) -> None:
+    def __init__(self, tx: Tx, ink: Ink) -> None:
         self.tx = tx
-        self._clock = clock
-        self._mint = mint
-        self.pens: dict[SessionId, Pen] = {}
-        self.removed: list[SessionId] = []
+        self._ink = ink
+        self.pens: dict[SessionKey, Pen] = {}
+        self.removed: list[SessionKey] = []
 
     def now(self) -> datetime:
         """Return the time of this entry."""
-        return self._clock.now()
+        return self._ink.clock.now()
 
     async def start(self, session: Session, head: Head, digest: bytes) -> Pen:
         """Begin a new notebook."""
         return self._pen(await self.tx.sessions.add(session, head, digest))
 
-    async def open(
-        self, session_id: SessionId, *, owner: Owner | None = None, lease: Lease | None = None
-    ) -> Pen:
-        """Open a notebook for its owner, or for the holder of its lease."""
-        head = await self.tx.sessions.head(session_id)
-        # One answer for both: telling them apart would tell that somebody else's id exists.
-        if head is None or (owner is not None and head.owner != owner):
-            raise session_not_found(session_id)
+    async def open(self, owner: Owner, session_id: SessionId) -> Pen:
+        """Open a notebook for its owner."""
+        return self._pen(await find_head(self.tx, owner, session_id))
+
+    async def open_by_key(self, key: SessionKey, *, lease: Lease | None = None) -> Pen:
+        """Open a notebook for the house, or for the holder of its lease."""
+        head = await self.tx.sessions.head_by_key(key)
+        if head is None:
+            raise session_not_found()
         # The fence: a holder that slept through its own end is stopped here, at every write.
         if lease is not None and (head.epoch, head.holder) != (lease.epoch, lease.holder):
             raise Conflict(
@@ -223,7 +321,7 @@ class Entry:
     async def remove(self, head: Head) -> None:
         """Take a notebook away; what is left is a tombstone."""
         await self.tx.sessions.remove(head, self.now())
-        self.removed.append(head.session_id)
+        self.removed.append(head.key)
 
     async def flush(self) -> None:
         """Put everything into the transaction."""
@@ -231,19 +329,22 @@ class Entry:
             await pen.flush()
 
     def _pen(self, head: Head) -> Pen:
-        pen = Pen(self.tx, head, self._clock, self._mint)
-        self.pens[head.session_id] = pen
+        pen = Pen(self.tx, head, self._ink)
+        self.pens[head.key] = pen
         return pen
 
 
 class Journal:
     """Writes entries; whoever gets an answer from here can pull the plug."""
 
-    def __init__(self, store: Store, doorbell: Doorbell, clock: Clock, mint: Mint) -> None:
+    def __init__(self, store: Store, doorbell: Doorbell, ink: Ink) -> None:
         self._store = store
         self._doorbell = doorbell
-        self._clock = clock
-        self._mint = mint
+        self._ink = ink
+
+    def new_id(self) -> str:
+        """Return an id for something that is about to be written down."""
+        return self._ink.mint.new()
 
     async def enter(
         self, compose: Callable[[Entry], Coroutine[Any, Any, T]], *, urgent: bool = False
@@ -252,7 +353,7 @@ class Journal:
         written: list[Entry] = []
 
         async def work(tx: Tx) -> T:
-            entry = Entry(tx, self._clock, self._mint)
+            entry = Entry(tx, self._ink)
             result = await compose(entry)
             await entry.flush()
             # Known only now: an entry that was refused rings for nobody.
@@ -261,29 +362,40 @@ class Journal:
 
         # Rung only after the commit: a reader that is woken sooner finds nothing to read.
         result = await self._store.write(work, urgent=urgent)
-        for session_id in (*written[-1].pens, *written[-1].removed):
-            self._doorbell.ring(session_id)
+        for key in (*written[-1].pens, *written[-1].removed):
+            self._doorbell.ring(key)
         return result
 
     async def write(
         self,
+        owner: Owner,
         session_id: SessionId,
         compose: Callable[[Pen], Coroutine[Any, Any, T]],
         *,
-        owner: Owner | None = None,
-        lease: Lease | None = None,
         urgent: bool = False,
     ) -> T:
-        """Write into one notebook."""
+        """Write into one notebook for its owner."""
 
         async def entered(entry: Entry) -> T:
-            return await compose(await entry.open(session_id, owner=owner, lease=lease))
+            return await compose(await entry.open(owner, session_id))
 
         return await self.enter(entered, urgent=urgent)
 
+    async def write_by_key(
+        self,
+        key: SessionKey,
+        compose: Callable[[Pen], Coroutine[Any, Any, T]],
+        *,
+        lease: Lease | None = None,
+    ) -> T:
+        """Write into one notebook for the house, or for the holder of its lease."""
 
-def session_not_found(session_id: str) -> NotFound:
-    """Return the one answer for a missing, a deleted and a foreign session."""
-    return NotFound(
-        Code.SESSION_NOT_FOUND, "There is no such session; `holdfast sessions list` shows yours."
-    )
+        async def entered(entry: Entry) -> T:
+            return await compose(await entry.open_by_key(key, lease=lease))
+
+        return await self.enter(entered)
+
+
+def _idempotency_key(head: Head, call_id: CallId) -> str:
+    """Return what one call is known by outside: two owners may have the same ids for theirs."""
+    return hashlib.sha256(f"{head.owner}|{head.session_id}|{call_id}".encode()).hexdigest()

@@ -6,12 +6,13 @@ the same transaction.
 
 from collections.abc import Collection
 
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import DURATION_MS, Lease, holder_of
 from holdfast.domain.sessions import Head, Status, has_waiting_turn
 from holdfast.domain.turns import after_crash
 from holdfast.ports import Clock, Machine, Store
-from holdfast.services.journal import Journal, Pen, session_not_found
+from holdfast.services.heads import session_not_found
+from holdfast.services.journal import Journal, Pen
 from holdfast.services.turns import begin, mend, open_step
 
 
@@ -25,7 +26,7 @@ class Leases:
         self._machine = machine
         self._me = str(machine.holder())
 
-    async def acquire(self, session_id: SessionId) -> Lease | None:
+    async def acquire(self, key: SessionKey) -> Lease | None:
         """Take the session if a turn waits in it and nobody alive holds it.
 
         The turn that was cut off is mended, or else the one that waits is begun, in the same
@@ -44,11 +45,11 @@ class Leases:
             if pen.head.holder is None:
                 return None
             await begin(pen)
-            return Lease(session_id=session_id, holder=self._me, epoch=pen.head.epoch)
+            return Lease(key=key, holder=self._me, epoch=pen.head.epoch)
 
-        return await self._journal.write(session_id, take)
+        return await self._journal.write_by_key(key, take)
 
-    async def extend(self) -> set[SessionId]:
+    async def extend(self) -> set[SessionKey]:
         """Extend every lease of this process; return the sessions it still holds."""
         until = self._clock.boot_ms() + DURATION_MS
         return await self._store.write(lambda tx: tx.sessions.extend(self._me, until))
@@ -59,18 +60,18 @@ class Leases:
         async def let_go(pen: Pen) -> None:
             pen.move(holder=None, until=0)
 
-        await self._journal.write(lease.session_id, let_go, lease=lease)
+        await self._journal.write_by_key(lease.key, let_go, lease=lease)
 
-    async def reap(self, held: Collection[SessionId]) -> list[SessionId]:
-        """Return the sessions in which a turn waits and that nobody alive holds.
+    async def reap(self, held: Collection[SessionKey]) -> list[Head]:
+        """Return the heads of the sessions in which a turn waits and that nobody alive holds.
 
         A lease of this process counts as dead unless it is among the held ones.
         """
         heads = await self._store.read(lambda tx: tx.sessions.unsettled())
         return [
-            head.session_id
+            head
             for head in heads
-            if not self.is_live(head) or (head.holder == self._me and head.session_id not in held)
+            if not self.is_live(head) or (head.holder == self._me and head.key not in held)
         ]
 
     def is_live(self, head: Head) -> bool:
@@ -85,9 +86,9 @@ class Leases:
         return head.until > self._clock.boot_ms()
 
     async def _mend(self, pen: Pen) -> None:
-        found = await pen.tx.sessions.get(pen.head.session_id)
+        found = await pen.tx.sessions.get_by_key(pen.head.key)
         if found is None:
-            raise session_not_found(pen.head.session_id)
+            raise session_not_found()
         calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
         session, _ = found
         await mend(pen, after_crash(await open_step(pen), calls, session.agent.recovery))

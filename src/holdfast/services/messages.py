@@ -4,14 +4,15 @@ from typing import Final
 
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.ids import MessageId, Owner, SessionId, require_uuid
+from holdfast.domain.ids import MessageId, Owner, SessionId, SessionKey, require_uuid
 from holdfast.domain.messages import Media, Message, Part, Role, Text, require_sendable
 from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import Head, OnBusy, Status, admitting, title_of
 from holdfast.domain.turns import after_abort
 from holdfast.ports import Coordinator, Store, Tx
+from holdfast.services.heads import find_head
 from holdfast.services.histories import Stretch, rows_of
-from holdfast.services.journal import Journal, Pen, session_not_found
+from holdfast.services.journal import Journal, Pen
 from holdfast.services.turns import mend, open_step
 
 PAGE_MOST: Final = 10_000
@@ -47,22 +48,20 @@ class Messages:
         # Media is a handle to stored bytes, and nothing stores bytes yet.
         if any(isinstance(part, Media) for part in draft.parts):
             raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
-        message, interrupted = await self._journal.write(
-            session_id, lambda pen: _admit(pen, draft, on_busy), owner=owner
+        message, key, interrupted = await self._journal.write(
+            owner, session_id, lambda pen: _admit(pen, draft, on_busy)
         )
         if interrupted:
-            self._coordinator.interrupt(session_id)
+            self._coordinator.interrupt(key)
         # Woken also for a repeated message: the first caller may have died before it could.
-        self._coordinator.wake(session_id)
+        self._coordinator.wake(key)
         return message
 
     async def get(self, owner: Owner, session_id: SessionId, message_id: str) -> Message:
         """Return one message of the session, inherited ones included."""
 
         async def read(tx: Tx) -> Message | None:
-            head = await tx.sessions.head(session_id)
-            if head is None or head.owner != owner:
-                raise session_not_found(session_id)
+            head = await find_head(tx, owner, session_id)
             return await _shown_message(tx, head, MessageId(message_id))
 
         message = await self._store.read(read)
@@ -85,9 +84,7 @@ class Messages:
             raise Invalid(Code.INVALID_CURSOR, "A message number is a whole number from 1 on.")
 
         async def read(tx: Tx) -> tuple[list[Message], int]:
-            head = await tx.sessions.head(session_id)
-            if head is None or head.owner != owner:
-                raise session_not_found(session_id)
+            head = await find_head(tx, owner, session_id)
             last = head.messages if before is None else min(before - 1, head.messages)
             # A number past the end is past the end, however large it is.
             first = min(after, head.messages) + 1
@@ -105,20 +102,22 @@ async def _shown_message(tx: Tx, head: Head, message_id: MessageId) -> Message |
     own = await tx.messages.by_id(head, message_id)
     if own is not None or not head.inherited:
         return own
-    for part in await tx.sessions.lineage(head.session_id):
-        ancestor = await tx.sessions.head(part.session_id)
+    for part in await tx.sessions.lineage(head.key):
+        ancestor = await tx.sessions.head_by_key(part.key)
         found = await tx.messages.by_id(ancestor, message_id) if ancestor else None
         if found is not None and part.first <= found.sequence <= part.last:
             return found
     return None
 
 
-async def _admit(pen: Pen, draft: MessageDraft, on_busy: OnBusy) -> tuple[Message, bool]:
-    """Write the message into the turn it belongs to; tell whether a turn was stopped for it."""
+async def _admit(
+    pen: Pen, draft: MessageDraft, on_busy: OnBusy
+) -> tuple[Message, SessionKey, bool]:
+    """Write the message into its turn; tell the session, and whether a turn was stopped for it."""
     # Before the status is judged: a retry gets its first answer even when the session is closed.
     stored = await _repeated(pen, draft)
     if stored is not None:
-        return stored, False
+        return stored, pen.head.key, False
     busy = pen.head.status is Status.RUNNING
     if busy and on_busy is OnBusy.REJECT:
         raise Conflict(
@@ -130,7 +129,7 @@ async def _admit(pen: Pen, draft: MessageDraft, on_busy: OnBusy) -> tuple[Messag
     message = await pen.append(draft, pen.head.turn)
     if pen.head.title is None:
         pen.move(title=title_of(message.text))
-    return message, busy and on_busy is OnBusy.INTERRUPT
+    return message, pen.head.key, busy and on_busy is OnBusy.INTERRUPT
 
 
 async def _repeated(pen: Pen, draft: MessageDraft) -> Message | None:

@@ -1,7 +1,7 @@
 """Models: which there are, and which ones a session's turn may ask, in which order."""
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.errors import Code, NotFound
@@ -11,14 +11,25 @@ from holdfast.domain.sessions import Session
 from holdfast.ports import Store, Tx
 
 
+class KnownModels(Protocol):
+    """Who knows models by name; it may read files and large tables, so not on the event loop."""
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that cannot be asked."""
+
+    def describe(self, model: Model) -> Model:
+        """Return the model with its prices and its window, where they are known."""
+
+
 class Models:
     """The catalogue."""
 
-    def __init__(self, store: Store, default: str, check: Callable[[Model], None]) -> None:
-        """`default` answers where nothing else is named; `check` refuses what cannot be asked."""
+    def __init__(self, store: Store, default: str, known: KnownModels) -> None:
+        """`default` answers where nothing else is named; `known` tells what can be asked."""
         self._store = store
         self._default = model_of(default)
-        self._check = check
+        self._known = known
+        self._described: dict[ModelId, Model] = {}
 
     async def list(self) -> list[Model]:
         """Return every model the store knows, by provider and name."""
@@ -28,7 +39,7 @@ class Models:
         """Refuse models that cannot be asked; a script is read here, so not in a transaction."""
         for ref in refs:
             if not is_uuid(ref):
-                await asyncio.to_thread(self._check, model_of(ref))
+                await asyncio.to_thread(self._known.check, model_of(ref))
 
     async def resolve(self, tx: Tx, ref: str) -> ModelId:
         """Return the id of a model given by id, or by `provider:name`, which adds a new one."""
@@ -51,4 +62,12 @@ class Models:
         # Each once: a model that was tried is not tried again under another number.
         wanted = dict.fromkeys([*own, *(entry.model_id for entry in entries)])
         found = [await tx.models.by_id(model_id) for model_id in wanted]
-        return tuple(model for model in found if model is not None) or (self._default,)
+        models = [model for model in found if model is not None] or [self._default]
+        return tuple(map(self._today, models))
+
+    def _today(self, model: Model) -> Model:
+        """Return the model with what is known of it today: a stored price would grow old."""
+        # Inside a transaction, and so in a thread of the store: the tables may be read here.
+        if model.id not in self._described:
+            self._described[model.id] = self._known.describe(model)
+        return self._described[model.id]

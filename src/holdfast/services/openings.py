@@ -1,12 +1,12 @@
 """Openings: a new notebook, either blank or as a fork that goes on from a row of another."""
 
 import hashlib
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus
 from holdfast.domain.contexts import SessionContext
+from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import SessionForked, SessionOpened
 from holdfast.domain.ids import Owner, SessionId, require_uuid
@@ -15,30 +15,35 @@ from holdfast.domain.openings import SessionRequest, digest_of
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import ForkPoint, Head, Session, Status, cap_of
 from holdfast.domain.texts import require_text
-from holdfast.domain.tools import Grant, narrow, narrow_tools
+from holdfast.domain.tools import NARROWEST, Grant, narrow, narrow_tools
 from holdfast.ports import Tx
 from holdfast.services.agents import find_agent
+from holdfast.services.heads import session_not_found
 from holdfast.services.histories import Stretch, rows_of
-from holdfast.services.journal import Entry, Journal, session_not_found
-from holdfast.services.mint import Mint
+from holdfast.services.journal import Entry, Journal
 from holdfast.services.models import Models
+from holdfast.services.places import PrivateFolder
 from holdfast.services.repos import Repos, find_repo
-
-PrivateFolder = Callable[[SessionId], str]
+from holdfast.services.snapshots import OpeningRules, frozen
 
 
 class Openings:
     """Opens notebooks; an id that the caller chooses makes a retry get the first answer."""
 
     def __init__(
-        self, journal: Journal, models: Models, repos: Repos, mint: Mint, folder: PrivateFolder
+        self,
+        journal: Journal,
+        models: Models,
+        repos: Repos,
+        folder: PrivateFolder,
+        rules: OpeningRules,
     ) -> None:
         """`folder` names the private folder of a session that has no other workspace."""
         self._journal = journal
         self._models = models
         self._repos = repos
-        self._mint = mint
         self._folder = folder
+        self._rules = rules
 
     async def open(
         self, owner: Owner, agent: str, request: SessionRequest, *, id: str | None
@@ -54,8 +59,8 @@ class Openings:
             if known is not None:
                 return known
             chosen = await find_agent(entry.tx, owner, agent)
-            session = await self._built(entry, chosen, request, session_id)
-            return await _started(entry, session, _blank_head(session), digest)
+            session, notices = await self._built(entry, chosen, request, session_id)
+            return await _started(entry, session, _blank_head(session), digest, notices)
 
         return await self._journal.enter(compose)
 
@@ -78,7 +83,7 @@ class Openings:
             known = await _opened_before(entry, owner, session_id, digest)
             if known is not None:
                 return known
-            pen = await entry.open(parent_id, owner=owner)
+            pen = await entry.open(owner, parent_id)
             # Everything so far, an open turn's rows included: the fork reads, it does not run them.
             point = pen.head.messages if at is None else _required_point(at, pen.head)
             child, head = await _forked(entry, pen.head, point, session_id)
@@ -91,40 +96,42 @@ class Openings:
 
     def _session_id(self, wanted: str | None) -> SessionId:
         return SessionId(
-            self._mint.new() if wanted is None else require_uuid(wanted, what="session id")
+            self._journal.new_id() if wanted is None else require_uuid(wanted, what="session id")
         )
 
     async def _built(
         self, entry: Entry, agent: Agent, request: SessionRequest, session_id: SessionId
-    ) -> Session:
+    ) -> tuple[Session, tuple[MessageDraft, ...]]:
         if agent.status is AgentStatus.ARCHIVED:
             raise Conflict(
                 Code.AGENT_ARCHIVED,
                 "The agent is archived; make it active again first.",
             )
         repo = await self._repo(entry.tx, agent, request)
-        context = self._context(request, repo, session_id)
+        context = self._context(agent.owner, request, repo, session_id)
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
-        return Session(
+        snapshot = frozen(agent, context, self._rules)
+        session = Session(
             id=session_id,
             owner=agent.owner,
             agent_id=agent.id,
-            agent=agent,
+            agent=snapshot.agent,
             repo_id=repo.id if repo else None,
             title=request.title,
             tags=request.tags,
             model_id=model,
             context=context,
-            grant=_granted(agent, request, context),
+            grant=_granted(snapshot.agent, request, context),
             tools=narrow_tools(agent.tools, request.tools),
             approval=request.approval,
-            turn_cap=cap_of(request.turn_cap),
-            budget=request.budget,
+            turn_cap=cap_of(request.turn_cap or self._rules.turn_cap),
+            budget=request.budget or self._rules.budget,
             created_at=now,
             updated_at=now,
             metadata=request.metadata,
         )
+        return session, snapshot.notices
 
     async def _repo(self, tx: Tx, agent: Agent, request: SessionRequest) -> Repo | None:
         if request.repo_id is None:
@@ -136,28 +143,34 @@ class Openings:
         return repo
 
     def _context(
-        self, request: SessionRequest, repo: Repo | None, session_id: SessionId
+        self, owner: Owner, request: SessionRequest, repo: Repo | None, session_id: SessionId
     ) -> SessionContext:
         if request.context is not None:
             return request.context
-        return SessionContext(working_dir=repo.path if repo else self._folder(session_id))
+        return SessionContext(working_dir=repo.path if repo else self._folder(owner, session_id))
 
 
 async def _opened_before(
     entry: Entry, owner: Owner, session_id: SessionId, digest: bytes
 ) -> Session | None:
     """Return the session of a repeated request; an id with another request is refused."""
-    stored = await entry.tx.sessions.digest(session_id)
-    if stored is None and not await entry.tx.sessions.is_buried(session_id):
+    stored = await entry.tx.sessions.digest(owner, session_id)
+    if stored is None and not await entry.tx.sessions.is_buried(owner, session_id):
         return None
-    found = await entry.tx.sessions.get(session_id)
-    # A tombstone counts as taken, so that an id never names two sessions.
-    if found is None or found[0].owner != owner or stored != digest:
+    found = await entry.tx.sessions.get(owner, session_id)
+    # A tombstone counts as taken, so that an id never names two sessions of its owner.
+    if found is None or stored != digest:
         raise Conflict(Code.ID_REUSED, "This id is taken; leave it out, or choose another.")
     return found[0]
 
 
-async def _started(entry: Entry, session: Session, head: Head, digest: bytes) -> Session:
+async def _started(
+    entry: Entry,
+    session: Session,
+    head: Head,
+    digest: bytes,
+    notices: tuple[MessageDraft, ...] = (),
+) -> Session:
     pen = await entry.start(session, head, digest)
     model = await entry.tx.models.by_id(session.model_id) if session.model_id else None
     event = await pen.tell(
@@ -167,11 +180,13 @@ async def _started(entry: Entry, session: Session, head: Head, digest: bytes) ->
             context=session.context,
         )
     )
+    for notice in notices:
+        await pen.append(notice, 0)
     return replace(
         session,
         message_count=pen.head.messages,
         last_event=pen.head.events,
-        updated_at=event.at,
+        updated_at=pen.head.updated_at if notices else event.at,
     )
 
 
@@ -190,9 +205,9 @@ async def _forked(
     entry: Entry, parent: Head, point: int, session_id: SessionId
 ) -> tuple[Session, Head]:
     """Return the child and its head: all that it inherits counts as settled."""
-    found = await entry.tx.sessions.get(parent.session_id)
+    found = await entry.tx.sessions.get_by_key(parent.key)
     if found is None:
-        raise session_not_found(parent.session_id)
+        raise session_not_found()
     rows = await rows_of(entry.tx, parent, Stretch(1, point))
     # What was open in the parent is the parent's business.
     turn = max((row.turn for row in rows), default=0)
@@ -246,7 +261,8 @@ def _required_point(at: int, head: Head) -> int:
 
 
 def _granted(agent: Agent, request: SessionRequest, context: SessionContext) -> Grant:
-    wanted = request.grant or replace(agent.grant, fs=context.fs_scope_tier)
+    granted = agent.grant or NARROWEST
+    wanted = request.grant or replace(granted, fs=context.fs_scope_tier)
     # Both have to fit: the grant that was asked for, and the tier the context runs in.
-    narrow(agent.grant, replace(wanted, fs=context.fs_scope_tier))
-    return narrow(agent.grant, wanted)
+    narrow(granted, replace(wanted, fs=context.fs_scope_tier))
+    return narrow(granted, wanted)

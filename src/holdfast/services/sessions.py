@@ -22,8 +22,9 @@ from holdfast.domain.sessions import Head, Session, Status, Verb, has_waiting_tu
 from holdfast.domain.texts import require_text
 from holdfast.ports import Coordinator, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
+from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.histories import Stretch, rows_of
-from holdfast.services.journal import Entry, Journal, Pen, session_not_found
+from holdfast.services.journal import Entry, Journal, Pen
 from holdfast.services.leases import Leases
 from holdfast.services.messages import abort
 from holdfast.services.openings import Openings
@@ -98,9 +99,9 @@ class Sessions:
         """Return the session as it is now."""
 
         async def read(tx: Tx) -> Session:
-            found = await tx.sessions.get(session_id)
-            if found is None or found[1].owner != owner:
-                raise session_not_found(session_id)
+            found = await tx.sessions.get(owner, session_id)
+            if found is None:
+                raise session_not_found()
             return self._shown(*found)
 
         return await self._store.read(read)
@@ -134,42 +135,43 @@ class Sessions:
             raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
 
         async def change(pen: Pen) -> None:
-            found = await pen.tx.sessions.get(session_id)
+            found = await pen.tx.sessions.get_by_key(pen.head.key)
             if found is None:
-                raise session_not_found(session_id)
+                raise session_not_found()
             session = _patched(found[0], changes)
-            await pen.tx.sessions.patch(session)
+            await pen.tx.sessions.patch(pen.head.key, session)
             pen.move(title=session.title)
 
-        await self._journal.write(session_id, change, owner=owner)
+        await self._journal.write(owner, session_id, change)
         return await self.get(owner, session_id)
 
     async def interrupt(self, owner: Owner, session_id: SessionId) -> Session:
         """Stop the running turn; the session stays open, and what was streamed is kept."""
 
-        async def stop(pen: Pen) -> bool:
+        async def stop(pen: Pen) -> Head:
             if pen.head.status is Status.RUNNING:
                 await abort(pen)
-            return has_waiting_turn(pen.head)
+            return pen.head
 
         # Ended on disk first: stopping the task afterwards can lose nothing.
-        waiting = await self._journal.write(session_id, stop, owner=owner, urgent=True)
-        self._coordinator.interrupt(session_id)
-        if waiting:
-            self._coordinator.wake(session_id)
+        head = await self._journal.write(owner, session_id, stop, urgent=True)
+        self._coordinator.interrupt(head.key)
+        if has_waiting_turn(head):
+            self._coordinator.wake(head.key)
         return await self.get(owner, session_id)
 
     async def resume(self, owner: Owner, session_id: SessionId) -> Session:
         """Open a closed session again; a no-op on an open one, refused on a failed one."""
 
-        async def reopen(pen: Pen) -> None:
+        async def reopen(pen: Pen) -> Head:
             status = moved(pen.head.status, Verb.RESUME)
             if status is not pen.head.status:
                 await pen.tell(SessionResumed())
                 pen.move(status=status, reason=None)
+            return pen.head
 
-        await self._journal.write(session_id, reopen, owner=owner)
-        self._coordinator.wake(session_id)
+        head = await self._journal.write(owner, session_id, reopen)
+        self._coordinator.wake(head.key)
         return await self.get(owner, session_id)
 
     async def close(
@@ -185,10 +187,10 @@ class Sessions:
             raise Invalid(Code.INVALID_INPUT, "A session is closed as completed or cancelled.")
         if reason is not None:
             require_text(reason, field="reason", shortest=1, longest=255)
-        await self._journal.write(
-            session_id, lambda pen: close(pen, status, reason), owner=owner, urgent=True
+        head = await self._journal.write(
+            owner, session_id, lambda pen: close(pen, status, reason), urgent=True
         )
-        self._coordinator.interrupt(session_id)
+        self._coordinator.interrupt(head.key)
         return await self.get(owner, session_id)
 
     async def delete(
@@ -199,23 +201,22 @@ class Sessions:
         Only a tombstone stays. Forks that point into the session are in the way unless the
         caller says what becomes of them.
         """
-        gone = await self._journal.enter(
-            lambda entry: _delete(entry, owner, session_id, heirs), urgent=True
-        )
-        for each in gone:
-            self._coordinator.interrupt(each)
+
+        async def compose(entry: Entry) -> tuple[Head, ...]:
+            return await _delete(entry, await find_head(entry.tx, owner, session_id), heirs)
+
+        gone = await self._journal.enter(compose, urgent=True)
+        for head in gone:
+            self._coordinator.interrupt(head.key)
         # Out of the log file too: what was deleted must not be found by reading the disk.
         await self._store.scrub()
-        return gone
+        return tuple(head.session_id for head in gone)
 
     async def verify(self, owner: Owner, session_id: SessionId) -> Verification:
         """Check every row of the session against its chain, inherited rows included."""
 
         async def read(tx: Tx) -> Verification:
-            head = await tx.sessions.head(session_id)
-            if head is None or head.owner != owner:
-                raise session_not_found(session_id)
-            return await _verified(tx, head)
+            return await _verified(tx, await find_head(tx, owner, session_id))
 
         return await self._store.read(read)
 
@@ -226,11 +227,11 @@ class Sessions:
         return session
 
 
-async def close(pen: Pen, status: Status, reason: str | None) -> None:
+async def close(pen: Pen, status: Status, reason: str | None) -> Head:
     """End a notebook, its running turn with it; one that has ended stays as it is."""
     ended = moved(pen.head.status, _CLOSING[status])
     if ended is pen.head.status:
-        return
+        return pen.head
     if pen.head.status is Status.RUNNING:
         await abort(pen)
     told = f"Session {ended}: {reason}" if reason else f"Session {ended}."
@@ -245,32 +246,28 @@ async def close(pen: Pen, status: Status, reason: str | None) -> None:
         until=0,
         epoch=pen.head.epoch + 1,
     )
+    return pen.head
 
 
-async def _delete(
-    entry: Entry, owner: Owner, session_id: SessionId, heirs: Heirs
-) -> tuple[SessionId, ...]:
+async def _delete(entry: Entry, head: Head, heirs: Heirs) -> tuple[Head, ...]:
     sessions = entry.tx.sessions
-    head = await sessions.head(session_id)
-    if head is None or head.owner != owner:
-        raise session_not_found(session_id)
-    forks = await sessions.forks(session_id)
+    forks = await sessions.forks(head.key)
     if forks and heirs is Heirs.REFUSE:
         raise Conflict(
             Code.SESSION_HAS_FORKS,
             "Forks point into this session; delete them too (cascade) or make them stand alone "
             "(detach).",
-            {"forks": list(forks)},
+            {"forks": [fork.session_id for fork in forks]},
         )
-    gone: tuple[SessionId, ...] = ()
+    gone: tuple[Head, ...] = ()
     # Forks first: what they inherit is read from rows that are still there.
     for fork in forks:
         if heirs is Heirs.DETACH:
-            await sessions.detach(fork)
+            await sessions.detach(fork.key)
         else:
-            gone += await _delete(entry, owner, fork, heirs)
+            gone += await _delete(entry, fork, heirs)
     await entry.remove(head)
-    return (*gone, session_id)
+    return (*gone, head)
 
 
 async def _verified(tx: Tx, head: Head) -> Verification:

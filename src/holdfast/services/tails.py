@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.events import Event, Gap
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import Head
 from holdfast.ports import Doorbell, Frame, Store, Tx
-from holdfast.services.journal import session_not_found
+from holdfast.services.heads import session_not_found
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +51,19 @@ Item = News | Gap
 class Tail:
     """The newest news of one session."""
 
-    def __init__(self, store: Store, doorbell: Doorbell, session_id: SessionId, last: int) -> None:
+    def __init__(self, store: Store, doorbell: Doorbell, head: Head) -> None:
+        """The tail begins where the log ends now."""
         self._store = store
         self._doorbell = doorbell
-        self._session_id = session_id
+        self._key = head.key
+        self._session_id = head.session_id
         self._items: list[Item] = []
         self._ends: list[int] = []
         self._size = 0
         self._arrived = asyncio.Event()
         self._failure: HoldfastError | None = None
-        self.base = last
-        self.last = last
+        self.base = head.events
+        self.last = head.events
         self.readers = 0
 
     async def pump(self) -> None:
@@ -69,8 +71,8 @@ class Tail:
         try:
             while True:
                 # Taken before reading, so that a ring in between is not lost.
-                bell = self._doorbell.listen(self._session_id)
-                while items := await read_page(self._store, self._session_id, self.last, PAGE_MOST):
+                bell = self._doorbell.listen(self._key)
+                while items := await read_page(self._store, self._key, self.last, PAGE_MOST):
                     self._extend(items)
                 await bell.rung()
         except HoldfastError as error:
@@ -92,7 +94,7 @@ class Tail:
                 raise self._failure
             await self._arrived.wait()
         if cursor < self.base:
-            return await read_page(self._store, self._session_id, cursor, limit)
+            return await read_page(self._store, self._key, cursor, limit)
         return clipped(self._items[bisect_right(self._ends, cursor) :], cursor)
 
     def _extend(self, items: list[Item]) -> None:
@@ -120,13 +122,13 @@ class Tail:
         self._arrived = asyncio.Event()
 
 
-async def read_page(store: Store, session_id: SessionId, after: int, limit: int) -> list[Item]:
+async def read_page(store: Store, key: SessionKey, after: int, limit: int) -> list[Item]:
     """Return the next page of the log after a cursor, with every missing number covered."""
 
     async def read(tx: Tx) -> list[Item]:
-        head = await tx.sessions.head(session_id)
+        head = await tx.sessions.head_by_key(key)
         if head is None:
-            raise session_not_found(session_id)
+            raise session_not_found()
         return await read_items(tx, head, after, limit)
 
     return await store.read(read)

@@ -27,12 +27,11 @@ from holdfast.domain.events import (
 from holdfast.domain.leases import Lease
 from holdfast.domain.sessions import Status, StopReason, Verb, has_waiting_turn, moved
 from holdfast.domain.turns import Mend, OpenStep, closing_notice
-from holdfast.ports import Runtime, Store, TurnInput, Tx
-from holdfast.services.approvals import Nobody
-from holdfast.services.histories import Histories
-from holdfast.services.journal import Journal, Pen, session_not_found
+from holdfast.ports import Runtime, Store
+from holdfast.services.approvals import expire
+from holdfast.services.inputs import Inputs
+from holdfast.services.journal import Journal, Pen
 from holdfast.services.mint import Mint
-from holdfast.services.models import Models
 
 log = logging.getLogger(__name__)
 
@@ -52,26 +51,27 @@ class Turns:
         self,
         store: Store,
         journal: Journal,
-        models: Models,
+        inputs: Inputs,
         runtimes: Mapping[type[AgentRuntime], Runtime],
         mint: Mint,
     ) -> None:
         self._store = store
         self._journal = journal
-        self._models = models
+        self._inputs = inputs
         self._runtimes = runtimes
         self._mint = mint
-        self._histories = Histories()
 
     async def drain(self, lease: Lease) -> None:
         """Play the turn that was begun with the lease, and those that wait behind it."""
         while await self._play(lease) is Written.NEXT_TURN_WAITS:
-            await self._journal.write(lease.session_id, begin, lease=lease)
+            await self._journal.write_by_key(lease.key, begin, lease=lease)
 
     async def _play(self, lease: Lease) -> Written:
         """Record what the runtime yields; whatever happens, the turn ends with an outcome."""
         try:
-            turn = await self._input(lease)
+            turn = await self._store.read(lambda tx: self._inputs.gather(tx, lease.key))
+            if isinstance(turn, Outcome):
+                return await self._record(lease, [turn])
             # Closed in any case: that is the abort signal which reaches the provider.
             async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
                 async for drafts in batches:
@@ -99,33 +99,7 @@ class Turns:
             await end(pen, last)
             return Written.NEXT_TURN_WAITS if pen.head.holder else Written.ALL_ENDED
 
-        return await self._journal.write(lease.session_id, write, lease=lease)
-
-    async def _input(self, lease: Lease) -> TurnInput:
-        """Gather what the runtime may know, from one snapshot."""
-
-        async def read(tx: Tx) -> TurnInput:
-            # One snapshot: rows and calls of two instants could contradict each other.
-            found = await tx.sessions.get(lease.session_id)
-            if found is None:
-                raise session_not_found(lease.session_id)
-            session, head = found
-            number = head.settled + 1
-            history = await self._histories.read(tx, head)
-            steps = await tx.events.since(head, head.began, [name_of(StepStarted)])
-            return TurnInput(
-                agent=session.agent,
-                models=await self._models.chain(tx, session),
-                context=session.context,
-                history=history,
-                calls=tuple(await tx.calls.of_turn(head, number)),
-                turn=number,
-                step=len(steps) + 1,
-                ordinal=head.requests + 1,
-                approver=Nobody(),
-            )
-
-        return await self._store.read(read)
+        return await self._journal.write_by_key(lease.key, write, lease=lease)
 
     def _unclassified(self, what: str) -> Failure:
         correlation_id = self._mint.new()
@@ -185,6 +159,8 @@ async def mend(pen: Pen, decided: Mend) -> None:
     """Append what a crash or an interrupt leaves to be said; end the turn if that is decided."""
     await pen.write(decided.drafts, pen.head.settled + 1)
     if decided.outcome is not None:
+        # Nobody will hear the answers any more.
+        await expire(pen, by=decided.outcome.stop_reason)
         await end(pen, decided.outcome)
 
 

@@ -1,28 +1,32 @@
 """The `calls` table."""
 
+from datetime import datetime
+
 import msgspec
 
 from holdfast.domain.calls import Call, CallState, Settlement
-from holdfast.domain.ids import CallId
+from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Head
+from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
 from holdfast.storage.database import Database, Row, checksum, encode, require_sound
 
 SAVE = """
--- A call as it is now; its place in the turn is that of its first writing.
-INSERT INTO calls (session_key, id, turn, position, name, arguments, state, effect,
-                   idempotency_key, settlement, checksum)
-VALUES (:session_key, :id, :turn,
-        (SELECT count(*) FROM calls c WHERE c.session_key = :session_key),
-        :name, :arguments, :state, :effect, :idempotency_key, :settlement, :checksum)
+-- A call as it is now; where it stands and what it asks for never changes.
+INSERT INTO calls (session_key, id, turn, sequence, name, arguments, state, effect,
+                   idempotency_key, settlement, result_sequence, started_at, ended_at, checksum)
+VALUES (:session_key, :id, :turn, :sequence, :name, :arguments, :state, :effect,
+        :idempotency_key, :settlement, :result_sequence, :started_at, :ended_at, :checksum)
 ON CONFLICT (session_key, id)
 DO UPDATE SET state = excluded.state, settlement = excluded.settlement,
-              checksum = excluded.checksum
+              result_sequence = excluded.result_sequence, started_at = excluded.started_at,
+              ended_at = excluded.ended_at, checksum = excluded.checksum
 """
 
 BY_ID = """
 -- One call of a session.
-SELECT id, turn, name, arguments, state, effect, idempotency_key, settlement, checksum
+SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
+       result_sequence, started_at, ended_at, checksum
   FROM calls
  WHERE session_key = :session_key
    AND id = :id
@@ -30,19 +34,32 @@ SELECT id, turn, name, arguments, state, effect, idempotency_key, settlement, ch
 
 OF_SESSION = """
 -- The calls of a session in the order they were intended.
-SELECT id, turn, name, arguments, state, effect, idempotency_key, settlement, checksum
+SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
+       result_sequence, started_at, ended_at, checksum
   FROM calls
  WHERE session_key = :session_key
- ORDER BY position
+ ORDER BY turn, sequence
 """
 
 OF_TURN = """
 -- The calls of a turn in the order they were intended.
-SELECT id, turn, name, arguments, state, effect, idempotency_key, settlement, checksum
+SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
+       result_sequence, started_at, ended_at, checksum
   FROM calls
  WHERE session_key = :session_key
    AND turn = :turn
- ORDER BY position
+ ORDER BY sequence
+"""
+
+UNKNOWN = """
+-- The calls of an owner whose outcome nobody knows, by session and turn.
+SELECT c.id, c.turn, c.sequence, c.name, c.arguments, c.state, c.effect, c.idempotency_key,
+       c.settlement, c.result_sequence, c.started_at, c.ended_at, c.checksum, s.id
+  FROM calls c
+  JOIN sessions s ON s.key = c.session_key
+ WHERE c.state = 'unknown'
+   AND s.owner = :owner
+ ORDER BY c.session_key, c.turn, c.sequence
 """
 
 
@@ -52,47 +69,67 @@ class Calls:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def save(self, key: int, call: Call) -> None:
-        arguments = encode(call.arguments)
+    async def save(self, key: SessionKey, call: Call) -> None:
         columns = {
-            "session_key": key,
             "id": call.id,
             "turn": call.turn,
+            "sequence": call.sequence,
             "name": call.name,
-            "arguments": arguments,
+            "arguments": encode(call.arguments),
             "state": call.state.value,
             "effect": call.effect.value,
             "idempotency_key": call.idempotency_key,
             "settlement": call.settlement.value if call.settlement else None,
+            "result_sequence": call.result_sequence,
+            "started_at": _stored(call.started_at),
+            "ended_at": _stored(call.ended_at),
         }
         # The session's key is left out: a row proves what it says, not where it stands.
-        columns["checksum"] = checksum(encode(list(columns.values())[1:]))
-        await self._db.execute(SAVE, columns)
+        columns["checksum"] = checksum(encode(list(columns.values())))
+        await self._db.execute(SAVE, {"session_key": key, **columns})
 
     async def by_id(self, head: Head, call_id: CallId) -> Call | None:
         rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": call_id})
-        return _call(rows[0], head) if rows else None
+        return _call(rows[0], head.session_id) if rows else None
 
     async def of_session(self, head: Head) -> list[Call]:
         rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
-        return [_call(row, head) for row in rows]
+        return [_call(row, head.session_id) for row in rows]
 
     async def of_turn(self, head: Head, turn: int) -> list[Call]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
-        return [_call(row, head) for row in rows]
+        return [_call(row, head.session_id) for row in rows]
+
+    async def unknown(self, owner: Owner) -> list[Call]:
+        rows = await self._db.fetch(UNKNOWN, {"owner": owner})
+        return [_call(row[:-1], row[-1]) for row in rows]
 
 
-def _call(row: Row, head: Head) -> Call:
-    call_id, turn, name, arguments, state, effect, key, settlement, stored = row
-    require_sound(stored, encode(row[:-1]), what=f"call {call_id}")
+def _stored(at: datetime | None) -> int | None:
+    return None if at is None else microseconds(at)
+
+
+def _shown(at: int | None) -> datetime | None:
+    return None if at is None else instant(at)
+
+
+def _call(row: Row, session_id: SessionId) -> Call:
+    *columns, stored = row
+    require_sound(stored, encode(columns), what=f"call {columns[0]}")
+    call_id, turn, sequence, name, arguments, state, effect, key, settlement, *rest = columns
+    result_sequence, started_at, ended_at = rest
     return Call(
         id=call_id,
-        session_id=head.session_id,
+        session_id=session_id,
         turn=turn,
+        sequence=sequence,
         name=name,
         arguments=msgspec.json.decode(arguments),
         state=CallState(state),
         effect=Effect(effect),
         idempotency_key=key,
         settlement=Settlement(settlement) if settlement else None,
+        result_sequence=result_sequence,
+        started_at=_shown(started_at),
+        ended_at=_shown(ended_at),
     )

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SESSIONS = """
 -- Every notebook.
-SELECT id
+SELECT key
   FROM sessions
  ORDER BY key
 """
@@ -84,9 +84,9 @@ def _repos(connection: Connection) -> list[str]:
 
 def _notebooks(connection: Connection) -> list[str]:
     found = []
-    for (session_id,) in connection.query(SESSIONS):
+    for (key,) in connection.query(SESSIONS):
         try:
-            head = drive(Sessions(connection).head(session_id))
+            head = drive(Sessions(connection).head_by_key(key))
         except HoldfastError as error:
             found.append(error.message)
             continue
@@ -107,7 +107,7 @@ def _notebook(connection: Connection, head: Head) -> list[str]:
 
 async def _opening(connection: Connection, head: Head) -> list[str]:
     """Read what was frozen when the session opened; it is refused if it is damaged."""
-    await Sessions(connection).get(head.session_id)
+    await Sessions(connection).get_by_key(head.key)
     return []
 
 

@@ -32,6 +32,25 @@ SELECT request_id, turn, model_id, usage, microcents, priced, at, checksum
  ORDER BY at, request_id
 """
 
+NEWEST = """
+-- The last entry of the session's newest turn; what was spent aside belongs to no turn.
+SELECT request_id, turn, model_id, usage, microcents, priced, at, checksum
+  FROM costs
+ WHERE session_key = :session_key
+   AND turn = (SELECT max(turn) FROM costs WHERE session_key = :session_key)
+   AND turn > 0
+ ORDER BY at DESC, request_id DESC
+ LIMIT 1
+"""
+
+ENGAGED = """
+-- In how many turns a provider was asked.
+SELECT count(DISTINCT turn)
+  FROM costs
+ WHERE session_key = :session_key
+   AND turn > 0
+"""
+
 # Made here because msgspec prepares a type at its first use and crashes when two threads do so.
 _decoder = msgspec.json.Decoder(Usage)
 
@@ -58,6 +77,14 @@ class Costs:
     async def of_turn(self, head: Head, turn: int) -> list[CostEntry]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
         return [_entry(row, head) for row in rows]
+
+    async def newest(self, head: Head) -> CostEntry | None:
+        rows = await self._db.fetch(NEWEST, {"session_key": head.key})
+        return _entry(rows[0], head) if rows else None
+
+    async def engaged(self, head: Head) -> int:
+        rows = await self._db.fetch(ENGAGED, {"session_key": head.key})
+        return int(rows[0][0])
 
     async def of_session(self, head: Head) -> list[CostEntry]:
         rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})

@@ -11,7 +11,7 @@ from typing import Final, Self
 from weakref import WeakValueDictionary
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionKey
 from holdfast.services.background import Background
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class StoreDoorbell(Background):
         """`version` returns a value that changes when another process writes."""
         super().__init__()
         self._version = version
-        self._doors: WeakValueDictionary[SessionId, _Door] = WeakValueDictionary()
+        self._doors: WeakValueDictionary[SessionKey, _Door] = WeakValueDictionary()
         self._listening = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -63,17 +63,17 @@ class StoreDoorbell(Background):
         self.start(self._watch())
         return self
 
-    def listen(self, session_id: SessionId) -> StoreBell:
+    def listen(self, key: SessionKey) -> StoreBell:
         """Start listening for a session."""
-        door = self._doors.get(session_id)
+        door = self._doors.get(key)
         if door is None:
-            door = self._doors[session_id] = _Door()
+            door = self._doors[key] = _Door()
         self._listening.set()
         return StoreBell(door)
 
-    def ring(self, session_id: SessionId) -> None:
+    def ring(self, key: SessionKey) -> None:
         """Tell everyone here who listens for the session."""
-        door = self._doors.get(session_id)
+        door = self._doors.get(key)
         if door is not None:
             door.ring()
 

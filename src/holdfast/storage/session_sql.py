@@ -21,15 +21,21 @@ _SESSION: Final = f"""
 """.strip()
 
 ADD = """
--- A new notebook; a fork keeps a pointer to the row it leaves its parent at.
-INSERT INTO sessions (id, owner, agent_id, repo_id, forked_key, forked_at, title, status, last_stop,
-                      reason, turn, settled, messages, events, began, chain, holder, until, epoch,
-                      tokens_in, tokens_out, microcents, requests, created_at, updated_at,
-                      started_at, finished_at, checksum)
-VALUES (:id, :owner, :agent_id, :repo_id, (SELECT key FROM sessions WHERE id = :forked_id),
-        :forked_at, :title, :status, :last_stop, :reason, :turn, :settled, :messages, :events,
-        :began, :chain, :holder, :until, :epoch, :tokens_in, :tokens_out, :microcents, :requests,
-        :created_at, :updated_at, :started_at, :finished_at, :checksum)
+-- A new notebook, with a key that no other has or had; a fork keeps a pointer to the row it leaves
+-- its parent at.
+INSERT INTO sessions (key, id, owner, agent_id, repo_id, forked_key, forked_at, title, status,
+                      last_stop, reason, turn, settled, messages, events, began, chain, holder,
+                      until, epoch, tokens_in, tokens_out, microcents, requests, created_at,
+                      updated_at, started_at, finished_at, checksum)
+VALUES ((SELECT coalesce(max(used.key), 0) + 1
+           FROM (SELECT max(key) AS key FROM sessions
+                  UNION ALL
+                 SELECT max(key) FROM tombstones) used),
+        :id, :owner, :agent_id, :repo_id,
+        (SELECT key FROM sessions WHERE owner = :owner AND id = :forked_id), :forked_at, :title,
+        :status, :last_stop, :reason, :turn, :settled, :messages, :events, :began, :chain, :holder,
+        :until, :epoch, :tokens_in, :tokens_out, :microcents, :requests, :created_at, :updated_at,
+        :started_at, :finished_at, :checksum)
 RETURNING key
 """
 
@@ -58,14 +64,23 @@ DIGEST = """
 SELECT o.digest
   FROM openings o
   JOIN sessions s ON s.key = o.session_key
- WHERE s.id = :id
+ WHERE s.owner = :owner
+   AND s.id = :id
 """
 
 HEAD = f"""
 -- Where a notebook stands.
 SELECT {_HEAD}
   FROM sessions s
- WHERE s.id = :id
+ WHERE s.owner = :owner
+   AND s.id = :id
+"""  # noqa: S608 — the columns are a constant of this file
+
+HEAD_BY_KEY = f"""
+-- Where a notebook stands, whoever owns it.
+SELECT {_HEAD}
+  FROM sessions s
+ WHERE s.key = :key
 """  # noqa: S608 — the columns are a constant of this file
 
 SAVE = """
@@ -83,14 +98,21 @@ UPDATE sessions
 GET = f"""
 -- One session, whole.
 SELECT {_SESSION}
- WHERE s.id = :id
+ WHERE s.owner = :owner
+   AND s.id = :id
+"""
+
+GET_BY_KEY = f"""
+-- One session, whole, whoever owns it.
+SELECT {_SESSION}
+ WHERE s.key = :key
 """
 
 PATCH = """
 -- What the owner may change; the title is in the row that changes anyway.
 UPDATE openings
    SET body = :body, checksum = :checksum
- WHERE session_key = (SELECT key FROM sessions WHERE id = :id)
+ WHERE session_key = :key
 """
 
 LINEAGE = """
@@ -98,7 +120,7 @@ LINEAGE = """
 WITH RECURSIVE line (key, id, messages, forked_key, forked_at, depth) AS (
     SELECT key, id, messages, forked_key, forked_at, 0
       FROM sessions
-     WHERE id = :id
+     WHERE key = :key
      UNION ALL
     SELECT s.key, s.id, s.messages, s.forked_key, s.forked_at, line.depth + 1
       FROM sessions s
@@ -109,21 +131,20 @@ SELECT key, id, messages, forked_at
  ORDER BY depth
 """
 
-FORKS = """
+FORKS = f"""
 -- The sessions that point into this one.
-SELECT f.id
-  FROM sessions f
-  JOIN sessions s ON s.key = f.forked_key
- WHERE s.id = :id
- ORDER BY f.created_at, f.id
-"""
+SELECT {_HEAD}
+  FROM sessions s
+ WHERE s.forked_key = :key
+ ORDER BY s.created_at, s.id
+"""  # noqa: S608 — the columns are a constant of this file
 
 EXTEND = """
 -- All leases of a process, extended in one statement.
 UPDATE sessions
    SET until = :until
  WHERE holder = :holder
-RETURNING id
+RETURNING key
 """
 
 UNSETTLED = f"""
@@ -169,16 +190,17 @@ DELETE FROM sessions
 """
 
 BURY = """
--- What stays of a deleted session, so that its id is never used again.
-INSERT INTO tombstones (id, owner, deleted_at)
-VALUES (:id, :owner, :deleted_at)
+-- What stays of a deleted session: its id, which its owner never uses again, and its key.
+INSERT INTO tombstones (key, id, owner, deleted_at)
+VALUES (:key, :id, :owner, :deleted_at)
 """
 
 IS_BURIED = """
--- Whether a session of that id was deleted.
+-- Whether an owner deleted a session of that id.
 SELECT 1
   FROM tombstones
- WHERE id = :id
+ WHERE owner = :owner
+   AND id = :id
 """
 
 # Names come from this table and never from a caller.
@@ -224,7 +246,9 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
         conditions.append("s.repo_id = :repo_id")
         parameters["repo_id"] = query.repo_id
     if query.forked_from is not None:
-        conditions.append("s.forked_key = (SELECT key FROM sessions WHERE id = :forked_from)")
+        conditions.append(
+            "s.forked_key = (SELECT key FROM sessions WHERE owner = :owner AND id = :forked_from)"
+        )
         parameters["forked_from"] = query.forked_from
     if query.text is not None:
         conditions.append("instr(lower(s.title), lower(:text)) > 0")

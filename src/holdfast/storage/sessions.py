@@ -12,7 +12,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Internal
-from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, is_uuid
+from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, SessionKey, is_uuid
 from holdfast.domain.queries import SessionOrder, SessionQuery
 from holdfast.domain.sessions import Budget, ForkPoint, Head, Session, Status, StopReason
 from holdfast.domain.times import instant, microseconds
@@ -30,7 +30,9 @@ from holdfast.storage.session_sql import (
     EXTEND,
     FORKS,
     GET,
+    GET_BY_KEY,
     HEAD,
+    HEAD_BY_KEY,
     IDLE,
     INHERIT,
     IS_BURIED,
@@ -88,28 +90,36 @@ class Sessions:
         await self._db.execute(ADD_OPENING, opening)
         return msgspec.structs.replace(head, key=key)
 
-    async def digest(self, session_id: SessionId) -> bytes | None:
-        rows = await self._db.fetch(DIGEST, {"id": session_id})
+    async def digest(self, owner: Owner, session_id: SessionId) -> bytes | None:
+        rows = await self._db.fetch(DIGEST, {"owner": owner, "id": session_id})
         return rows[0][0] if rows else None
 
-    async def head(self, session_id: SessionId) -> Head | None:
+    async def head(self, owner: Owner, session_id: SessionId) -> Head | None:
         # What is no id names nothing; and not every text that is no id can be bound.
         if not is_uuid(session_id):
             return None
-        rows = await self._db.fetch(HEAD, {"id": session_id})
+        rows = await self._db.fetch(HEAD, {"owner": owner, "id": session_id})
+        return _head(rows[0]) if rows else None
+
+    async def head_by_key(self, key: SessionKey) -> Head | None:
+        rows = await self._db.fetch(HEAD_BY_KEY, {"key": key})
         return _head(rows[0]) if rows else None
 
     async def save(self, head: Head) -> None:
         await self._db.execute(SAVE, _columns(head))
 
-    async def get(self, session_id: SessionId) -> tuple[Session, Head] | None:
+    async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, Head] | None:
         if not is_uuid(session_id):
             return None
-        rows = await self._db.fetch(GET, {"id": session_id})
+        rows = await self._db.fetch(GET, {"owner": owner, "id": session_id})
         return _session(rows[0]) if rows else None
 
-    async def patch(self, session: Session) -> None:
-        await self._db.execute(PATCH, {"id": session.id, **_opening(session)})
+    async def get_by_key(self, key: SessionKey) -> tuple[Session, Head] | None:
+        rows = await self._db.fetch(GET_BY_KEY, {"key": key})
+        return _session(rows[0]) if rows else None
+
+    async def patch(self, key: SessionKey, session: Session) -> None:
+        await self._db.execute(PATCH, {"key": key, **_opening(session)})
 
     async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
         found: list[tuple[Session, Head]] = []
@@ -138,17 +148,17 @@ class Sessions:
         sql, parameters = count_sql(query)
         return int((await self._db.fetch(sql, parameters))[0][0])
 
-    async def lineage(self, session_id: SessionId) -> tuple[Segment, ...]:
-        segments = await self._all_segments(session_id)
+    async def lineage(self, key: SessionKey) -> tuple[Segment, ...]:
+        segments = await self._all_segments(key)
         return tuple(part for part in segments if part.first <= part.last)
 
-    async def _all_segments(self, session_id: SessionId) -> tuple[Segment, ...]:
-        return _segments(await self._db.fetch(LINEAGE, {"id": session_id}))
+    async def _all_segments(self, key: SessionKey) -> tuple[Segment, ...]:
+        return _segments(await self._db.fetch(LINEAGE, {"key": key}))
 
-    async def forks(self, session_id: SessionId) -> list[SessionId]:
-        return [row[0] for row in await self._db.fetch(FORKS, {"id": session_id})]
+    async def forks(self, key: SessionKey) -> list[Head]:
+        return [_head(row) for row in await self._db.fetch(FORKS, {"key": key})]
 
-    async def extend(self, holder: str, until: int) -> set[SessionId]:
+    async def extend(self, holder: str, until: int) -> set[SessionKey]:
         rows = await self._db.fetch(EXTEND, {"holder": holder, "until": until})
         return {row[0] for row in rows}
 
@@ -159,21 +169,21 @@ class Sessions:
         rows = await self._db.fetch(IDLE, {"before": microseconds(before)})
         return list(sound(rows, _head))
 
-    async def detach(self, session_id: SessionId) -> None:
-        *ancestors, own = await self._all_segments(session_id)
+    async def detach(self, key: SessionKey) -> None:
+        *ancestors, _ = await self._all_segments(key)
         for part in ancestors:
             stretch = {"ancestor": part.key, "first": part.first, "last": part.last}
-            await self._db.execute(INHERIT, {"session_key": own.key, **stretch})
-        await self._db.execute(DETACH, {"key": own.key})
+            await self._db.execute(INHERIT, {"session_key": key, **stretch})
+        await self._db.execute(DETACH, {"key": key})
 
     async def remove(self, head: Head, at: datetime) -> None:
         # Gone before it is buried: the cascade takes the rows, the tombstone keeps the id.
-        grave = {"id": head.session_id, "owner": head.owner, "deleted_at": microseconds(at)}
+        grave = {"key": head.key, "id": head.session_id, "owner": head.owner}
         await self._db.execute(REMOVE, {"key": head.key})
-        await self._db.execute(BURY, grave)
+        await self._db.execute(BURY, grave | {"deleted_at": microseconds(at)})
 
-    async def is_buried(self, session_id: SessionId) -> bool:
-        return bool(await self._db.fetch(IS_BURIED, {"id": session_id}))
+    async def is_buried(self, owner: Owner, session_id: SessionId) -> bool:
+        return bool(await self._db.fetch(IS_BURIED, {"owner": owner, "id": session_id}))
 
 
 def _behind(query: SessionQuery, last: Row) -> SessionQuery:

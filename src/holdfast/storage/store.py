@@ -17,10 +17,12 @@ from holdfast.domain.errors import Code, Internal, StorageFull, Unavailable
 from holdfast.ports import Tx
 from holdfast.storage import checks
 from holdfast.storage.agents import Agents
+from holdfast.storage.approvals import Approvals
 from holdfast.storage.calls import Calls
 from holdfast.storage.costs import Costs
 from holdfast.storage.events import Events
 from holdfast.storage.files import private_file, require_suitable
+from holdfast.storage.media import Media
 from holdfast.storage.messages import Messages
 from holdfast.storage.migrate import require_current
 from holdfast.storage.models import Models
@@ -51,6 +53,8 @@ class Tables:
         self.messages = Messages(database)
         self.events = Events(database)
         self.calls = Calls(database)
+        self.approvals = Approvals(database)
+        self.media = Media(database)
         self.costs = Costs(database)
 
 

@@ -40,10 +40,11 @@ CREATE TABLE repos (
     UNIQUE (owner, path)
 ) STRICT;
 
--- One small row per session: it changes with every write and hands out the numbers.
+-- One small row per session: it changes with every write and hands out the numbers. An id names
+-- it for its owner, the key for the house; a key is never given twice, tombstones remember it.
 CREATE TABLE sessions (
     key         INTEGER PRIMARY KEY,
-    id          TEXT    NOT NULL UNIQUE,
+    id          TEXT    NOT NULL,
     owner       TEXT    NOT NULL,
     agent_id    TEXT    NOT NULL REFERENCES agents (id),
     repo_id     TEXT    REFERENCES repos (id),
@@ -70,7 +71,8 @@ CREATE TABLE sessions (
     updated_at  INTEGER NOT NULL,
     started_at  INTEGER,
     finished_at INTEGER,
-    checksum    INTEGER NOT NULL
+    checksum    INTEGER NOT NULL,
+    UNIQUE (owner, id)
 ) STRICT;
 
 CREATE INDEX sessions_by_time ON sessions (owner, created_at, id);
@@ -89,9 +91,11 @@ CREATE TABLE openings (
 ) STRICT;
 
 CREATE TABLE tombstones (
-    id         TEXT    PRIMARY KEY,
+    key        INTEGER PRIMARY KEY,
+    id         TEXT    NOT NULL,
     owner      TEXT    NOT NULL,
-    deleted_at INTEGER NOT NULL
+    deleted_at INTEGER NOT NULL,
+    UNIQUE (owner, id)
 ) STRICT;
 
 -- A row is its own news: `event` is the number of the event that tells of it, `told` the checksum
@@ -145,17 +149,21 @@ CREATE TABLE calls (
     session_key     INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
     id              TEXT    NOT NULL,
     turn            INTEGER NOT NULL,
-    position        INTEGER NOT NULL,
+    sequence        INTEGER NOT NULL,
     name            TEXT    NOT NULL,
     arguments       BLOB    NOT NULL,
     state           TEXT    NOT NULL,
     effect          TEXT    NOT NULL,
     idempotency_key TEXT    NOT NULL,
     settlement      TEXT,
+    result_sequence INTEGER,
+    started_at      INTEGER,
+    ended_at        INTEGER,
     checksum        INTEGER NOT NULL,
     PRIMARY KEY (session_key, id)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX calls_by_turn ON calls (session_key, turn, sequence);
 CREATE INDEX calls_unknown ON calls (session_key) WHERE state = 'unknown';
 
 CREATE TABLE costs (

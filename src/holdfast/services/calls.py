@@ -1,0 +1,162 @@
+"""Calls: what an agent has done or tried, and putting right what nobody knows the outcome of."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.calls import Call, CallState, Settlement
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
+from holdfast.domain.events import CallSettled
+from holdfast.domain.ids import CallId, Owner, SessionId
+from holdfast.domain.messages import Notice, NoticeCode, Role, ToolCall
+from holdfast.domain.sessions import admitting, has_waiting_turn
+from holdfast.domain.texts import require_text
+from holdfast.ports import Coordinator, Store, Tx
+from holdfast.services.heads import find_head
+from holdfast.services.journal import Journal, Pen
+from holdfast.services.mint import Mint
+
+NOTE_LONGEST: Final = 500
+RESULT_LARGEST: Final = 16 << 10
+
+
+class How(StrEnum):
+    """What somebody wants to be done about an unknown outcome."""
+
+    RETRY = "retry"
+    SKIP = "skip"
+    MARK_DONE = "mark_done"
+
+
+SETTLEMENTS: Final[Mapping[How, Settlement]] = {
+    How.RETRY: Settlement.RETRIED,
+    How.SKIP: Settlement.SKIPPED,
+    How.MARK_DONE: Settlement.MARKED_DONE,
+}
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """How an unknown outcome is to be put right, by whom, and what they have to say about it."""
+
+    how: How
+    by: str
+    result: Any = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.note is not None:
+            require_text(self.note, field="note", longest=NOTE_LONGEST)
+        if self.how is How.MARK_DONE and self.result is None:
+            raise Invalid(
+                Code.INVALID_INPUT, "Say what the call came to: mark_done needs a result."
+            )
+        if len(msgspec.json.encode(self.result)) > RESULT_LARGEST:
+            raise Invalid(Code.INVALID_INPUT, "A result may have 16 KiB at most.")
+
+
+class Calls:
+    """Tool calls, for their owner."""
+
+    def __init__(
+        self, store: Store, journal: Journal, coordinator: Coordinator, mint: Mint
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._coordinator = coordinator
+        self._mint = mint
+
+    async def list(
+        self,
+        owner: Owner,
+        session_id: SessionId | None = None,
+        *,
+        state: CallState | None = None,
+    ) -> list[Call]:
+        """Return the calls of one session; without one, all whose outcome nobody knows."""
+
+        async def read(tx: Tx) -> list[Call]:
+            if session_id is None:
+                return await tx.calls.unknown(owner)
+            return await tx.calls.of_session(await find_head(tx, owner, session_id))
+
+        found = await self._store.read(read)
+        return [call for call in found if state is None or call.state is state]
+
+    async def get(self, owner: Owner, session_id: SessionId, call_id: str) -> Call:
+        """Return one call."""
+
+        async def read(tx: Tx) -> Call | None:
+            head = await find_head(tx, owner, session_id)
+            return await tx.calls.by_id(head, CallId(call_id))
+
+        return _found(await self._store.read(read))
+
+    async def settle(self, owner: Owner, session_id: SessionId, call_id: str, wish: Wish) -> Call:
+        """Put an unknown outcome right; a retry runs as a turn of its own and asks no model."""
+
+        async def write(pen: Pen) -> Call:
+            call = _found(await pen.tx.calls.by_id(pen.head, CallId(call_id)))
+            if call.state is not CallState.UNKNOWN:
+                raise Conflict(
+                    Code.CALL_NOT_OPEN,
+                    f"The call is {call.state}; only an unknown outcome can be settled.",
+                    {"state": call.state},
+                )
+            again = await self._retried(pen, call) if wish.how is How.RETRY else None
+            await pen.append(_notice(call, wish, again), 0)
+            await pen.tell(CallSettled(call_id=call.id, how=SETTLEMENTS[wish.how], by=wish.by))
+            return _found(await pen.tx.calls.by_id(pen.head, call.id))
+
+        settled = await self._journal.write(owner, session_id, write)
+        if wish.how is How.RETRY:
+            head = await self._store.read(lambda tx: find_head(tx, owner, session_id))
+            self._coordinator.wake(head.key)
+        return settled
+
+    async def _retried(self, pen: Pen, call: Call) -> CallId:
+        """Intend the same call again, with the same key, in a turn of its own."""
+        if has_waiting_turn(pen.head):
+            raise Conflict(
+                Code.TURN_RUNNING, "A turn runs or waits; retry the call when it has ended."
+            )
+        call_id = CallId(f"retry_{self._mint.new()}")
+        pen.head = admitting(pen.head)
+        part = ToolCall(id=call_id, name=call.name, arguments=call.arguments)
+        draft = MessageDraft(
+            role=Role.TOOL_CALL,
+            parts=(part,),
+            effect=call.effect,
+            idempotency_key=call.idempotency_key,
+        )
+        await pen.append(draft, pen.head.turn)
+        return call_id
+
+
+def _found(call: Call | None) -> Call:
+    if call is None:
+        raise NotFound(Code.CALL_NOT_FOUND, "The session has no such call.")
+    return call
+
+
+_TOLD: Final[Mapping[How, str]] = {
+    How.RETRY: "it is run again",
+    How.SKIP: "it is taken as not done",
+    How.MARK_DONE: "it is taken as done",
+}
+
+
+def _notice(call: Call, wish: Wish, again: CallId | None) -> MessageDraft:
+    """Return the row that tells people and models what became of the call."""
+    said = [f"The unknown outcome of {call.name} ({call.id}) was settled: {_TOLD[wish.how]}"]
+    if again is not None:
+        said.append(f" as {again}")
+    if wish.result is not None:
+        said.append(f", with the result {msgspec.json.encode(wish.result).decode()}")
+    if wish.note:
+        said.append(f". Note: {wish.note}")
+    notice = Notice(code=NoticeCode.CALL_SETTLED, text="".join(said))
+    return MessageDraft(role=Role.SYSTEM, parts=(notice,))

@@ -1,0 +1,71 @@
+"""Inputs: all that a runtime may know about a turn, gathered from one snapshot of the store."""
+
+from holdfast.domain.drafts import Outcome
+from holdfast.domain.events import Failure, FailureCode, StepStarted, name_of
+from holdfast.domain.ids import SessionKey
+from holdfast.domain.sessions import Head, Session, StopReason
+from holdfast.ports import Limits, TurnInput, Tx
+from holdfast.services.approvals import Approvals
+from holdfast.services.heads import session_not_found
+from holdfast.services.histories import Histories
+from holdfast.services.models import Models
+from holdfast.services.places import Places
+
+
+class Inputs:
+    """Gathers what turns are played with."""
+
+    def __init__(
+        self, models: Models, places: Places, approvals: Approvals, limits: Limits
+    ) -> None:
+        self._models = models
+        self._places = places
+        self._approvals = approvals
+        self._limits = limits
+        self._histories = Histories()
+
+    async def gather(self, tx: Tx, key: SessionKey) -> TurnInput | Outcome:
+        """Return what the next turn is played with, or how it ends if it may not be played."""
+        found = await tx.sessions.get_by_key(key)
+        if found is None:
+            raise session_not_found()
+        session, head = found
+        if await _is_past_the_cap(tx, session, head):
+            return _past_the_cap(session)
+        # One snapshot: rows and calls of two instants could contradict each other.
+        steps = await tx.events.since(head, head.began, [name_of(StepStarted)])
+        newest = await tx.costs.newest(head) if head.requests else None
+        return TurnInput(
+            agent=session.agent,
+            models=await self._models.chain(tx, session),
+            context=session.context,
+            history=await self._histories.read(tx, head),
+            calls=tuple(await tx.calls.of_turn(head, head.settled + 1)),
+            turn=head.settled + 1,
+            step=len(steps) + 1,
+            ordinal=head.requests + 1,
+            place=self._places.of(session, key),
+            tools=session.tools,
+            approver=self._approvals.of(key),
+            limits=self._limits,
+            budget=session.budget,
+            spent=head.microcents,
+            last_usage=newest.usage if newest else None,
+        )
+
+
+async def _is_past_the_cap(tx: Tx, session: Session, head: Head) -> bool:
+    """Tell whether the session has had all its turns, this one not being among them."""
+    # Counted only where it can matter: no more turns are engaged than have settled.
+    if head.settled < session.turn_cap:
+        return False
+    is_engaged = bool(await tx.costs.of_turn(head, head.settled + 1))
+    return not is_engaged and await tx.costs.engaged(head) >= session.turn_cap
+
+
+def _past_the_cap(session: Session) -> Outcome:
+    failure = Failure(
+        code=FailureCode.TURN_LIMIT,
+        message=f"The session has had its {session.turn_cap} turns. Open a new one, or fork this.",
+    )
+    return Outcome(stop_reason=StopReason.TURN_LIMIT, failure=failure)

@@ -1,0 +1,47 @@
+"""Places: where the calls of a session act, and how far they reach at this moment."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.domain.ids import Owner, SessionId, SessionKey
+from holdfast.domain.sessions import Session
+from holdfast.domain.tools import Grant
+from holdfast.ports import Store, Workplace
+from holdfast.services.media import SessionShelf
+
+PrivateFolder = Callable[[Owner, SessionId], str]
+
+# Whoever has tools has these: they touch nothing but the session itself.
+ALWAYS: Final = frozenset({"checkpoint", "read_output"})
+
+
+class Places:
+    """Builds workplaces out of sessions and the configuration."""
+
+    def __init__(self, store: Store, folder: PrivateFolder, ceiling: Grant) -> None:
+        """`ceiling` is what the configuration allows at all, now and not when a session opened."""
+        self._store = store
+        self._folder = folder
+        self._ceiling = ceiling
+
+    def of(self, session: Session, key: SessionKey) -> Workplace | None:
+        """Return the workplace of a session; nothing when it has no tools."""
+        servers = session.agent.mcp_servers
+        if not session.tools and not servers:
+            return None
+        return Workplace(
+            session=_name(session),
+            working_dir=session.context.working_dir,
+            scratch=self._folder(session.owner, session.id),
+            # The session's is within its agent's already.
+            grants=(session.grant, self._ceiling),
+            tools=ALWAYS | {tool.name for tool in session.tools},
+            servers=servers,
+            shelf=SessionShelf(self._store, key),
+        )
+
+
+def _name(session: Session) -> str:
+    # Of both, because two owners may have sessions of the same id.
+    return hashlib.sha256(f"{session.owner}/{session.id}".encode()).hexdigest()[:32]

@@ -1,0 +1,212 @@
+"""Secrets: looked up when they are needed, handed to the one who sends them, and known again later.
+
+Provider keys, the secrets of MCP servers and of hosts. The key of the store has rules of its own
+and is none of these.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Invalid, NotFound, Unavailable
+from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.secrets import Secret
+
+LARGEST: Final = 16 << 10
+USUAL_KEY: Final = "default"
+# Which accounts there are, because a keychain cannot be asked for a list.
+_INDEX: Final = "accounts"
+_PROVIDER: Final = re.compile(r"(?!(?:mcp|host|store)\Z)[a-z0-9][a-z0-9_.-]{0,63}")
+# The store's key is not set like this: with another one the store could not be read.
+_ACCOUNT: Final = re.compile(r"(?!store:)[a-z0-9][a-z0-9_.-]{0,63}:[A-Za-z0-9_.:-]{1,253}")
+# From here on, four characters at the end tell nobody the rest.
+_LONG_ENOUGH: Final = 12
+
+
+class Keychain(Protocol):
+    """The operating system's keychain; every verb may wait for a person."""
+
+    def read(self, account: str) -> str | None:
+        """Return a secret; nothing where there is none, or the keychain is locked or missing."""
+        ...
+
+    def write(self, account: str, secret: str) -> bool:
+        """Keep a secret; `False` where no keychain takes it."""
+        ...
+
+    def remove(self, account: str) -> bool:
+        """Forget a secret; `False` where no keychain gives it up."""
+        ...
+
+
+class KeptSecret(Struct, frozen=True, kw_only=True):
+    """Where a secret is kept, and how it ends; the end of a short one is not shown."""
+
+    account: str
+    origin: str
+    ending: str
+
+
+class Secrets:
+    """The managed secrets of this process; whoever gets one opens it only to send it."""
+
+    def __init__(
+        self,
+        keychain: Keychain,
+        environment: Mapping[str, str],
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """`variables` names, by provider, the variable that other programs read its key from."""
+        self._keychain = keychain
+        self._environment = environment
+        self._variables = variables or {}
+        self._known: dict[str, tuple[str, Secret]] = {}
+        self._scrubber = Scrubber()
+        for name in self._secret_variables():
+            self.remember(name, Secret(environment[name].strip()))
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """Return what takes every secret out that was handed out so far; ask again each time."""
+        return self._scrubber
+
+    def remember(self, name: str, secret: Secret) -> None:
+        """Let the scrubber know a secret that this process holds."""
+        value = secret.reveal()
+        # Beyond the request, and for the scrubber alone: what was sent can come back in an
+        # answer, an error or a log line, long after the request has ended.
+        if value and value not in self._known:
+            self._known[value] = (name, secret)
+            self._scrubber = Scrubber(self._known.values())
+
+    async def key_of(self, provider: str, key_id: str = USUAL_KEY) -> Secret | None:
+        """Return a provider's key: from the keychain, our own variable, or the customary one."""
+        account = f"{provider}:{key_id}"
+        kept = await self._kept(account)
+        if kept is not None:
+            return kept
+        for variable in self._variables_of(provider):
+            if value := self._environment.get(variable, "").strip():
+                return self._handed_out(variable, value)
+        return None
+
+    async def of_host(self, host: str) -> Secret | None:
+        """Return the credential that is bound to an exact host."""
+        return await self._kept(f"host:{host}")
+
+    async def of_server(self, name: str) -> Secret | None:
+        """Return the secret of an MCP server."""
+        return await self._kept(f"mcp:{name}")
+
+    async def set(self, account: str, secret: Secret) -> str:
+        """Keep a secret in the keychain and return the account's whole name."""
+        name = whole_account(account)
+        _require_usable(name, secret.reveal())
+        self.remember(name, secret)
+        if not await asyncio.to_thread(self._write, name, secret):
+            raise Unavailable(
+                Code.KEYCHAIN_UNAVAILABLE,
+                "There is no keychain that takes it; unlock it, or set the key in the environment: "
+                f"{', '.join(self._variables_of(name.partition(':')[0]))}.",
+            )
+        return name
+
+    async def remove(self, account: str) -> str:
+        """Take a secret out of the keychain and return the account's whole name."""
+        name = whole_account(account)
+        if await asyncio.to_thread(self._keychain.read, name) is None:
+            raise NotFound(
+                Code.KEY_NOT_FOUND, "The keychain holds no such key; `holdfast key list` shows all."
+            )
+        if not await asyncio.to_thread(self._keychain.remove, name):
+            raise Unavailable(
+                Code.KEYCHAIN_UNAVAILABLE, "The keychain does not give it up; unlock it."
+            )
+        return name
+
+    async def list(self) -> tuple[KeptSecret, ...]:
+        """Return all secrets that can be found, those of the keychain first."""
+        kept = await asyncio.to_thread(self._read_all)
+        found = [
+            KeptSecret(account=account, origin="keychain", ending=_ending(value))
+            for account, value in kept
+        ]
+        for provider in sorted(self._variables):
+            for variable in self._variables_of(provider):
+                if value := self._environment.get(variable, "").strip():
+                    account = f"{provider}:{USUAL_KEY}"
+                    found.append(
+                        KeptSecret(account=account, origin=variable, ending=_ending(value))
+                    )
+        return tuple(found)
+
+    async def _kept(self, account: str) -> Secret | None:
+        value = await asyncio.to_thread(self._keychain.read, account)
+        return self._handed_out(account, value) if value else None
+
+    def _handed_out(self, name: str, value: str) -> Secret:
+        secret = Secret(value)
+        self.remember(name, secret)
+        return secret
+
+    def _variables_of(self, provider: str) -> tuple[str, str]:
+        usual = f"{re.sub('[^A-Za-z0-9]', '_', provider).upper()}_API_KEY"
+        return f"HOLDFAST_{usual}", self._variables.get(provider, usual)
+
+    def _secret_variables(self) -> Iterable[str]:
+        customary = {*self._variables.values(), "HOLDFAST_KEY"}
+        # Also of providers that nobody has heard of: whatever is called so is a key.
+        return [
+            name
+            for name, value in self._environment.items()
+            if value.strip() and (name in customary or name.endswith("_API_KEY"))
+        ]
+
+    def _write(self, account: str, secret: Secret) -> bool:
+        if not self._keychain.write(account, secret.reveal()):
+            return False
+        accounts = {*self._accounts(), account}
+        self._keychain.write(_INDEX, "\n".join(sorted(accounts)))
+        return True
+
+    def _accounts(self) -> Iterable[str]:
+        return (self._keychain.read(_INDEX) or "").split()
+
+    def _read_all(self) -> Iterable[tuple[str, str]]:
+        # Those without an entry, too: other programs can put a key there.
+        usual = (f"{provider}:{USUAL_KEY}" for provider in self._variables)
+        names = sorted({*self._accounts(), *usual})
+        return [(name, value) for name in names if (value := self._keychain.read(name))]
+
+
+def whole_account(text: str) -> str:
+    """Return the account that a person means: a provider's name alone is its usual key."""
+    account = f"{text}:{USUAL_KEY}" if _PROVIDER.fullmatch(text) else text
+    if _ACCOUNT.fullmatch(account) is None:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "A key is named by its provider (openai), by provider and key (openai:work), by MCP "
+            "server (mcp:NAME) or by host (host:NAME).",
+            {"field": "key"},
+        )
+    return account
+
+
+def _require_usable(account: str, value: str) -> None:
+    is_for_provider = not account.startswith(("mcp:", "host:"))
+    # A key travels in a header, where a blank or a line break would end it.
+    fits = value.isascii() and value.isprintable() and " " not in value if is_for_provider else True
+    if not value or "\x00" in value or len(value.encode("utf-8", "replace")) > LARGEST or not fits:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "This cannot be a key: it is empty, longer than 16 KiB, or has a character that no key "
+            "has. Copy it once more, without blanks and line breaks.",
+            {"field": "secret"},
+        )
+
+
+def _ending(value: str) -> str:
+    return value[-4:] if len(value) >= _LONG_ENOUGH else ""

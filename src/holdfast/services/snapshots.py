@@ -1,0 +1,82 @@
+"""Snapshots: the agent as it is frozen into a session when it opens.
+
+Its grant comes from the configuration where it has none of its own, its prompt has the variables
+in place, and what it names that cannot be had is told once.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.agents import Agent
+from holdfast.domain.contexts import SessionContext
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.messages import Notice, NoticeCode, Role
+from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.sessions import TURN_CAP, Budget
+from holdfast.domain.tools import CATALOGUE, Grant, ToolSpec
+from holdfast.domain.variables import refuse_secrets, render
+
+# Tools that files of other programs name; they load and are not offered.
+ELSEWHERE: Final = frozenset(
+    {"web_search", "mcp_call", "read_clipboard", "notify", "read_media", "invoke_agent"}
+)
+
+
+class OpeningRules(Struct, frozen=True, kw_only=True):
+    """What the configuration says about every session that opens."""
+
+    ceiling: Grant = Grant()
+    turn_cap: int = TURN_CAP
+    budget: Budget | None = None
+    scrubber: Callable[[], Scrubber] = Scrubber
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """An agent as a session keeps it, and what the session's record says about that."""
+
+    agent: Agent
+    notices: tuple[MessageDraft, ...] = ()
+
+
+def frozen(agent: Agent, context: SessionContext, rules: OpeningRules) -> Snapshot:
+    """Return the agent as the session keeps it; refuse secrets and tools that nobody knows."""
+    refuse_secrets(context.variables, rules.scrubber())
+    prompt = render(agent.system_prompt, context.variables)
+    missing = [tool.name for tool in agent.tools if not _is_known(tool, agent)]
+    told = [
+        _notice(NoticeCode.UNKNOWN_VARIABLE, f"The prompt names no variable of the session: {name}")
+        for name in prompt.unknown
+    ]
+    if missing:
+        names = ", ".join(missing)
+        told.append(_notice(NoticeCode.TOOL_UNAVAILABLE, f"These tools cannot be had: {names}."))
+    grant = rules.ceiling if agent.grant is None else agent.grant
+    return Snapshot(
+        agent=replace(agent, system_prompt=prompt.text, grant=grant), notices=tuple(told)
+    )
+
+
+def _is_known(tool: ToolSpec, agent: Agent) -> bool:
+    if tool.name in CATALOGUE or _is_remote(tool, agent):
+        return True
+    # A described tool is somebody's own: it is shown as given and cannot be run here.
+    if tool.name in ELSEWHERE or tool.parameters is not None or tool.description is not None:
+        return False
+    raise Invalid(
+        Code.UNKNOWN_TOOL,
+        f"There is no tool {tool.name}; the tools are {', '.join(sorted(CATALOGUE))}.",
+        {"tool": tool.name},
+    )
+
+
+def _is_remote(tool: ToolSpec, agent: Agent) -> bool:
+    servers = [str(server.get("id") or server.get("ref") or "") for server in agent.mcp_servers]
+    return any(tool.name.startswith(f"mcp_{server}_") for server in servers if server)
+
+
+def _notice(code: NoticeCode, text: str) -> MessageDraft:
+    return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=text),))

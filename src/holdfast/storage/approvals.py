@@ -1,0 +1,130 @@
+"""The `approvals` table: questions, and what was answered."""
+
+import msgspec
+
+from holdfast.domain.approvals import Approval, ApprovalScope
+from holdfast.domain.ids import ApprovalId, CallId, Owner, SessionKey
+from holdfast.domain.sessions import Head
+from holdfast.storage.database import Database, Row, checksum, encode, require_sound, sound
+
+SAVE = """
+-- A question as it stands now.
+INSERT INTO approvals (id, session_key, call_id, digest, state, memory, body, checksum)
+VALUES (:id, :session_key, :call_id, :digest, :state, :memory, :body, :checksum)
+ON CONFLICT (id)
+DO UPDATE SET state = excluded.state, memory = excluded.memory, body = excluded.body,
+              checksum = excluded.checksum
+"""
+
+BY_ID = """
+-- One question of a session.
+SELECT body, checksum
+  FROM approvals
+ WHERE id = :id
+   AND session_key = :session_key
+"""
+
+OF_SESSION = """
+-- The questions of a session, oldest first.
+SELECT body, checksum
+  FROM approvals
+ WHERE session_key = :session_key
+ ORDER BY id
+"""
+
+WAITING = """
+-- The questions of a session that nobody has answered.
+SELECT body, checksum
+  FROM approvals
+ WHERE session_key = :session_key
+   AND state = 'waiting'
+ ORDER BY id
+"""
+
+ABOUT = """
+-- The newest question about the very same thing.
+SELECT body, checksum
+  FROM approvals
+ WHERE session_key = :session_key
+   AND digest = :digest
+   AND call_id IS :call_id
+ ORDER BY id DESC
+ LIMIT 1
+"""
+
+IS_REMEMBERED = """
+-- Whether somebody has allowed the like for the whole session.
+SELECT 1
+  FROM approvals
+ WHERE session_key = :session_key
+   AND memory = :memory
+   AND state = 'allowed'
+ LIMIT 1
+"""
+
+OF_OWNER = """
+-- The questions that wait in any of an owner's sessions, oldest first.
+SELECT a.body, a.checksum
+  FROM approvals a
+  JOIN sessions s ON s.key = a.session_key
+ WHERE s.owner = :owner
+   AND a.state = 'waiting'
+ ORDER BY a.id
+"""
+
+# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+_decoder = msgspec.json.Decoder(Approval)
+
+
+class Approvals:
+    """Questions in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def save(self, key: SessionKey, approval: Approval) -> None:
+        body = encode(approval)
+        question = approval.question
+        # Indexed only where it is meant: an answer for one call must not be found for another.
+        is_for_all = approval.scope is ApprovalScope.SESSION
+        columns = {
+            "id": approval.id,
+            "session_key": key,
+            "call_id": question.call_id,
+            "digest": question.digest,
+            "state": approval.state.value,
+            "memory": question.memory if is_for_all else None,
+            "body": body,
+            "checksum": checksum(body),
+        }
+        await self._db.execute(SAVE, columns)
+
+    async def by_id(self, head: Head, approval_id: ApprovalId) -> Approval | None:
+        rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": approval_id})
+        return _approval(rows[0]) if rows else None
+
+    async def of_session(self, head: Head) -> list[Approval]:
+        rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
+        return list(sound(rows, _approval))
+
+    async def of_owner(self, owner: Owner) -> list[Approval]:
+        return list(sound(await self._db.fetch(OF_OWNER, {"owner": owner}), _approval))
+
+    async def waiting(self, head: Head) -> list[Approval]:
+        rows = await self._db.fetch(WAITING, {"session_key": head.key})
+        return [_approval(row) for row in rows]
+
+    async def about(self, head: Head, digest: str, call_id: CallId | None) -> Approval | None:
+        asked = {"session_key": head.key, "digest": digest, "call_id": call_id}
+        rows = await self._db.fetch(ABOUT, asked)
+        return _approval(rows[0]) if rows else None
+
+    async def is_remembered(self, head: Head, memory: str) -> bool:
+        asked = {"session_key": head.key, "memory": memory}
+        return bool(await self._db.fetch(IS_REMEMBERED, asked))
+
+
+def _approval(row: Row) -> Approval:
+    body, stored = row
+    require_sound(stored, body, what="an approval")
+    return _decoder.decode(body)
