@@ -3,14 +3,92 @@
 import asyncio
 import time
 from contextlib import aclosing
+from datetime import timedelta
 from pathlib import Path
 
-from bench.figures import Figure, measures, middle
+import apsw
+
+from bench.figures import Figure, at_least, at_most, below, measures, middle
+from bench.yardsticks import raw_store, raw_turns
 from holdfast import Holdfast, Session, SessionRequest, open_holdfast
+from holdfast.config import load
 from holdfast.domain.events import TurnEnded
 
 TURNS = 420
 WINDOW = 20
+ROUNDS = 5
+DELTAS = 2_000
+TOOL_TURN = """
+- tool_calls: [{name: checkpoint, arguments: {name: here}}]
+  usage: {input: 10, output: 10}
+- text: A short answer.
+  usage: {input: 10, output: 10}
+"""
+
+
+@measures("turn_1", "turn_50")
+def turns(folder: Path) -> dict[str, Figure]:
+    """Play user, tool call, result, answer; alternate with the yardstick on the same disk."""
+    return asyncio.run(_turns(folder))
+
+
+async def _turns(folder: Path) -> dict[str, Figure]:
+    script = folder / "script.yaml"
+    each = 100
+    script.write_text(TOOL_TURN * (each * (ROUNDS + 1)))
+    raw = raw_store(folder / "raw.db")
+    bare, one, fifty = [], [], []
+    async with open_holdfast(folder / "home") as holdfast:
+        fields = {"name": "Bench", "tools": ["checkpoint"], "models": [f"scripted:{script}"]}
+        agent = await holdfast.agents.create(holdfast.owner, fields)
+        single = await holdfast.open(agent.slug)
+        many = [await holdfast.open(agent.slug) for _ in range(50)]
+        # A log that has been round once no longer grows, which is how it spends its life.
+        raw_turns(raw, 0, 500)
+        await _played(holdfast, [single], 50)
+        for number in range(1, ROUNDS + 1):
+            bare.append(raw_turns(raw, number * 500, 200))
+            one.append(await _played(holdfast, [single], each // 2))
+            fifty.append(await _played(holdfast, many, each // 10))
+    return {
+        "turn_1": at_least(middle(one), "turns/s", middle(bare), 0.6),
+        "turn_50": at_least(middle(fifty), "turns/s", middle(bare), 3),
+    }
+
+
+async def _played(holdfast: Holdfast, sessions: list[Session], rounds: int) -> float:
+    """Return turns per second, each ended before its session's next one begins."""
+
+    async def play(session: Session) -> None:
+        for _ in range(rounds):
+            await _turn(holdfast, session, "Do it.")
+
+    started = time.perf_counter()
+    await asyncio.gather(*(play(session) for session in sessions))
+    return len(sessions) * rounds / (time.perf_counter() - started)
+
+
+@measures("delta_cpu_ms")
+def deltas(folder: Path) -> dict[str, Figure]:
+    """Play turns of many deltas and count the processor's time for a hundred of them."""
+    return asyncio.run(_deltas(folder))
+
+
+async def _deltas(folder: Path) -> dict[str, Figure]:
+    script = folder / "script.yaml"
+    text = "word " * DELTAS
+    script.write_text(
+        f"- text: {text}\n  chunks: {DELTAS}\n  repeat: 9\n  usage: {{input: 1, output: 1}}\n"
+    )
+    spent = []
+    async with open_holdfast(folder / "home") as holdfast:
+        session = await holdfast.open(request=SessionRequest(model=f"scripted:{script}"))
+        await _turn(holdfast, session, "Warm up.")
+        for _ in range(7):
+            started = time.process_time()
+            await _turn(holdfast, session, "Tell me.")
+            spent.append((time.process_time() - started) * 1000 / (DELTAS / 100))
+    return {"delta_cpu_ms": below(middle(spent), "ms", 2)}
 
 
 @measures("growth", "bytes_per_turn")
@@ -27,15 +105,19 @@ async def _growth(folder: Path) -> dict[str, Figure]:
     script.write_text(f"- text: {answer}\n  chunks: 4\n  repeat: {TURNS + 1}\n  usage: {usage}\n")
     question = "A question of the usual length. " * 10
     seconds = []
-    async with open_holdfast(folder / "home") as holdfast:
+    # Plain, so that the pages in use can be counted from outside; encryption adds none.
+    config = load({"home": folder / "home", "encryption": "off"})
+    async with open_holdfast(config=config) as holdfast:
         session = await holdfast.open(request=SessionRequest(model=f"scripted:{script}"))
         await _turn(holdfast, session, question)
-        before = _size(folder)
+        await holdfast.housekeeping.prune(timedelta(0))
+        before = _used(folder)
         for _ in range(TURNS):
             started = time.perf_counter()
             await _turn(holdfast, session, question)
             seconds.append(time.perf_counter() - started)
-        after = _size(folder)
+        await holdfast.housekeeping.prune(timedelta(0))
+        after = _used(folder)
     early = middle(seconds[WINDOW - 10 : WINDOW + 10])
     late = middle(seconds[400 - 10 : 400 + 10])
     content = len(question) + len(answer)
@@ -49,13 +131,7 @@ async def _growth(folder: Path) -> dict[str, Figure]:
             met=late / early <= 1.2,
             note=f"{early * 1000:.2f} ms a turn at 20, {late * 1000:.2f} ms at 400",
         ),
-        "bytes_per_turn": Figure(
-            value=(after - before) / TURNS,
-            unit="bytes",
-            yardstick=content,
-            ratio=(after - before) / TURNS / content,
-            note="deltas not pruned",
-        ),
+        "bytes_per_turn": at_most((after - before) / TURNS, "bytes", content, 2),
     }
 
 
@@ -68,5 +144,8 @@ async def _turn(holdfast: Holdfast, session: Session, question: str) -> None:
                 return
 
 
-def _size(folder: Path) -> int:
-    return (folder / "home" / "history.db").stat().st_size
+def _used(folder: Path) -> int:
+    """Return the bytes of the pages that hold something."""
+    with apsw.Connection(str(folder / "home" / "history.db")) as connection:
+        pages = connection.pragma("page_count") - connection.pragma("freelist_count")
+        return int(pages * connection.pragma("page_size"))

@@ -32,6 +32,21 @@ def raw_appends(cursor: apsw.Cursor, first: int, count: int) -> float:
     return count / (time.perf_counter() - started)
 
 
+def raw_turns(cursor: apsw.Cursor, first: int, count: int) -> float:
+    """Return turns per second: four rows as four commits, and one read of the rows so far."""
+    started = time.perf_counter()
+    for turn in range(first, first + count):
+        for row in range(4):
+            cursor.execute("BEGIN IMMEDIATE")
+            cursor.execute("INSERT INTO messages VALUES (?, ?, ?)", ("t", turn * 4 + row, PAYLOAD))
+            cursor.execute("COMMIT")
+        cursor.execute(
+            "SELECT sequence, parts FROM messages WHERE session = 't' AND sequence >= ?",
+            (turn * 4,),
+        ).fetchall()
+    return count / (time.perf_counter() - started)
+
+
 def raw_read(path: Path, last: int, count: int) -> float:
     """Return the seconds to select and decode the last rows of a bare table."""
     started = time.perf_counter()

@@ -31,10 +31,12 @@ from holdfast.ports import Limits, Runtime, Tx
 from holdfast.services.agents import Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.calls import Calls
+from holdfast.services.compactions import Compactions
 from holdfast.services.events import Events
 from holdfast.services.housekeeping import Housekeeping
+from holdfast.services.ink import Ink
 from holdfast.services.inputs import Inputs
-from holdfast.services.journal import Ink, Journal
+from holdfast.services.journal import Journal
 from holdfast.services.leases import Leases
 from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
@@ -108,7 +110,8 @@ async def _assembled(
     approvals = Approvals(store, journal, doorbell, outside.clock, rules)
     places = Places(store, folder, Grant())
     inputs = Inputs(models, places, approvals, Limits())
-    turns = Turns(store, journal, inputs, {LlmRuntime: runtime}, mint)
+    runtimes = {LlmRuntime: runtime}
+    turns = Turns(store, journal, inputs, runtimes, mint)
     events = await stack.enter_async_context(Events(store, doorbell))
     coordinator = await stack.enter_async_context(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
@@ -123,6 +126,7 @@ async def _assembled(
         agents=Agents(store, models, outside.clock, mint),
         approvals=approvals,
         calls=Calls(store, journal, coordinator, mint),
+        compactions=Compactions(store, journal, inputs, runtimes),
         models=models,
         repos=repos,
         secrets=secrets,

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +13,7 @@ from typing import Final
 from holdfast import keychain
 from holdfast.config import Config, load
 from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.agents import Runtime as AgentRuntime
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
@@ -25,15 +26,17 @@ from holdfast.execution.local import LocalCoordinator, Scope
 from holdfast.execution.machine import SystemClock, SystemMachine, SystemRandomness
 from holdfast.llm.router import Llms
 from holdfast.llm.vendors import Vendors
-from holdfast.ports import Clock, Machine, Randomness, Store
+from holdfast.ports import Clock, Machine, Randomness, Runtime, Store
 from holdfast.services.agents import BUILT_IN, Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.background import Background
 from holdfast.services.calls import Calls
+from holdfast.services.compactions import Compactions
 from holdfast.services.events import Events
 from holdfast.services.housekeeping import Housekeeping
+from holdfast.services.ink import Ink
 from holdfast.services.inputs import Inputs
-from holdfast.services.journal import Ink, Journal
+from holdfast.services.journal import Journal
 from holdfast.services.leases import Leases
 from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
@@ -69,6 +72,7 @@ class Holdfast:
     agents: Agents
     approvals: Approvals
     calls: Calls
+    compactions: Compactions
     models: Models
     repos: Repos
     secrets: Secrets
@@ -171,7 +175,8 @@ async def _assembled(
     folder = partial(_workspace, config.home)
     ceiling = ceiling_of(config)
     inputs = Inputs(models, Places(store, folder, ceiling), approvals, limits_of(config))
-    turns = Turns(store, journal, inputs, {LlmRuntime: engine}, mint)
+    runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: engine}
+    turns = Turns(store, journal, inputs, runtimes, mint)
     events = await stack.enter_async_context(Events(store, doorbell))
     # Entered last, so it is left first: turns stop while the store can still be told.
     coordinator = await stack.enter_async_context(
@@ -193,6 +198,7 @@ async def _assembled(
         agents=Agents(store, models, outside.clock, mint),
         approvals=approvals,
         calls=Calls(store, journal, coordinator, mint),
+        compactions=Compactions(store, journal, inputs, runtimes),
         models=models,
         repos=repos,
         secrets=secrets,

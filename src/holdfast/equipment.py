@@ -13,6 +13,7 @@ from holdfast.ports import Clock, Limits
 from holdfast.services.secrets import Secrets
 from holdfast.tools.checkpoints import checkpoint_tool
 from holdfast.tools.files import FileSettings, file_tools
+from holdfast.tools.shelves import output_tool
 from holdfast.tools.toolbox import LocalToolbox
 
 # Where other programs look for a provider's key; ours come first.
@@ -30,7 +31,7 @@ def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
         extra_roots=tuple(map(str, config.chat.extra_roots)),
         linked_dirs=config.chat.linked_dirs,
     )
-    return LocalToolbox((*file_tools(files), checkpoint_tool(clock.now)))
+    return LocalToolbox((*file_tools(files), output_tool(), checkpoint_tool(clock.now)))
 
 
 def ceiling_of(config: Config) -> Grant:

@@ -8,8 +8,11 @@ from msgspec.structs import replace
 
 from holdfast.domain.costs import Usage, price
 from holdfast.domain.drafts import CostDraft
+from holdfast.domain.messages import encode_parts
 from holdfast.domain.models import Model
+from holdfast.domain.sessions import OnExceed
 from holdfast.engine.play import Play
+from holdfast.engine.projection import dropped_through
 
 ANSWER_TOKENS: Final = 4_096
 BYTES_PER_TOKEN: Final = 4
@@ -32,8 +35,13 @@ def charge(model: Model, usage: Usage | None, request_id: str) -> CostDraft:
 
 def is_affordable(play: Play, model: Model) -> bool:
     """Tell whether a request that nobody waits for fits into the budget."""
+    budget = play.turn.budget
+    if budget is None or not play.cap:
+        return True
     found = estimate(play, model).projected
-    return not play.cap or (found is not None and found <= play.cap)
+    if found is None:
+        return play.turn.limits.allow_unpriced
+    return found <= play.cap or budget.on_exceed is OnExceed.WARN
 
 
 def estimate(play: Play, model: Model) -> Estimate:
@@ -51,5 +59,8 @@ def estimate(play: Play, model: Model) -> Estimate:
 
 
 def _size(play: Play) -> int:
+    """Return the bytes of all that a request would carry."""
     prompt = len(play.turn.agent.system_prompt.encode())
-    return prompt + sum(len(row.text.encode()) for row in play.rows)
+    dropped = max(map(dropped_through, play.rows), default=0)
+    kept = (row for row in play.rows if row.sequence > dropped)
+    return prompt + sum(len(encode_parts(row.parts)) for row in kept)

@@ -18,6 +18,7 @@ from holdfast.domain.drafts import CostDraft, Draft, Outcome, Summary
 from holdfast.domain.events import Failure, StepFailed, StepStarted
 from holdfast.domain.ids import MessageId
 from holdfast.domain.models import Model
+from holdfast.domain.sessions import StopReason
 from holdfast.engine.budgets import charge
 from holdfast.engine.compaction import Compactor
 from holdfast.engine.failures import EMPTY_TOOL_USE, failure_of, internal
@@ -84,18 +85,29 @@ class Chain:
             failed = _failed_unheard(heard)
             if heard is None or failed is None:
                 break
-            folded = () if is_folded else await self._folded(play, failed)
-            is_folded = is_folded or bool(folded)
+            is_too_long = failed.kind is FailureKind.TOO_LONG
+            if is_too_long and not is_folded and self.compactor.can_fold(play):
+                is_folded = True
+                yield await self._shortened(play, heard)
+                continue
             attempt = course.attempt
-            if not folded and not course.turn(failed):
+            if not course.turn(failed):
                 heard = _stuck(heard, course.verdict(failed))
                 break
-            yield (*_closed(heard, course.entry.model), *folded)
+            yield _closed(heard, course.entry.model)
             # Only the same model is given time; another one is asked at once.
             if course.attempt > attempt:
                 await asyncio.sleep(self._pause(failed, attempt, play))
         if heard is not None:
             yield heard
+
+    async def _shortened(self, play: Play, heard: Heard) -> Batch:
+        """Close a step that was too long, and fold the past; if that fails the turn is over."""
+        folded = await self.compactor.fold(play, reason="auto", unwritten=1 if heard.cost else 0)
+        closed = (*_closed(heard, heard.model), *folded)
+        if any(isinstance(draft, Summary) for draft in folded):
+            return closed
+        return (*closed, Outcome(stop_reason=StopReason.ERROR, failure=heard.failure))
 
     async def _attempt(self, play: Play, model: Model) -> AsyncGenerator[Batch | Heard, None]:
         """Ask one model once, if the budget agrees."""
@@ -132,7 +144,7 @@ class Chain:
                 window=play.turn.limits.max_messages,
                 thoughts=thoughts,
             ),
-            tools=play.offers,
+            tools=play.offers or (),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
             reasoning_effort=settings.reasoning_effort,
@@ -167,13 +179,6 @@ class Chain:
             extra={"correlation_id": correlation_id},
         )
         return internal(correlation_id)
-
-    async def _folded(self, play: Play, failed: Failed) -> tuple[Draft, ...]:
-        """Return a summary when folding the past may mend the failure, and there is a past."""
-        if failed.kind is not FailureKind.TOO_LONG:
-            return ()
-        folded = await self.compactor.fold(play, reason="auto")
-        return folded if any(isinstance(draft, Summary) for draft in folded) else ()
 
     def _left(self, model: Model) -> Failed | None:
         """Return why a provider is not asked now: it wanted to be spared until later."""

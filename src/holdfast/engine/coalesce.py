@@ -12,6 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.events import Channel
+from holdfast.engine.cancelling import uncancelled
+from holdfast.engine.texts import storable
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -58,8 +60,9 @@ async def coalesce(
             is_over = gathering.is_over
             if items := gathering.take():
                 yield items
-        await pump
+        await uncancelled(pump)
     finally:
+        gathering.is_left = True
         pump.cancel()
         await asyncio.gather(pump, return_exceptions=True)
 
@@ -70,7 +73,8 @@ async def _fill(gathering: "_Gathering", stream: AsyncGenerator[LlmDelta, None])
         async with aclosing(stream):
             async for delta in stream:
                 gathering.add(delta)
-                if isinstance(delta, Stopped | Failed):
+                # Also when nobody listens any more and the provider has not heard of it.
+                if isinstance(delta, Stopped | Failed) or gathering.is_left:
                     break
                 # The provider waits for the disk, so a slow disk fills no memory.
                 if gathering.is_full:
@@ -87,6 +91,7 @@ class _Gathering:
         self.due = asyncio.Event()
         self.room = asyncio.Event()
         self.is_over = False
+        self.is_left = False
         self._loop = asyncio.get_running_loop()
         self._not_before = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -147,16 +152,7 @@ class _Gathering:
         self._size += len(text)
 
     def _piece(self, channel: Channel, texts: list[str]) -> Piece:
-        text = _storable("".join(texts))
+        text = storable("".join(texts))
         offset = self._offsets[channel]
         self._offsets[channel] = offset + len(text)
         return Piece(channel=channel, offset=offset, text=text)
-
-
-def _storable(text: str) -> str:
-    """Replace what no row can hold: NUL, and halves of a surrogate pair that lost each other."""
-    if text.isascii() and "\x00" not in text:
-        return text
-    # Joined first, because a provider may cut between the halves of one character.
-    units = text.replace("\x00", "\ufffd").encode("utf-16-le", "surrogatepass")
-    return units.decode("utf-16-le", "replace")

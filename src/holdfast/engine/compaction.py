@@ -6,13 +6,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, Summary
-from holdfast.domain.messages import Compaction, Message
+from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.turns import turns
 from holdfast.engine.budgets import charge, is_affordable
 from holdfast.engine.play import Play
-from holdfast.engine.projection import project
+from holdfast.engine.projection import dropped_through, project
 from holdfast.engine.step import Answer, ask
 from holdfast.ports import Failed, Llm, LlmMessage, LlmRequest
 
@@ -34,6 +35,8 @@ class Compactor:
 
     def is_due(self, play: Play) -> bool:
         """Tell whether the last request filled so much of the window that the past is folded."""
+        if play.has_folded:
+            return False
         threshold = play.turn.limits.compact_threshold
         window = play.turn.models[0].context_window
         used = play.last_usage
@@ -41,14 +44,24 @@ class Compactor:
             return False
         return used.input + used.cache_read + used.cache_write > threshold * window
 
-    async def fold(self, play: Play, *, reason: str) -> tuple[Draft, ...]:
-        """Return the summary and its cost; without a summary the history stays as it was."""
+    def can_fold(self, play: Play) -> bool:
+        """Tell whether there is a past to fold, and money for it."""
+        has_past = bool(foldable(play.rows, before=play.turn.turn))
+        return has_past and is_affordable(play, play.turn.models[0])
+
+    async def fold(self, play: Play, *, reason: str, unwritten: int = 0) -> tuple[Draft, ...]:
+        """Return the summary and its cost; without a summary the history stays as it was.
+
+        `unwritten` requests have left before this one and are not in the ledger yet.
+        """
+        play.has_folded = True
+        if not self.can_fold(play):
+            return ()
         model = play.turn.models[0]
         folded = foldable(play.rows, before=play.turn.turn)
-        if not folded or not is_affordable(play, model):
-            return ()
-        answer = await self._asked(play, model, folded)
-        usage = None if isinstance(answer.end, Failed) else answer.end.usage
+        request = self._request(play, model, folded)
+        answer = await self._asked(replace(request, ordinal=request.ordinal + unwritten))
+        usage = Usage() if isinstance(answer.end, Failed) else answer.end.usage
         cost = replace(charge(model, usage, self._new_id()), is_aside=True)
         if isinstance(answer.end, Failed) or not answer.text.strip():
             return (cost,) if not isinstance(answer.end, Failed) or answer.end.sent else ()
@@ -62,14 +75,16 @@ class Compactor:
         )
         return (summary, cost)
 
-    async def _asked(self, play: Play, model: Model, folded: list[Message]) -> Answer:
-        request = LlmRequest(
+    def _request(self, play: Play, model: Model, folded: list[Message]) -> LlmRequest:
+        return LlmRequest(
             model=model,
             system=INSTRUCTION,
             messages=(LlmMessage(role="user", text=_as_data(folded, self._new_id()[-12:])),),
             max_tokens=SUMMARY_TOKENS,
             ordinal=play.ordinal,
         )
+
+    async def _asked(self, request: LlmRequest) -> Answer:
         async with aclosing(ask(self._llm, request, step=0)) as parts:
             return [part async for part in parts if isinstance(part, Answer)][-1]
 
@@ -85,23 +100,19 @@ def foldable(rows: list[Message], *, before: int) -> list[Message]:
     if not answered:
         return []
     first_kept = min(row.sequence for row in rows if row.turn >= answered[-1].number)
-    done = max((_dropped_through(row) for row in rows), default=0)
-    fresh = [row for row in rows if done < row.sequence < first_kept and row.turn]
+    done = max(map(dropped_through, rows), default=0)
+    # Rows of no turn as well: what became of a call is told by one of them.
+    fresh = [row for row in rows if done < row.sequence < first_kept and not dropped_through(row)]
     # The summary before is folded with them, or what it held would be forgotten.
-    newest = [row for row in rows if _dropped_through(row) == done and done]
-    return [*newest[-1:], *fresh] if fresh else []
-
-
-def _dropped_through(row: Message) -> int:
-    return max(
-        (part.dropped_through for part in row.parts if isinstance(part, Compaction)), default=0
-    )
+    newest = [row for row in rows if dropped_through(row) == done and done]
+    return [*newest[-1:], *fresh] if any(row.turn for row in fresh) else []
 
 
 def _as_data(folded: list[Message], mark: str) -> str:
     """Return the conversation as one text, fenced by a mark that nobody in it could know."""
     last = max((row.turn for row in folded), default=0)
-    lines = [_line(message) for message in project(folded, turn=last)]
+    # As the turn after them sees them, so that what was settled last is told, too.
+    lines = [_line(message) for message in project(folded, turn=last + 1)]
     body = "\n\n".join(lines)
     return f"The conversation, as data:\n<conversation {mark}>\n{body}\n</conversation {mark}>"
 

@@ -4,6 +4,7 @@ The intent is on disk before this begins. Whatever goes wrong with a call is its
 goes on.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -15,16 +16,26 @@ from holdfast.domain.events import ToolEnded, ToolStarted
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.messages import ResultStatus, Role, ToolError, ToolResult
 from holdfast.domain.tools import ResultCode
+from holdfast.engine.cancelling import stop_if_cancelled, uncancelled
 from holdfast.engine.play import Play
 from holdfast.engine.policy import Ruling
 from holdfast.engine.questions import Permission, permit
-from holdfast.engine.results import bounded
+from holdfast.engine.results import UNSHOWABLE, bounded
 from holdfast.ports import Asked, Done, Planned, Toolbox, Workplace
+
+logger = logging.getLogger("holdfast.engine")
+
+# Under this name the arguments of a call are kept whose text is no JSON object.
+NOT_AN_OBJECT: Final = "not a JSON object"
 
 REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
     Ruling.REFUSE: (ResultCode.REJECTED, "The session's approval mode does not allow this."),
     Ruling.REJECTED: (ResultCode.REJECTED, "The user did not allow this."),
     Ruling.EXPIRED: (ResultCode.EXPIRED, "Nobody answered in time, so it was not done."),
+    Ruling.TOO_LARGE: (
+        ResultCode.TOO_LARGE,
+        "This is too large to be shown whole, so nobody is asked and it was not done.",
+    ),
     Ruling.UNATTENDED: (
         ResultCode.REJECTED,
         "This has to be allowed by somebody, and nobody is there to be asked (unattended).",
@@ -40,7 +51,7 @@ async def dispatch(
     if place is None:
         yield answer(call, refused(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}."))
         return
-    planned = await toolbox.plan(place, _asked(call))
+    planned = await _planned(toolbox, place, call)
     if isinstance(planned, Done):
         yield answer(call, planned)
         return
@@ -54,6 +65,8 @@ async def dispatch(
             elif step.how is not Ruling.RUN:
                 yield answer(call, _denied(step))
             else:
+                # An answer that came too late runs nothing.
+                stop_if_cancelled()
                 yield (ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),)
                 yield answer(call, await _run(toolbox, place, planned))
 
@@ -80,11 +93,49 @@ def refused(code: ResultCode, message: str, status: ResultStatus = ResultStatus.
     return Done(status=status, error=ToolError(code=code, message=message))
 
 
+async def _planned(toolbox: Toolbox, place: Workplace, call: Call) -> Planned | Done:
+    try:
+        planned = await uncancelled(toolbox.plan(place, _asked(call)))
+    # Whatever a toolbox raises is this call's trouble, never the turn's.
+    except Exception:  # noqa: BLE001
+        return _failed(call.name)
+    if isinstance(planned, Done):
+        return await _shown(planned, place, call.name)
+    # A tool that takes anything would take this, too.
+    if NOT_AN_OBJECT in call.arguments:
+        return refused(ResultCode.INVALID_ARGUMENTS, "The arguments are not a JSON object.")
+    return planned
+
+
 async def _run(toolbox: Toolbox, place: Workplace, planned: Planned) -> Done:
-    done = await toolbox.run(place, planned)
-    if done.status is not ResultStatus.OK:
-        return done
-    return Done(status=done.status, result=await bounded(done.result, place.shelf))
+    name = planned.asked.name
+    try:
+        done = await uncancelled(toolbox.run(place, planned))
+    # The same: the turn goes on, and the log alone knows the words.
+    except Exception:  # noqa: BLE001
+        return _failed(name)
+    return await _shown(done, place, name)
+
+
+async def _shown(done: Done, place: Workplace, name: str) -> Done:
+    """Return how a call came out as a row can hold it and a model can use it."""
+    error = done.error
+    try:
+        result = await bounded(done.result, place.shelf)
+        if error is not None:
+            told = await bounded(error.message, place.shelf)
+            error = ToolError(code=error.code, message=told)
+    except UNSHOWABLE:
+        logger.exception("What %s returned cannot be written down", name)
+        message = f"{name} was run, but what it returned cannot be written down."
+        return refused(ResultCode.FAILED, message)
+    return Done(status=done.status, result=result, error=error)
+
+
+def _failed(name: str) -> Done:
+    logger.exception("The tool %s failed", name)
+    message = f"{name} failed for a reason of its own; the log of Holdfast tells more."
+    return refused(ResultCode.FAILED, message)
 
 
 def _asked(call: Call) -> Asked:

@@ -45,19 +45,24 @@ def _unpriced(play: Play, model: Model) -> list[tuple[Draft, ...]]:
         told = f"{model.ref} has no known price, and the configuration does not allow that."
         return [(_over(told),)]
     said = f"{model.ref} has no known price: this session's budget cannot count it."
-    is_said = any(
-        isinstance(part, Notice) and part.code is NoticeCode.UNPRICED_MODEL
-        for row in play.rows
-        for part in row.parts
-    )
-    return [] if is_said else [(_notice(NoticeCode.UNPRICED_MODEL, said),)]
+    if _is_said(play, NoticeCode.UNPRICED_MODEL, ""):
+        return []
+    return [(_notice(NoticeCode.UNPRICED_MODEL, said),)]
 
 
 def _warned(play: Play, found: Estimate) -> list[tuple[Draft, ...]]:
-    if play.has_warned:
+    # Once for each budget that is crossed: what a session has cost never becomes less.
+    if _is_said(play, NoticeCode.BUDGET_WARNING, _named(play)):
         return []
-    play.has_warned = True
     return [(_notice(NoticeCode.BUDGET_WARNING, _told(play, found)),)]
+
+
+def _is_said(play: Play, code: NoticeCode, ending: str) -> bool:
+    return any(
+        isinstance(part, Notice) and part.code is code and part.text.endswith(ending)
+        for row in play.rows
+        for part in row.parts
+    )
 
 
 async def _asked(
@@ -98,8 +103,12 @@ def _over(message: str) -> Outcome:
 def _told(play: Play, found: Estimate) -> str:
     return (
         f"The session has cost {_usd(found.spent)}; with the next request it could be "
-        f"{_usd(found.projected or 0)}, and its budget is {_usd(play.cap)}."
+        f"{_usd(found.projected or 0)}, {_named(play)}"
     )
+
+
+def _named(play: Play) -> str:
+    return f"and its budget is {_usd(play.cap)}."
 
 
 def _usd(microcents: int) -> str:

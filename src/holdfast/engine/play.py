@@ -4,6 +4,7 @@ The rows here are what the journal was given, not what it stored: ids and number
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.costs import Usage
@@ -14,6 +15,7 @@ from holdfast.domain.messages import (
     Message,
     ResultStatus,
     Role,
+    ToolCall,
     ToolResult,
     encode_parts,
 )
@@ -23,20 +25,23 @@ from holdfast.ports import LlmReasoning, LlmTool, TurnInput
 class Play:
     """A turn while it is played; every draft that is yielded is noted here, too."""
 
-    def __init__(self, turn: TurnInput, offers: tuple[LlmTool, ...]) -> None:
+    def __init__(self, turn: TurnInput) -> None:
         self.turn = turn
-        self.offers = offers
+        # None until somebody has looked which tools there are.
+        self.offers: tuple[LlmTool, ...] | None = None
         self.rows = list(turn.history)
         self.current = _rows_of(turn.history, turn.turn)
         self.step = turn.step
         self.ordinal = turn.ordinal
         self.spent = turn.spent
         self.cap = turn.budget.microcents if turn.budget else 0
-        self.last_usage = turn.last_usage
+        # A request that failed has counted nothing; it says nothing about the conversation.
+        self.last_usage = turn.last_usage if turn.last_usage != Usage() else None
         # Bytes of rows that came after the newest request: nobody has counted their tokens yet.
-        self.uncounted = sum(len(encode_parts(row.parts)) for row in self.current)
-        self.has_warned = False
-        self.call_ids: set[str] = {call.id for call in turn.calls}
+        self.uncounted = sum(len(encode_parts(row.parts)) for row in _uncounted(self.current))
+        # Whether the past was folded in this turn already, or could not be.
+        self.has_folded = False
+        self._call_ids: set[str] | None = None
         self.thoughts: dict[MessageId, tuple[LlmReasoning, ...]] = {}
 
     @property
@@ -60,6 +65,14 @@ class Play:
                     self._charge(draft)
                 case _:
                     pass
+
+    def take_call_id(self, call_id: str) -> bool:
+        """Take an id for a call; `False` when a call of this session has it already."""
+        if self._call_ids is None:
+            self._call_ids = {part.id for row in self.rows for part in _calls_of(row)}
+        is_free = call_id not in self._call_ids
+        self._call_ids.add(call_id)
+        return is_free
 
     def rounds(self) -> list[bool]:
         """Return the rounds of tools so far, each as whether one of its calls went well."""
@@ -106,6 +119,19 @@ def rounds_of(rows: Iterable[Message]) -> list[bool]:
         if row.role is Role.TOOL_RESULT and rounds and _is_good(row):
             rounds[-1] = True
     return rounds
+
+
+def _calls_of(row: Message) -> list[ToolCall]:
+    return [part for part in row.parts if isinstance(part, ToolCall)]
+
+
+def _uncounted(rows: Sequence[Message]) -> list[Message]:
+    """Return the rows after the last one that came from a model: a crash may lie before them."""
+    of_model = [place for place, row in enumerate(rows, start=1) if row.role in _OF_MODEL]
+    return list(rows[of_model[-1] :] if of_model else rows)
+
+
+_OF_MODEL: Final = frozenset({Role.ASSISTANT, Role.TOOL_CALL})
 
 
 def _is_good(row: Message) -> bool:

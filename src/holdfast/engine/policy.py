@@ -30,7 +30,10 @@ class Ruling(Enum):
     REJECTED = auto()
     EXPIRED = auto()
     UNATTENDED = auto()
+    TOO_LARGE = auto()
 
+
+QUESTION_LARGEST: Final = 1 << 20
 
 _ASKED: Final = (
     ToolClass.WRITE,
@@ -69,11 +72,17 @@ def ruling(question: Question, standing: Standing, tightened: str | None) -> Rul
     rule = RULES[standing.mode, question.tool_class]
     if rule is Rule.NO or tightened == "deny":
         return Ruling.REFUSE
-    if rule is Rule.YES and tightened is None:
-        return Ruling.RUN
     # An answer is for the very same thing; the standing holds no other.
-    if standing.earlier is not None:
-        return EARLIER[standing.earlier.state]
+    earlier = EARLIER[standing.earlier.state] if standing.earlier is not None else None
+    # What somebody has refused is not done because the mode was loosened since.
+    if rule is Rule.YES and tightened is None and earlier is not Ruling.REJECTED:
+        return Ruling.RUN
+    if earlier is not None:
+        return earlier
     if standing.is_remembered and question.tool_class not in _ONE_BY_ONE:
         return Ruling.RUN
-    return Ruling.ASK if standing.is_attended else Ruling.UNATTENDED
+    if not standing.is_attended:
+        return Ruling.UNATTENDED
+    # Whole or not at all: nobody agrees to what they cannot have seen.
+    is_showable = len(question.question.encode(errors="replace")) <= QUESTION_LARGEST
+    return Ruling.ASK if is_showable else Ruling.TOO_LARGE

@@ -10,47 +10,91 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.engine.texts import storable
 from holdfast.ports import Shelf
 
 LARGEST: Final = 48 << 10
 LINES_MOST: Final = 1_500
-_DATA: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=]{64,})")
+DEEPEST: Final = 64
+# What a value raises that no row can hold: too deep, or made of what JSON has no word for.
+UNSHOWABLE: Final = (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
+
+# Room for the line between the halves, and no text is cut to less than can be read.
+_MARK_ROOM: Final = 256
+_SHARE_SMALLEST: Final = 1_024
+_BYTES_KEYS: Final = ("data", "blob")
+_DATA: Final = re.compile(
+    r"data:([\w.+-]+/[\w.+-]+)(?:;[\w.+-]+=[\w.+-]+)*;base64,([A-Za-z0-9+/]{64,}={0,2})"
+)
 
 
 async def bounded(result: Any, shelf: Shelf) -> Any:
-    """Return the result with its bytes on the shelf and its length bounded."""
-    plain = await without_bytes(result, shelf)
+    """Return the result with its bytes on the shelf and its length bounded.
+
+    Raises one of `UNSHOWABLE` for what cannot be written down at all.
+    """
+    plain = await without_bytes(_mended(result), shelf)
     if _fits(plain):
         return plain
     if isinstance(plain, dict):
         cut = await _with_cut_texts(plain, shelf)
         if _fits(cut):
             return cut
-    return await _cut(_text(plain), shelf, LARGEST, LINES_MOST)
+    whole = _text(plain)
+    handle = await shelf.keep(whole.encode())
+    return _cut(whole, handle, LARGEST, LINES_MOST)
 
 
 async def without_bytes(value: Any, shelf: Shelf) -> Any:
     """Return the value with inline media replaced by their handles."""
     if isinstance(value, str):
         return await _without_data(value, shelf) if ";base64," in value else value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return await shelf.keep(bytes(value), mime_type="application/octet-stream")
     if isinstance(value, dict):
-        if found := await _media(value, shelf):
-            return found
-        return {key: await without_bytes(inner, shelf) for key, inner in value.items()}
+        shown = await _without_media(value, shelf)
+        return {key: await without_bytes(inner, shelf) for key, inner in shown.items()}
     if isinstance(value, list | tuple):
         return [await without_bytes(inner, shelf) for inner in value]
     return value
 
 
-async def _media(value: dict[str, Any], shelf: Shelf) -> dict[str, Any] | None:
+def is_too_deep(value: Any) -> bool:
+    """Tell whether a value is nested more deeply than can be written down."""
+    layer = [value]
+    for _ in range(DEEPEST):
+        inner = [each.values() if isinstance(each, dict) else each for each in layer]
+        layer = [one for each in inner for one in each if isinstance(one, dict | list)]
+        if not layer:
+            return False
+    return True
+
+
+def _mended(value: Any, depth: int = 0) -> Any:
+    """Return the value with texts that a row can hold; raises for what is nested too deeply."""
+    if depth > DEEPEST:
+        raise ValueError("nested too deeply")
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {_mended(key): _mended(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mended(inner, depth + 1) for inner in value]
+    return value
+
+
+async def _without_media(value: dict[str, Any], shelf: Shelf) -> dict[str, Any]:
     """Return an object that carries base64 as one that carries a handle."""
     mime_type = value.get("mimeType") or value.get("mime_type") or value.get("media_type")
-    content = _decoded(value.get("data"))
-    if not isinstance(mime_type, str) or content is None:
-        return None
-    handle = await shelf.keep(content, mime_type=mime_type)
-    kept = {key: inner for key, inner in value.items() if key != "data"}
-    return {**kept, "ref": handle, "byte_length": len(content)}
+    if not isinstance(mime_type, str):
+        return value
+    for key in _BYTES_KEYS:
+        content = _decoded(value.get(key))
+        if content is not None:
+            handle = await shelf.keep(content, mime_type=storable(mime_type)[:255])
+            kept = {name: inner for name, inner in value.items() if name != key}
+            return {**kept, "ref": handle, "byte_length": len(content)}
+    return value
 
 
 async def _without_data(text: str, shelf: Shelf) -> str:
@@ -59,7 +103,7 @@ async def _without_data(text: str, shelf: Shelf) -> str:
         content = _decoded(match[2])
         if content is None:
             continue
-        handle = await shelf.keep(content, mime_type=match[1])
+        handle = await shelf.keep(content, mime_type=match[1][:255])
         pieces += [text[end : match.start()], handle]
         end = match.end()
     return "".join([*pieces, text[end:]])
@@ -77,40 +121,55 @@ def _decoded(data: object) -> bytes | None:
 async def _with_cut_texts(result: dict[str, Any], shelf: Shelf) -> dict[str, Any]:
     """Cut the long texts of a result, each to its share, so that its other fields stay as is."""
     texts = {key: inner for key, inner in result.items() if isinstance(inner, str)}
-    rest = {key: inner for key, inner in result.items() if key not in texts}
-    room = LARGEST - len(_text(rest).encode())
-    share = max(room // max(len(texts), 1) - 1_024, 1_024)
-    lines = LINES_MOST // max(len(texts), 1)
-    cut = {
-        key: inner if _is_small(inner, share, lines) else await _cut(inner, shelf, share, lines)
-        for key, inner in texts.items()
-    }
-    return {key: cut.get(key, inner) for key, inner in result.items()}
+    rest = {key: "" if key in texts else inner for key, inner in result.items()}
+    count = max(len(texts), 1)
+    share = max((LARGEST - _size(rest)) // count, _SHARE_SMALLEST)
+    lines = (LINES_MOST - _lines(rest)) // count
+    cut = {}
+    for key, text in texts.items():
+        if _size([text]) <= share and _lines(text) <= lines:
+            continue
+        handle = await shelf.keep(text.encode())
+        weight = max(_weight(text[:share]), _weight(text[-share:]))
+        cut[key] = _cut(text, handle, int(share / weight), lines)
+    return {**result, **cut}
 
 
-async def _cut(text: str, shelf: Shelf, largest: int, lines_most: int) -> str:
+def _weight(text: str) -> float:
+    """Return how much longer a text is inside JSON, where a line's end takes two characters."""
+    return _size([text]) / max(len(text.encode()), 1)
+
+
+def _cut(text: str, handle: str, largest: int, lines_most: int) -> str:
     """Return the first and the last half, and between them what is missing and where it is."""
-    whole = text.encode(errors="replace")
-    handle = await shelf.keep(whole)
-    head = _first(text, largest // 2, lines_most // 2)
-    tail = _first(text[::-1], largest // 2, lines_most // 2)[::-1]
-    omitted = len(whole) - len(head.encode(errors="replace")) - len(tail.encode(errors="replace"))
+    size, lines = max(largest - _MARK_ROOM, 0) // 2, max(lines_most - 1, 0) // 2
+    head = _first(text[:size], size, lines)
+    tail = _first(text[: -size - 1 : -1], size, lines)[::-1]
+    omitted = len(text.encode()) - len(head.encode()) - len(tail.encode())
     mark = f"[… {omitted} bytes omitted; read_output reads them from {handle} …]"
     return f"{head}\n{mark}\n{tail}"
 
 
 def _first(text: str, largest: int, lines_most: int) -> str:
     """Return the beginning of a text, cut at a character."""
-    lines = text[:largest].split("\n", lines_most)[:lines_most]
-    return "\n".join(lines).encode(errors="replace")[:largest].decode(errors="ignore")
+    lines = text.split("\n", lines_most)[:lines_most]
+    return "\n".join(lines).encode()[:largest].decode(errors="ignore")
 
 
 def _fits(value: Any) -> bool:
-    return _is_small(_text(value), LARGEST, LINES_MOST)
+    return _size(value) <= LARGEST and _lines(value) <= LINES_MOST
 
 
-def _is_small(text: str, largest: int, lines_most: int) -> bool:
-    return len(text.encode(errors="replace")) <= largest and text.count("\n") < lines_most
+def _size(value: Any) -> int:
+    return len(_text(value).encode())
+
+
+def _lines(value: Any) -> int:
+    """Return how many lines the texts of a value have, wherever they stand in it."""
+    if isinstance(value, str):
+        return value.count("\n") + 1
+    inner = value.values() if isinstance(value, dict) else value
+    return sum(map(_lines, inner)) if isinstance(value, dict | list) else 0
 
 
 def _text(value: Any) -> str:

@@ -4,34 +4,42 @@ It knows no session, no store and no surface, and it writes nothing down itself:
 The abort signal is the closing of the generator, wherever it stands.
 """
 
+import logging
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain.calls import Call, is_open
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome
-from holdfast.domain.events import StepEnded, StepFailed, ToolEnded
-from holdfast.domain.ids import CallId, SessionId, uuid7
+from holdfast.domain.events import Failure, StepEnded, StepFailed, ToolEnded
+from holdfast.domain.ids import CallId, MessageId, SessionId, uuid7
 from holdfast.domain.messages import Part, Reasoning, ResultStatus, Role, Text, ToolCall
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.times import microseconds
-from holdfast.domain.tools import ResultCode
+from holdfast.domain.tools import Effect, ResultCode
+from holdfast.engine.cancelling import stop_if_cancelled, uncancelled
 from holdfast.engine.chain import Chain, Heard
-from holdfast.engine.dispatch import answer, dispatch, refused
-from holdfast.engine.failures import ROUNDS_USED, TOOLS_FAIL
+from holdfast.engine.dispatch import NOT_AN_OBJECT, answer, dispatch, refused
+from holdfast.engine.failures import ROUNDS_USED, TOOLS_FAIL, internal
 from holdfast.engine.play import Play
-from holdfast.engine.results import without_bytes
+from holdfast.engine.results import is_too_deep, without_bytes
 from holdfast.engine.step import AskedCall
+from holdfast.engine.texts import storable
 from holdfast.engine.verdicts import verdict
 from holdfast.ports import Clock, Llm, LlmReasoning, Randomness, Toolbox, TurnInput
+
+logger = logging.getLogger("holdfast.engine")
 
 Batch = Sequence[Draft]
 
 # So many rounds in a row without one success are no bad luck any more.
 HOPELESS: Final = 5
 _INVALID_TEXT_LONGEST: Final = 2_048
+_CALL_ID: Final = re.compile(r"[!-~]{1,256}")
 
 
 class EngineRuntime:
@@ -45,8 +53,7 @@ class EngineRuntime:
 
     async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
         """Play the turn, from wherever a crash has left it."""
-        play = await self._play(turn)
-        async with aclosing(self._rounds(play)) as batches:
+        async with aclosing(self._rounds(Play(turn))) as batches:
             async for batch in batches:
                 yield batch
                 if isinstance(batch[-1], Outcome):
@@ -54,11 +61,7 @@ class EngineRuntime:
 
     async def compact(self, turn: TurnInput) -> Batch:
         """Fold what came before the last answered turn."""
-        return await self._chain.compactor.fold(Play(turn, ()), reason="manual")
-
-    async def _play(self, turn: TurnInput) -> Play:
-        offers = await self._toolbox.offers(turn.place) if turn.place else ()
-        return Play(turn, offers)
+        return await self._chain.compactor.fold(Play(turn), reason="manual")
 
     async def _rounds(self, play: Play) -> AsyncGenerator[Batch, None]:
         calls = [call for call in play.turn.calls if is_open(call)]
@@ -72,15 +75,15 @@ class EngineRuntime:
                         carried = batch
                     else:
                         yield batch
-            if ending := self._ending(play, calls):
+            if ending := _ending(play):
                 yield (*carried, ending)
                 return
-            if self._chain.compactor.is_due(play):
-                folded = await self._chain.compactor.fold(play, reason="auto")
-                play.note(folded)
-                carried = (*carried, *folded)
+            # Not held back while anybody has to be waited for: a crash would forget what was done.
+            if carried and self._has_to_wait(play):
+                yield carried
+                carried = ()
             heard: Heard | None = None
-            async with aclosing(self._chain.answer(play)) as parts:
+            async with aclosing(self._asked(play)) as parts:
                 async for part in parts:
                     if isinstance(part, Heard):
                         heard = part
@@ -109,15 +112,38 @@ class EngineRuntime:
                 async for batch in batches:
                     yield batch, place == len(calls) and isinstance(batch[-1], ToolEnded)
 
-    def _ending(self, play: Play, calls: Sequence[Call]) -> Outcome | None:
-        """Return how the turn ends now, before another request; mostly it does not."""
-        # A call that somebody wanted to be tried again is a turn of its own and asks no model.
-        if not play.is_spoken_to:
-            return Outcome(stop_reason=StopReason.STOP)
-        rounds = play.rounds()
-        if calls and len(rounds) >= HOPELESS and not any(rounds[-HOPELESS:]):
-            return Outcome(stop_reason=StopReason.ERROR, failure=TOOLS_FAIL)
-        return None
+    def _has_to_wait(self, play: Play) -> bool:
+        """Tell whether something is waited for before the next step is started."""
+        return play.offers is None or play.cap > 0 or self._chain.compactor.is_due(play)
+
+    async def _asked(self, play: Play) -> AsyncGenerator[Batch | Heard, None]:
+        """Ask the chain of models, with tools, and with a shorter past if it has become long."""
+        # Whoever swallowed the signal, nothing is sent after it.
+        stop_if_cancelled()
+        place = play.turn.place
+        try:
+            if play.offers is None:
+                play.offers = await uncancelled(self._toolbox.offers(place)) if place else ()
+        # Nothing was asked and every call is answered: the turn can end like any other.
+        except Exception:  # noqa: BLE001
+            yield (Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted()),)
+            return
+        if self._chain.compactor.is_due(play):
+            folded = await self._chain.compactor.fold(play, reason="auto")
+            if folded:
+                yield folded
+        async with aclosing(self._chain.answer(play)) as parts:
+            async for part in parts:
+                yield part
+
+    def _unlisted(self) -> Failure:
+        correlation_id = self._new_id()
+        logger.exception(
+            "The tools of a turn could not be listed (%s)",
+            correlation_id,
+            extra={"correlation_id": correlation_id},
+        )
+        return internal(correlation_id)
 
     async def _calls(self, play: Play, heard: Heard) -> list[Call]:
         """Return the calls of a step as they will be recorded."""
@@ -130,19 +156,26 @@ class EngineRuntime:
         arguments = _arguments(asked.arguments)
         if place is not None:
             arguments = await without_bytes(arguments, place.shelf)
-        # A provider may repeat itself; a session may not.
-        is_taken = not asked.id or asked.id in play.call_ids
-        call_id = f"call_{self._new_id()}" if is_taken else asked.id
-        play.call_ids.add(call_id)
+        # A provider may repeat itself, or name nothing that a row can hold; a session may not.
+        is_good = _CALL_ID.fullmatch(asked.id) is not None and play.take_call_id(asked.id)
+        call_id = asked.id if is_good else f"call_{self._new_id()}"
         return Call(
             id=CallId(call_id),
             session_id=SessionId(""),
             turn=play.turn.turn,
             name=asked.name,
             arguments=arguments,
-            effect=self._toolbox.effect(asked.name, arguments),
+            effect=self._effect(asked.name, arguments),
             idempotency_key=f"{place.session if place else ''}:{call_id}",
         )
+
+    def _effect(self, name: str, arguments: dict[str, Any]) -> Effect:
+        try:
+            return self._toolbox.effect(name, arguments)
+        # The arguments are anybody's; a tool that stumbles over them says nothing about itself.
+        except Exception:
+            logger.exception("The effect of %s could not be told", name)
+            return Effect.UNSAFE
 
     def _ended(self, play: Play, heard: Heard, calls: Sequence[Call]) -> Batch:
         """Return everything that ends a step: its row, its calls, its cost, perhaps the turn."""
@@ -158,10 +191,25 @@ class EngineRuntime:
                 priced=heard.cost.priced if heard.cost else False,
             )
         )
-        intents = (_intent(call, heard) for call in calls)
+        rows = (*_row(heard), *(_intent(call, heard) for call in calls))
         costs = (heard.cost,) if heard.cost else ()
         last = (outcome,) if outcome else self._limited(play, calls)
-        return (*heard.answer.unsent, *_row(play, heard), *intents, closing, *costs, *last)
+        return (*heard.answer.unsent, *self._sealed(play, heard, rows), closing, *costs, *last)
+
+    def _sealed(
+        self, play: Play, heard: Heard, rows: tuple[MessageDraft, ...]
+    ) -> tuple[MessageDraft, ...]:
+        """Remember by the first row what the provider wants back in this turn."""
+        said = heard.answer
+        if not rows or not (said.reasoning or said.signature):
+            return rows
+        row_id = rows[0].id or MessageId(self._new_id())
+        # Kept in memory and for this turn only: a signature is never stored.
+        thought = LlmReasoning(
+            text=said.reasoning, signature=said.signature, provider=heard.model.provider
+        )
+        play.thoughts[row_id] = (thought,)
+        return (replace(rows[0], id=row_id), *rows[1:])
 
     def _limited(self, play: Play, calls: Sequence[Call]) -> tuple[Draft, ...]:
         """Answer the calls of a round that is one too many, and end the turn."""
@@ -177,7 +225,18 @@ class EngineRuntime:
         return uuid7(microseconds(self._clock.now()) // 1000, self._randomness.bits(74))
 
 
-def _row(play: Play, heard: Heard) -> tuple[Draft, ...]:
+def _ending(play: Play) -> Outcome | None:
+    """Return how the turn ends now, before another request; mostly it does not."""
+    # A call that somebody wanted to be tried again is a turn of its own and asks no model.
+    if not play.is_spoken_to:
+        return Outcome(stop_reason=StopReason.STOP)
+    rounds = play.rounds()
+    if len(rounds) >= HOPELESS and not any(rounds[-HOPELESS:]):
+        return Outcome(stop_reason=StopReason.ERROR, failure=TOOLS_FAIL)
+    return None
+
+
+def _row(heard: Heard) -> tuple[MessageDraft, ...]:
     """Return the assistant's row; a step that said and thought nothing has none."""
     said = heard.answer
     thought = (Reasoning(text=said.reasoning),) if said.reasoning else ()
@@ -186,13 +245,6 @@ def _row(play: Play, heard: Heard) -> tuple[Draft, ...]:
     if not parts:
         return ()
     started = heard.started
-    if said.reasoning:
-        # Kept in memory and for this turn only: a signature is never stored.
-        play.thoughts[started.message_id] = (
-            LlmReasoning(
-                text=said.reasoning, signature=said.signature, provider=heard.model.provider
-            ),
-        )
     return (
         MessageDraft(
             id=started.message_id, role=Role.ASSISTANT, parts=parts, model_id=started.model_id
@@ -216,6 +268,8 @@ def _arguments(text: str) -> dict[str, Any]:
         return {}
     try:
         found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         found = None
-    return found if isinstance(found, dict) else {"invalid": text[:_INVALID_TEXT_LONGEST]}
+    if isinstance(found, dict) and not is_too_deep(found):
+        return found
+    return {NOT_AN_OBJECT: storable(text[:_INVALID_TEXT_LONGEST])}

@@ -2,11 +2,15 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from math import inf
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.engine.coalesce import Gathered, Piece, coalesce
+from holdfast.engine.texts import storable
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -18,6 +22,11 @@ from holdfast.ports import (
     ReasoningEnded,
     Stopped,
 )
+
+# Nobody means more than this: such an answer is a fault, and it would fill memory and disk.
+CALLS_MOST: Final = 128
+LONGEST: Final = 4 << 20
+_NAME_LONGEST: Final = 256
 
 
 class AskedCall(Struct, frozen=True, kw_only=True):
@@ -55,6 +64,8 @@ async def ask(
                 # What comes with the end is written with the end: one transaction less.
                 if deltas and hearing.end is None:
                     yield deltas
+                if hearing.has_enough:
+                    break
     # Whatever an adapter raises is a failure of this step, never of the turn's caller.
     except Exception as error:  # noqa: BLE001
         hearing.fail(error)
@@ -64,6 +75,10 @@ async def ask(
 _BROKEN_OFF = Failed(
     kind=FailureKind.UNAVAILABLE, message="The provider's answer broke off before its end."
 )
+_ENDLESS = Failed(
+    kind=FailureKind.UNAVAILABLE,
+    message="The provider's answer was longer than 4 MiB, or asked for more than 128 calls.",
+)
 _RAISED = Failed(kind=FailureKind.UNKNOWN, message="The provider's adapter raised an error.")
 
 
@@ -72,7 +87,9 @@ class _Hearing:
 
     def __init__(self, step: int) -> None:
         self.end: Stopped | Failed | None = None
+        self.has_enough = False
         self._step = step
+        self._size = 0
         self._texts: dict[Channel, list[str]] = {channel: [] for channel in Channel}
         self._open: dict[str, tuple[CallStarted, list[str]]] = {}
         self._calls: list[AskedCall] = []
@@ -82,28 +99,36 @@ class _Hearing:
 
     def hear(self, items: Sequence[Gathered]) -> tuple[StepDelta, ...]:
         """Take in what was gathered and return its text as deltas."""
-        deltas = tuple(self._delta(item) for item in items if isinstance(item, Piece))
+        deltas: list[StepDelta] = []
         for item in items:
+            if self._is_too_much(item):
+                self.end, self.has_enough = _ENDLESS, True
+                break
             match item:
+                case Piece():
+                    deltas.append(self._delta(item))
                 case CallStarted():
                     self._open[item.id] = item, []
                 case CallArguments():
-                    self._open[item.id][1].append(item.text)
+                    # Nothing is not gathered: there may be no end of it.
+                    self._open[item.id][1].extend(filter(None, [item.text]))
                 case CallEnded():
                     self._complete(item.id)
                 case ReasoningEnded():
                     self._signature = item.signature
-                case Stopped() | Failed():
+                case Stopped():
                     self.end = item
-                    self._unsent = deltas
-                case _:
-                    pass
-        return deltas
+                case Failed():
+                    self.end = _with_a_time_to_wait(item)
+        if self.end is not None:
+            self._unsent = tuple(deltas)
+        return tuple(deltas)
 
     def fail(self, error: Exception) -> None:
-        """Note that the adapter raised; what it said before stays."""
-        self.end = _RAISED
-        self._error = error
+        """Note that the adapter raised; what it said before stays, a whole answer included."""
+        if self.end is None:
+            self.end = _RAISED
+            self._error = error
 
     def answer(self) -> Answer:
         """Return what the step came to."""
@@ -117,12 +142,25 @@ class _Hearing:
             error=self._error,
         )
 
+    def _is_too_much(self, item: Gathered) -> bool:
+        if isinstance(item, Piece | CallArguments):
+            self._size += len(item.text)
+        asked = len(self._open) + len(self._calls)
+        return self._size > LONGEST or (isinstance(item, CallStarted) and asked >= CALLS_MOST)
+
     def _complete(self, call_id: str) -> None:
         begun, pieces = self._open.pop(call_id)
-        self._calls.append(AskedCall(id=begun.id, name=begun.name, arguments="".join(pieces)))
+        name = storable(begun.name[:_NAME_LONGEST])
+        self._calls.append(AskedCall(id=begun.id, name=name, arguments="".join(pieces)))
 
     def _delta(self, piece: Piece) -> StepDelta:
         self._texts[piece.channel].append(piece.text)
         return StepDelta(
             step=self._step, channel=piece.channel, offset=piece.offset, text=piece.text
         )
+
+
+def _with_a_time_to_wait(failed: Failed) -> Failed:
+    """Return the failure without a time to wait that is none."""
+    wait = failed.retry_after
+    return failed if wait is None or 0 < wait < inf else replace(failed, retry_after=None)

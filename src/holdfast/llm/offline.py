@@ -4,14 +4,20 @@ It has no knowledge, no clock and no memory beyond the request, so equal request
 """
 
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Final
+
+import msgspec
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, Model
 from holdfast.llm.arithmetic import LONGEST, UncomputableError, UnreadableError, calculate, written
+from holdfast.llm.errands import Errand, errand_of, report
 from holdfast.llm.words import counted, words
 from holdfast.ports import (
+    CallArguments,
+    CallEnded,
+    CallStarted,
     Failed,
     FailureKind,
     LlmDelta,
@@ -21,12 +27,14 @@ from holdfast.ports import (
     TextDelta,
 )
 
-NOTE: Final = (
-    "(I am Holdfast's offline model and follow a few rules; say help to see them. Language models, "
-    "by OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY or HOLDFAST_MODEL, come with a later "
-    "version.)"
+_KEYS: Final = (
+    "For a language model set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY and "
+    "HOLDFAST_MODEL=provider:name."
 )
-HELP: Final = """I am Holdfast's offline model: a few rules, no knowledge, no network. I can
+NOTE: Final = (
+    f"(I am Holdfast's offline model and follow a few rules; say help to see them. {_KEYS})"
+)
+HELP: Final = f"""I am Holdfast's offline model: a few rules, no knowledge, no network. I can
 - calculate: What is (3.5*4)/2?
 - repeat after me: a text
 - count the words: a text (or the letters)
@@ -35,9 +43,10 @@ HELP: Final = """I am Holdfast's offline model: a few rules, no knowledge, no ne
 - tell what you said first, or before
 - tell your name, once you have said: my name is …
 - find the date, if you have written one; I have no clock
+- with tools: read FILE, list FOLDER, search for TEXT in FOLDER, write FILE: a text, git status,
+  run COMMAND, fetch URL
 
-Language models, by OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY or HOLDFAST_MODEL, come with
-a later version; this one cannot ask them yet."""
+{_KEYS}"""
 
 _ONLY: Final = f"There is one offline model, {OFFLINE}; choose that."
 _ECHO_LONGEST: Final = 2_000
@@ -57,10 +66,33 @@ class Offline:
         if request.model.ref != OFFLINE:
             yield Failed(kind=FailureKind.BAD_REQUEST, message=_ONLY)
             return
-        text = answer(request)
+        errand = _errand(request)
+        if isinstance(errand, Errand):
+            for delta in _called(errand, request):
+                yield delta
+            return
+        text = errand or answer(request)
         for word in words(text):
             yield TextDelta(text=word)
         yield Stopped(reason=StepStop.STOP, usage=counted(request, output=text))
+
+
+def _errand(request: LlmRequest) -> Errand | str | None:
+    """Return what tools have to do with the answer: a call, what came of one, or nothing."""
+    if told := report(request):
+        return told
+    said = _said(request)
+    newest = said[-1].rpartition("\n\n")[2] if said else ""
+    return errand_of(newest, request) if len(newest) <= _RULES_LONGEST else None
+
+
+def _called(errand: Errand, request: LlmRequest) -> Iterator[LlmDelta]:
+    call_id = f"call_{request.ordinal}"
+    arguments = msgspec.json.encode(errand.arguments).decode()
+    yield CallStarted(id=call_id, name=errand.tool)
+    yield CallArguments(id=call_id, text=arguments)
+    yield CallEnded(id=call_id)
+    yield Stopped(reason=StepStop.TOOL_USE, usage=counted(request, output=arguments))
 
 
 def answer(request: LlmRequest) -> str:

@@ -3,12 +3,10 @@
 It decides nothing about turns (`turns.py`) and rings no bell before the commit.
 """
 
-import hashlib
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain import calls
@@ -21,16 +19,9 @@ from holdfast.domain.events import (
     ApprovalRequested,
     CallSettled,
     Event,
-    MessageAppended,
     Payload,
     SessionCompacted,
-    StepDelta,
-    StepEnded,
-    StepStarted,
     ToolStarted,
-    TurnStarted,
-    decode_payload,
-    encode_payload,
     event_id,
 )
 from holdfast.domain.ids import CallId, MessageId, Owner, SessionId, SessionKey
@@ -41,32 +32,16 @@ from holdfast.domain.messages import (
     Role,
     ToolCall,
     ToolResult,
-    decode_parts,
-    encode_parts,
     link,
 )
-from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.sessions import Head, Session
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
-from holdfast.ports import Clock, Doorbell, NewRow, Store, Tx
+from holdfast.ports import Doorbell, NewRow, Store, Tx
 from holdfast.services.heads import find_head, session_not_found
-from holdfast.services.mint import Mint
+from holdfast.services.ink import Ink, cleaned, idempotency_key, masked
 
 T = TypeVar("T")
-
-
-# News that hold no words but our own.
-PLAIN: Final = (TurnStarted, StepStarted, StepEnded, MessageAppended)
-
-
-class Ink(Struct, frozen=True, kw_only=True):
-    """What every pen writes with: a clock, new ids, and what must not be written."""
-
-    clock: Clock
-    mint: Mint
-    # Asked each time, because a secret may have become known since.
-    scrubber: Callable[[], Scrubber] = Scrubber
 
 
 class Pen:
@@ -75,7 +50,7 @@ class Pen:
     `head` is where the notebook stands, counting what was written with this pen.
     """
 
-    def __init__(self, tx: Tx, head: Head, ink: "Ink") -> None:
+    def __init__(self, tx: Tx, head: Head, ink: Ink) -> None:
         self.tx = tx
         self.head = head
         self._clock = ink.clock
@@ -110,7 +85,7 @@ class Pen:
     async def append(self, draft: MessageDraft, turn: int) -> Message:
         """Write a row of the record; it takes an event's number, because it is its own news."""
         at = self.now()
-        draft, content = self._cleaned(draft)
+        draft, content = cleaned(draft, self._scrubber)
         head = self.head
         message_id = draft.id or MessageId(self._mint.new())
         sequence = head.messages + 1
@@ -143,7 +118,7 @@ class Pen:
                 await self._advance(payload.call_id, lambda call: calls.settled(call, payload.how))
             case _:
                 pass
-        return self._stamp(self._masked(payload), turn, self.now())
+        return self._stamp(masked(payload, self._scrubber), turn, self.now())
 
     async def flush(self) -> None:
         """Put everything that was written into the transaction."""
@@ -154,26 +129,6 @@ class Pen:
             await self.tx.events.append(key, self._events)
         # Last, because the head counts what the lines above wrote.
         await self.tx.sessions.save(replace(self.head, updated_at=instant(self._last)))
-
-    def _cleaned(self, draft: MessageDraft) -> tuple[MessageDraft, bytes]:
-        """Return the draft and its stored bytes, without the secrets that we hold."""
-        encoded = encode_parts(draft.parts)
-        content = self._scrubber.clean_json(encoded)
-        # The same object, as good as always: only then nothing has to be read again.
-        if content is encoded:
-            return draft, encoded
-        return replace(draft, parts=decode_parts(content)), content
-
-    def _masked(self, payload: Payload) -> Payload:
-        """Return news without secrets, and without what only looks like one."""
-        if isinstance(payload, PLAIN):
-            return payload
-        encoded = encode_payload(payload)
-        told = self._scrubber.clean_json(encoded)
-        # Pieces of an answer are left at that: they have to add up to the row, which keeps it.
-        if not isinstance(payload, StepDelta):
-            told = self._scrubber.mask(told)
-        return payload if told is encoded else decode_payload(told)
 
     def _stamp(self, payload: Payload, turn: int | None, at: datetime) -> Event:
         sequence = self.head.events + 1
@@ -208,7 +163,7 @@ class Pen:
                     arguments=intent.arguments,
                     # Unsafe unless declared: a wrong guess the other way would run a call twice.
                     effect=draft.effect or Effect.UNSAFE,
-                    idempotency_key=draft.idempotency_key or _idempotency_key(self.head, intent.id),
+                    idempotency_key=draft.idempotency_key or idempotency_key(self.head, intent.id),
                 )
                 await self.tx.calls.save(self.head.key, call)
             case (ToolResult() as result,):
@@ -394,8 +349,3 @@ class Journal:
             return await compose(await entry.open_by_key(key, lease=lease))
 
         return await self.enter(entered)
-
-
-def _idempotency_key(head: Head, call_id: CallId) -> str:
-    """Return what one call is known by outside: two owners may have the same ids for theirs."""
-    return hashlib.sha256(f"{head.owner}|{head.session_id}|{call_id}".encode()).hexdigest()

@@ -12,6 +12,7 @@ from holdfast.services.media import SessionShelf
 
 PrivateFolder = Callable[[Owner, SessionId], str]
 
+_MADE_MOST: Final = 10_000
 # Whoever has tools has these: they touch nothing but the session itself.
 ALWAYS: Final = frozenset({"checkpoint", "read_output"})
 
@@ -24,6 +25,8 @@ class Places:
         self._store = store
         self._folder = folder
         self._ceiling = ceiling
+        # Made once for a process: the disk need not be asked with every turn.
+        self._made: dict[SessionKey, str] = {}
 
     def of(self, session: Session, key: SessionKey) -> Workplace | None:
         """Return the workplace of a session; nothing when it has no tools."""
@@ -33,13 +36,20 @@ class Places:
         return Workplace(
             session=_name(session),
             working_dir=session.context.working_dir,
-            scratch=self._folder(session.owner, session.id),
+            scratch=self._scratch(session, key),
             # The session's is within its agent's already.
             grants=(session.grant, self._ceiling),
             tools=ALWAYS | {tool.name for tool in session.tools},
             servers=servers,
             shelf=SessionShelf(self._store, key),
         )
+
+    def _scratch(self, session: Session, key: SessionKey) -> str:
+        if key not in self._made:
+            if len(self._made) >= _MADE_MOST:
+                self._made.clear()
+            self._made[key] = self._folder(session.owner, session.id)
+        return self._made[key]
 
 
 def _name(session: Session) -> str:

@@ -19,7 +19,6 @@ from holdfast.tools.tool import Tool, ToolTrouble
 log = logging.getLogger(__name__)
 
 _SECRET_REFERENCE: Final = "{{secrets."  # noqa: S105 — the way to name one, not one
-_QUESTION_LARGEST: Final = 1 << 20
 
 
 class LocalToolbox:
@@ -89,6 +88,9 @@ class LocalToolbox:
     async def leave(self, session: str) -> None:
         """Let go of what lives as long as the session."""
 
+    async def aclose(self) -> None:
+        """Let go of everything."""
+
     async def _planned(self, place: Workplace, asked: Asked) -> Planned:
         tool = self._tools.get(asked.name)
         if tool is None:
@@ -99,10 +101,6 @@ class LocalToolbox:
         if not tool.is_available(place):
             raise ToolTrouble(ResultCode.UNAVAILABLE, f"{asked.name} cannot be had here.")
         aim = await tool.plan(place, arguments)
-        if len(aim.question.encode()) > _QUESTION_LARGEST:
-            raise ToolTrouble(
-                ResultCode.TOO_LARGE, "The call is too large to be shown whole, so nobody is asked."
-            )
         return Planned(
             asked=asked,
             effect=tool.effect(arguments),
@@ -116,12 +114,16 @@ class LocalToolbox:
 
 def _strict(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
     """Return the arguments as the tool's own type; what does not fit is named, never shown."""
-    if _SECRET_REFERENCE in msgspec.json.encode(arguments).decode():
-        raise ToolTrouble(
-            ResultCode.INVALID_ARGUMENTS, "A secret cannot be named in a call's arguments."
-        )
     try:
+        if _SECRET_REFERENCE in msgspec.json.encode(arguments).decode():
+            raise ToolTrouble(
+                ResultCode.INVALID_ARGUMENTS, "A secret cannot be named in a call's arguments."
+            )
         return msgspec.convert(arguments, tool.arguments)
+    except UnicodeEncodeError:
+        raise ToolTrouble(
+            ResultCode.INVALID_ARGUMENTS, "The arguments contain a lone surrogate."
+        ) from None
     except msgspec.ValidationError as error:
         raise ToolTrouble(
             ResultCode.INVALID_ARGUMENTS, f"The arguments do not fit: {error}."

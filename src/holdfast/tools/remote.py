@@ -1,0 +1,273 @@
+"""Tools of MCP servers: found by asking, called by an id of ours, never trusted for being there.
+
+A definition is read again before every call, so that what somebody agreed to is what is called.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.errors import Invalid
+from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.ports import Asked, LlmTool, Workplace
+from holdfast.tools.lines import Line, McpSettings
+from holdfast.tools.servers import Listed, Server, StdioServer, read_server
+from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.urls import read_url
+from holdfast.tools.wording import quoted, visible, visible_json
+
+_OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
+_ID_LONGEST: Final = 64
+_DEFINITION_LARGEST: Final = 64 << 10
+_NAMED_AT_MOST: Final = 10
+_CAUTION: Final = {Effect.PURE: 0, Effect.IDEMPOTENT: 1, Effect.UNSAFE: 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteTool(Tool[Any]):
+    """A tool whose arguments its server describes."""
+
+    schema: Mapping[str, Any]
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the schema as the server gave it."""
+        return dict(self.schema)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A tool of a server, under the id that it has here."""
+
+    id: str
+    server: Server
+    listed: Listed
+
+    @property
+    def effect(self) -> Effect:
+        """Return what the server says about a second call, if the user trusts it."""
+        return self.listed.hint if self.server.trusted else Effect.UNSAFE
+
+    @property
+    def target(self) -> str:
+        """Return what changes when the server or the definition of its tool does."""
+        whose = msgspec.json.encode([self.server, self.listed.definition], order="sorted")
+        return hashlib.sha256(whose).hexdigest()
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """What the servers of a session have to offer, and what has to be said about it."""
+
+    found: Mapping[str, Found]
+    troubles: tuple[str, ...]
+
+
+class McpTools:
+    """The tools of all MCP servers, session by session."""
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._settings = settings
+        self._lines: dict[str, dict[str, Line]] = {}
+        self._wrong: dict[str, tuple[str, ...]] = {}
+
+    def effect(self, name: str) -> Effect:
+        """Return what a second call would do, going by the most cautious of all sessions."""
+        hints = [
+            found[name].effect
+            for session in self._lines
+            if name in (found := self._survey(session).found)
+        ]
+        return max(hints, key=_CAUTION.__getitem__, default=Effect.UNSAFE)
+
+    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+        """Return every tool that the servers of this place have now."""
+        survey = await self._refreshed(place)
+        return tuple(
+            LlmTool(
+                name=each.id, description=each.listed.description, parameters=each.listed.schema
+            )
+            for each in survey.found.values()
+        )
+
+    async def troubles(self, place: Workplace) -> tuple[str, ...]:
+        """Return what is missing, in sentences for a person; asks the servers at most once."""
+        if place.session in self._lines:
+            return self._survey(place.session).troubles
+        return (await self._refreshed(place)).troubles
+
+    async def find(self, place: Workplace, name: str) -> Tool[Any] | None:
+        """Return the tool; one of a declared server that is not there answers `unavailable`."""
+        if not name.startswith("mcp_") or not place.servers:
+            return None
+        known = self._survey(place.session).found.get(name)
+        found = known or (await self._refreshed(place)).found.get(name)
+        if found is not None:
+            return self._tool(found.id, found.listed.description, found.listed.schema)
+        declared = self._lines.get(place.session, {})
+        is_declared = any(name.startswith(tool_id(server, "")) for server in declared)
+        return self._tool(name, "", {"type": "object"}) if is_declared else None
+
+    async def leave(self, session: str) -> None:
+        """Hang up on every server of the session."""
+        self._wrong.pop(session, None)
+        lines = self._lines.pop(session, {})
+        async with asyncio.TaskGroup() as group:
+            for line in lines.values():
+                group.create_task(line.close())
+
+    async def aclose(self) -> None:
+        """Hang up on everybody."""
+        for session in list(self._lines):
+            await self.leave(session)
+
+    def _tool(self, name: str, description: str, schema: Mapping[str, Any]) -> Tool[Any]:
+        async def plan(place: Workplace, arguments: dict[str, Any]) -> Aim:
+            return await self._planned(place, name, arguments)
+
+        async def act(place: Workplace, arguments: dict[str, Any], _: Asked) -> dict[str, Any]:
+            found = self._present(place, name)
+            return await self._lines[place.session][found.server.id].call(
+                found.listed.name, arguments
+            )
+
+        return RemoteTool(
+            name=name,
+            description=description,
+            arguments=dict,
+            schema=schema,
+            effect=lambda _: self.effect(name),
+            plan=plan,
+            act=act,
+        )
+
+    async def _planned(self, place: Workplace, name: str, arguments: dict[str, Any]) -> Aim:
+        await self._refreshed(place, only=name)
+        found = self._present(place, name)
+        _require_fit(found.listed.schema, arguments)
+        server, listed = found.server, found.listed
+        lines = [f"Call {visible(listed.name)} of the MCP server {server.id} at"]
+        lines += [quoted(server.where)]
+        lines += ["which describes it as", quoted(listed.description)] if listed.description else []
+        lines += ["with the arguments", visible_json(arguments)]
+        is_command = isinstance(server, StdioServer)
+        return Aim(
+            tool_class=ToolClass.EGRESS,
+            targets=(found.target,),
+            question="\n".join(lines),
+            preview={"command": server.where} if is_command else {"host": _host(server.where)},
+            # With the definition, because "for this session" was said about this one.
+            memory=f"mcp:{name}:{found.target[:16]}",
+        )
+
+    def _present(self, place: Workplace, name: str) -> Found:
+        survey = self._survey(place.session)
+        found = survey.found.get(name)
+        if found is None:
+            why = " ".join(survey.troubles)
+            raise ToolTrouble(ResultCode.UNAVAILABLE, f"{name} cannot be had now. {why}".strip())
+        return found
+
+    async def _refreshed(self, place: Workplace, *, only: str | None = None) -> Survey:
+        lines = self._lines_of(place)
+        known = self._survey(place.session).found.get(only) if only else None
+        asked = [lines[known.server.id]] if known else list(lines.values())
+        async with asyncio.TaskGroup() as group:
+            for line in asked:
+                group.create_task(line.refresh(place))
+        return self._survey(place.session)
+
+    def _lines_of(self, place: Workplace) -> dict[str, Line]:
+        if place.session not in self._lines:
+            lines: dict[str, Line] = {}
+            wrong = []
+            for entry in place.servers:
+                try:
+                    server = read_server(entry, self._settings.configured)
+                except Invalid as error:
+                    wrong.append(error.message)
+                    continue
+                if server.id in lines:
+                    wrong.append(f"The MCP server {server.id} is declared twice.")
+                lines.setdefault(server.id, Line(server, self._settings))
+            self._lines[place.session] = lines
+            self._wrong[place.session] = tuple(wrong)
+        return self._lines[place.session]
+
+    def _survey(self, session: str) -> Survey:
+        lines = self._lines.get(session, {}).values()
+        by_id: dict[str, list[Found]] = defaultdict(list)
+        troubles = list(self._wrong.get(session, ()))
+        for line in lines:
+            troubles += _said(line)
+            for each in _allowed(line):
+                by_id[each.id].append(each)
+        twice = [id for id, found in by_id.items() if len(found) > 1]
+        if twice:
+            troubles.append(f"Left out, because several tools would share the id: {_named(twice)}.")
+        found = {id: found[0] for id, found in by_id.items() if len(found) == 1}
+        return Survey(found=found, troubles=tuple(troubles))
+
+
+def tool_id(server: str, tool: str) -> str:
+    """Return the id of a server's tool: letters, digits, `_` and `-` only."""
+    return _OTHER.sub("_", f"mcp_{server}_{tool}")
+
+
+def _allowed(line: Line) -> Iterator[Found]:
+    allowlist = line.server.tools_allowlist
+    for listed in line.tools:
+        id = tool_id(line.server.id, listed.name)
+        is_allowed = allowlist is None or listed.name in allowlist
+        if is_allowed and not _is_unfit(id, listed):
+            yield Found(id=id, server=line.server, listed=listed)
+
+
+def _is_unfit(id: str, listed: Listed) -> bool:
+    size = len(listed.description.encode()) + len(msgspec.json.encode(listed.schema))
+    return len(id) > _ID_LONGEST or size > _DEFINITION_LARGEST
+
+
+def _said(line: Line) -> Iterator[str]:
+    """Yield what has to be said about a server."""
+    server, names = line.server, [each.name for each in line.tools]
+    if line.trouble is not None:
+        yield f"The MCP server {server.id} is not available: {line.trouble.rstrip('.')}."
+        return
+    allowlist = server.tools_allowlist
+    if outside := [name for name in names if allowlist is not None and name not in allowlist]:
+        yield f"Left out of {server.id}, being outside of tools_allowlist: {_named(outside)}."
+    if missing := [name for name in allowlist or () if name not in names]:
+        yield f"Named in tools_allowlist and not to be had from {server.id}: {_named(missing)}."
+    if unfit := [
+        each.name for each in line.tools if _is_unfit(tool_id(server.id, each.name), each)
+    ]:
+        yield f"Left out of {server.id}, because name or description is too long: {_named(unfit)}."
+
+
+def _named(names: Iterable[str]) -> str:
+    shown = [visible(name)[:_ID_LONGEST] for name in names]
+    more = len(shown) - _NAMED_AT_MOST
+    return ", ".join(shown[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _host(url: str) -> str:
+    return read_url(url, schemes=("https", "http")).host
+
+
+def _require_fit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse what cannot fit by its names; the server itself judges the values."""
+    wanted, known = schema.get("required"), schema.get("properties")
+    names = [each for each in wanted if isinstance(each, str)] if isinstance(wanted, list) else []
+    missing = [name for name in names if name not in arguments]
+    is_closed = schema.get("additionalProperties") is False
+    extra = set(arguments) - set(known) if is_closed and isinstance(known, dict) else set()
+    if missing or extra:
+        raise ToolTrouble(
+            ResultCode.INVALID_ARGUMENTS,
+            f"The arguments do not fit: {_named([*missing, *sorted(extra)])} missing or unknown.",
+        )

@@ -1,0 +1,77 @@
+"""`read_output`: any part of what this session has put on its shelf."""
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from holdfast.domain.tools import Effect, ResultCode
+from holdfast.ports import Asked, Workplace
+from holdfast.tools.tool import Aim, Tool, ToolTrouble, nothing_to_ask
+
+# As much as a result may hold, so that no part of it is put on the shelf again.
+_PART_LARGEST: Final = 48 << 10
+
+
+class ReadOutputArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `read_output` takes; bytes are counted from zero, and `end` is not included."""
+
+    handle: Annotated[str, Meta(min_length=1, max_length=200)]
+    start: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    end: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
+
+
+def output_tool() -> Tool[ReadOutputArguments]:
+    """Return `read_output`."""
+    return Tool(
+        name="read_output",
+        description=(
+            "Read a part of a long result by its media:// handle. start and end count bytes; at"
+            " most 48 KiB are returned at once, so go on from the `end` in the result."
+        ),
+        arguments=ReadOutputArguments,
+        effect=lambda _: Effect.PURE,
+        plan=_plan,
+        act=_act,
+    )
+
+
+async def _plan(place: Workplace, arguments: ReadOutputArguments) -> Aim:
+    if arguments.end is not None and arguments.end < arguments.start:
+        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "end must not be smaller than start.")
+    return await nothing_to_ask(place, arguments)
+
+
+async def _act(place: Workplace, arguments: ReadOutputArguments, _: Asked) -> dict[str, Any]:
+    most = arguments.start + _PART_LARGEST
+    end = most if arguments.end is None else min(arguments.end, most)
+    part = await place.shelf.read(arguments.handle, start=arguments.start, end=end)
+    if part is None:
+        raise ToolTrouble(
+            ResultCode.NOT_GRANTED, "This session has put nothing on its shelf under that handle."
+        )
+    before = _continued(part.content) if part.start else 0
+    is_last = part.start + len(part.content) >= part.total
+    content = part.content[before:] if is_last else _ended(part.content[before:])
+    start = part.start + before
+    return {
+        "content": content.decode("utf-8", "replace").replace("\0", "\ufffd"),
+        "start": start,
+        "end": start + len(content),
+        "total_bytes": part.total,
+    }
+
+
+def _continued(content: bytes) -> int:
+    """Return how many bytes at the start belong to a character that begins before."""
+    ahead = content[:3]
+    return next((at for at, byte in enumerate(ahead) if byte & 0xC0 != 0x80), len(ahead))
+
+
+def _ended(content: bytes) -> bytes:
+    """Return the content without a character at the end of which a part is missing."""
+    for back in range(1, min(3, len(content)) + 1):
+        byte = content[-back]
+        if byte & 0xC0 != 0x80:
+            size = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+            return content[:-back] if size > back else content
+    return content

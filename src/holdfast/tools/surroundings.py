@@ -1,0 +1,102 @@
+"""What a process finds around it at a workplace: its folder, its environment, its reach."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.tools import ResultCode
+from holdfast.ports import Workplace
+from holdfast.tools.environments import child_environment, restricted_path
+from holdfast.tools.programs import Program, needed_by
+from holdfast.tools.sandbox import Confinement
+from holdfast.tools.scope import scope_of
+from holdfast.tools.tool import ToolTrouble
+
+
+class ProcessSettings(Struct, frozen=True, kw_only=True):
+    """What the tools that start processes are built with."""
+
+    # All of it; what is passed on is chosen by name.
+    environment: Mapping[str, str]
+    command_env: tuple[str, ...] = ()
+    extra_roots: tuple[str, ...] = ()
+    # Folders of Holdfast's own, out of reach for every process it starts.
+    hidden: tuple[str, ...] = ()
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """A workplace as its processes see it; every path is real."""
+
+    folder: str
+    folder_identity: tuple[int, int]
+    roots: tuple[str, ...]
+    scratch: str
+    is_jailed: bool
+    has_network: bool
+    path: tuple[str, ...]
+    environment: Mapping[str, str]
+    hidden: tuple[str, ...]
+    # The user's own, which the environment of a jailed process does not name.
+    user_home: str | None
+
+    def confinement(self, program: Program) -> Confinement:
+        """Return how far the program reaches."""
+        return Confinement(
+            is_jailed=self.is_jailed,
+            readable=needed_by(program, path=self.path, roots=self.roots),
+            writable=self.roots,
+            hidden=self.hidden,
+            has_network=self.has_network,
+        )
+
+    def environment_hash(self) -> str:
+        """Return what tells this environment from others; where scratch lies is no difference."""
+        told = {name: value for name, value in self.environment.items() if value != self.scratch}
+        return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+
+
+def surroundings_of(place: Workplace, settings: ProcessSettings) -> Surroundings:
+    """Return what a process would find now; looks at the file system."""
+    scope = scope_of(place, settings.extra_roots)
+    folder = os.path.realpath(place.working_dir)
+    identity = _identity(folder)
+    scratch = os.path.realpath(place.scratch)
+    roots = tuple(dict.fromkeys(root.path() for root in scope.roots))
+    # A root that is everything leaves nothing to be jailed from.
+    is_jailed = scope.is_jailed and "/" not in roots
+    known = roots if is_jailed else (folder, scratch)
+    path = restricted_path(settings.environment.get("PATH"), without=known)
+    return Surroundings(
+        folder=folder,
+        folder_identity=identity,
+        roots=known,
+        scratch=scratch,
+        is_jailed=is_jailed,
+        has_network=bool(place.grants) and all(grant.domains for grant in place.grants),
+        path=path,
+        environment=child_environment(
+            settings.environment,
+            path=path,
+            scratch=scratch,
+            home=scratch if is_jailed else None,
+            more=settings.command_env,
+        ),
+        hidden=tuple(os.path.realpath(each) for each in settings.hidden),
+        user_home=settings.environment.get("HOME"),
+    )
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    try:
+        found = os.stat(folder)
+    except OSError:
+        found = None
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        raise ToolTrouble(
+            ResultCode.UNAVAILABLE, "The working directory of this session is not there."
+        )
+    return found.st_dev, found.st_ino

@@ -1,0 +1,137 @@
+"""`http_request`: one request to a host that every grant names.
+
+Where it may go is `urls.py` and `addresses.py`, how it gets there `fetching.py`. Nothing is
+resolved before somebody agreed, because a name that is looked up is already a message.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import aclosing, closing
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
+
+from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.ports import Asked, Workplace
+from holdfast.tools.bodies import whole_body
+from holdfast.tools.fetching import OURS, WebSettings
+from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.urls import URL_LONGEST, Url, allowed_domains, read_url, require_domain
+from holdfast.tools.wording import quoted, visible
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
+_BODY_LARGEST: Final = 1 << 20
+_HEADERS_LARGEST: Final = 32 << 10
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?|")
+_CREDENTIALS: Final = frozenset({"authorization", "cookie"})
+
+
+class RequestArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `http_request` takes."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=URL_LONGEST)]
+    method: Method = "GET"
+    headers: Annotated[dict[str, str], Meta(max_length=64)] = {}
+    body: Annotated[str, Meta(max_length=_BODY_LARGEST)] = ""
+
+
+def web_tools(settings: WebSettings) -> tuple[Tool[Any], ...]:
+    """Return the tools that reach the web."""
+    requests = _Requests(settings)
+    return (
+        Tool(
+            name="http_request",
+            description=(
+                "Send one HTTPS request to an allowed domain and return status, headers and text."
+                " Redirects are not followed: the answer names the location."
+            ),
+            arguments=RequestArguments,
+            effect=_effect,
+            plan=requests.plan,
+            act=requests.act,
+            is_available=lambda place: bool(allowed_domains(place.grants)),
+        ),
+    )
+
+
+class _Requests:
+    def __init__(self, settings: WebSettings) -> None:
+        self._settings = settings
+
+    async def plan(self, place: Workplace, arguments: RequestArguments) -> Aim:
+        url, headers = self._judged(place, arguments)
+        has_credential = url.host in self._settings.credentials
+        lines = [f"{arguments.method} {url.text}"]
+        lines += [f"{name}: {visible(value)}" for name, value in headers]
+        lines += ["with the credential for this host"] if has_credential else []
+        lines += ["with the body", quoted(arguments.body)] if arguments.body else []
+        return Aim(
+            tool_class=ToolClass.EGRESS,
+            targets=(url.host, str(url.port), arguments.method, f"credential={has_credential}"),
+            question="\n".join(lines),
+            preview={"host": url.host},
+            memory=f"egress:{url.host}:{url.port}:{arguments.method}",
+        )
+
+    async def act(self, place: Workplace, arguments: RequestArguments, _: Asked) -> dict[str, Any]:
+        from holdfast.tools.exchanges import Request, ask, without
+
+        url, headers = self._judged(place, arguments)
+        request = Request(
+            url=url, method=arguments.method, headers=headers, body=arguments.body.encode()
+        )
+        try:
+            async with asyncio.timeout(self._settings.time_limit):
+                answer = await ask(request, self._settings)
+                with closing(answer):
+                    async with aclosing(answer.chunks()) as chunks:
+                        encoding = answer.header("content-encoding")
+                        body = await whole_body(chunks, encoding=encoding)
+        except TimeoutError:
+            raise ToolTrouble(
+                ResultCode.TIMEOUT,
+                f"{url.host} did not answer in full within {self._settings.time_limit:g} seconds.",
+            ) from None
+        if b"\x00" in body:
+            raise ToolTrouble(
+                ResultCode.BINARY, f"The answer is no text: {len(body)} bytes of binary content."
+            )
+        return {
+            "status": answer.status,
+            "headers": {name: answer.header(name) for name, _ in answer.headers},
+            "body": without(answer.credential, body.decode("utf-8", "replace")),
+            "body_bytes": len(body),
+        }
+
+    def _judged(
+        self, place: Workplace, arguments: RequestArguments
+    ) -> tuple[Url, tuple[tuple[str, str], ...]]:
+        url = read_url(arguments.url)
+        require_domain(url, place.grants)
+        if len(arguments.body.encode()) > _BODY_LARGEST:
+            raise ToolTrouble(ResultCode.TOO_LARGE, f"The body exceeds {_BODY_LARGEST} bytes.")
+        headers = tuple(_sent(arguments.headers, url.host in self._settings.credentials))
+        if sum(len(name) + len(value) for name, value in headers) > _HEADERS_LARGEST:
+            raise ToolTrouble(ResultCode.TOO_LARGE, f"Headers exceed {_HEADERS_LARGEST} bytes.")
+        return url, headers
+
+
+def _effect(arguments: RequestArguments) -> Effect:
+    return Effect.UNSAFE if arguments.method in {"POST", "PATCH"} else Effect.IDEMPOTENT
+
+
+def _sent(headers: dict[str, str], has_credential: bool) -> Iterator[tuple[str, str]]:
+    """Yield the headers that go out; those that nobody may choose are left out."""
+    for name, value in headers.items():
+        low = name.lower()
+        if low in _CREDENTIALS and not has_credential:
+            raise ToolTrouble(
+                ResultCode.INVALID_ARGUMENTS,
+                f"The header {low} is not taken from a call; it has to be configured for the host.",
+            )
+        legal = _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
+        if legal and low not in _CREDENTIALS and not OURS.fullmatch(low):
+            yield low, value

@@ -1,0 +1,89 @@
+"""Deltas: what they say in pieces holds no more secrets than the whole."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome
+from holdfast.domain.events import Channel, StepDelta
+from holdfast.domain.messages import Role, Text
+from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.secrets import Secret
+from holdfast.domain.sessions import StopReason
+from holdfast.services.deltas import CleanDeltas
+
+KEY = "sk-proj-0aB1cD2eF3gH4iJ5kL6m"
+SCRUBBER = Scrubber([("key", Secret(KEY))])
+END = Outcome(stop_reason=StopReason.STOP)
+
+
+def delta(text: str, offset: int, *, step: int = 1, channel: Channel = Channel.TEXT) -> StepDelta:
+    """Return a piece of an answer."""
+    return StepDelta(step=step, channel=channel, offset=offset, text=text)
+
+
+def row(text: str) -> MessageDraft:
+    """Return the row that an answer becomes."""
+    return MessageDraft(role=Role.ASSISTANT, parts=(Text(text=text),))
+
+
+def test_pieces_without_a_secret_pass_as_they_are() -> None:
+    drafts: list[Draft] = [delta("one ", 0), delta("two", 4), row("one two"), END]
+
+    assert CleanDeltas(SCRUBBER).passed(drafts) == drafts
+
+
+def test_a_secret_in_two_pieces_is_passed_on_as_its_name() -> None:
+    deltas = CleanDeltas(SCRUBBER)
+
+    assert deltas.passed([delta("the key ", 0)]) == [delta("the key ", 0)]
+    assert deltas.passed([delta(KEY[:9], 8)]) == []
+    assert deltas.passed([delta(KEY[9:] + "!", 17)]) == [delta("[secret:key]!", 8)]
+    assert deltas.passed([delta(" ok", 37)]) == [delta(" ok", 21)]
+
+
+def test_what_waits_is_passed_on_before_the_row_that_ends_it() -> None:
+    deltas = CleanDeltas(SCRUBBER)
+    begun = KEY[:9]
+
+    assert deltas.passed([delta(begun, 0)]) == []
+    assert deltas.passed([row(begun), END]) == [delta(begun, 0), row(begun), END]
+
+
+def test_another_channel_and_another_step_are_other_texts() -> None:
+    deltas = CleanDeltas(SCRUBBER)
+    thought = Channel.REASONING
+
+    assert deltas.passed(
+        [
+            delta(KEY[:9], 0, channel=thought),
+            delta(KEY[9:], 0),
+            delta("sk", len(KEY[9:]), step=1),
+            delta("-proj", 0, step=2),
+            END,
+        ]
+    ) == [
+        delta(KEY[:9], 0, channel=thought),
+        delta(KEY[9:], 0),
+        delta("sk", len(KEY[9:])),
+        delta("-proj", 0, step=2),
+        END,
+    ]
+
+
+@given(
+    st.lists(st.sampled_from([KEY, KEY[:12], "s", " and "]) | st.text(max_size=4), max_size=8),
+    st.integers(1, 20),
+)
+def test_the_pieces_add_up_to_the_clean_text(texts: list[str], size: int) -> None:
+    whole = "".join(texts)
+    pieces = [delta(whole[at : at + size], at) for at in range(0, len(whole), size)]
+    deltas = CleanDeltas(SCRUBBER)
+
+    passed = [each for piece in pieces for each in deltas.passed([piece])] + deltas.passed([END])
+
+    told = [each for each in passed if isinstance(each, StepDelta)]
+    assert "".join(each.text for each in told) == SCRUBBER.clean(whole)
+    assert [each.offset for each in told] == [
+        sum(len(before.text) for before in told[:number]) for number in range(len(told))
+    ]
+    assert passed[-1] == END

@@ -1,0 +1,108 @@
+"""How an agent declares MCP servers, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.tools.servers import (
+    HttpServer,
+    SecretReference,
+    SseServer,
+    StdioServer,
+    WebsocketServer,
+    read_server,
+)
+
+STDIO = {"id": "a", "transport": "stdio", "command": "serve"}
+HTTP = {"id": "a", "transport": "http", "url": "https://example.com/mcp"}
+
+
+def test_a_server_is_declared_by_a_command() -> None:
+    env = {"PLAIN": "1", "TOKEN": {"secret": True, "ref": "mine"}}
+    entry = {**STDIO, "args": ["--fast"], "env": env, "tools_allowlist": ["t"], "trusted": True}
+
+    server = read_server(entry)
+
+    assert server == StdioServer(
+        id="a",
+        command="serve",
+        args=("--fast",),
+        env={"PLAIN": "1", "TOKEN": SecretReference(secret=True, ref="mine")},
+        tools_allowlist=("t",),
+        trusted=True,
+    )
+    assert server.where == "serve --fast"
+
+
+@pytest.mark.parametrize(
+    ("transport", "kind"),
+    [("http", HttpServer), ("sse", SseServer), ("websocket", WebsocketServer)],
+)
+def test_a_server_is_declared_by_an_address(transport: str, kind: type[HttpServer]) -> None:
+    server = read_server({**HTTP, "transport": transport, "allow_local_endpoint": True})
+
+    assert server == kind(id="a", url="https://example.com/mcp", allow_local_endpoint=True)
+    assert server.where == "https://example.com/mcp"
+
+
+@pytest.mark.parametrize(
+    ("entry", "field"),
+    [
+        ({}, "transport"),
+        ({**STDIO, "transport": "ftp"}, "transport"),
+        ({"transport": "stdio", "command": "serve"}, "id"),
+        ({**STDIO, "id": ""}, "id"),
+        ({**STDIO, "id": "a b"}, "id"),
+        ({**STDIO, "id": "a" * 65}, "id"),
+        ({"id": "a", "transport": "stdio"}, "command"),
+        ({**STDIO, "command": " "}, "command"),
+        ({**STDIO, "command": "a\x00b"}, "command"),
+        ({**STDIO, "args": "one two"}, "args"),
+        ({**STDIO, "args": ["a\x00"]}, "args"),
+        ({**STDIO, "url": "https://example.com/"}, "url"),
+        ({**STDIO, "allow_local_endpoint": True}, "allow_local_endpoint"),
+        ({**STDIO, "tools_allowlist": []}, "tools_allowlist"),
+        ({**STDIO, "env": {"A=B": "1"}}, "env"),
+        ({**STDIO, "env": {"A": "\x00"}}, "env"),
+        ({**STDIO, "env": {"A": {"secret": False, "ref": "x"}}}, "env"),
+        ({**STDIO, "env": {"A": {"secret": True}}}, "env[...]"),
+        ({**STDIO, "env": {"A": {"secret": True, "ref": ""}}}, "env[...].ref"),
+        ({**STDIO, "env": {"A": {"secret": True, "ref": "x", "value": "y"}}}, "env[...]"),
+        ({**STDIO, "shell": True}, "shell"),
+        ({"id": "a", "transport": "http"}, "url"),
+        ({**HTTP, "url": ""}, "url"),
+        ({**HTTP, "url": "https://me:word@example.com/"}, "url"),
+        ({**HTTP, "command": "serve"}, "command"),
+        ({**HTTP, "args": []}, "args"),
+        ({**HTTP, "env": {}}, "env"),
+        ({"ref": "unknown"}, "ref"),
+        ({"ref": "mine", "url": "https://example.com/"}, "ref"),
+        ({"ref": "mine", "trusted": True}, "ref"),
+        ({"ref": "mine", "tools_allowlist": []}, "tools_allowlist"),
+    ],
+)
+def test_what_is_declared_wrongly_is_refused_by_its_field(
+    entry: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_server(entry, {"mine": {"transport": "stdio", "command": "serve"}})
+
+    assert refused.value.code is Code.AGENT_INVALID
+    assert refused.value.details == {"fields": [f"mcp_servers.{field}"]}
+    assert "word" not in refused.value.message
+
+
+def test_a_configured_server_is_named_and_can_only_become_narrower() -> None:
+    known = {"transport": "stdio", "command": "serve", "trusted": True}
+    listed = {**known, "tools_allowlist": ["a", "b"]}
+
+    def tools(entry: dict[str, Any], configured: dict[str, Any]) -> tuple[str, ...] | None:
+        server = read_server(entry, {"mine": configured})
+        assert (server.id, server.trusted) == ("mine", True)
+        return server.tools_allowlist
+
+    assert tools({"ref": "mine"}, known) is None
+    assert tools({"ref": "mine", "tools_allowlist": ["b", "c"]}, known) == ("b", "c")
+    assert tools({"ref": "mine", "tools_allowlist": ["b", "c"]}, listed) == ("b",)
+    assert tools({"ref": "mine"}, listed) == ("a", "b")
