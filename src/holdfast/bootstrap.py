@@ -21,9 +21,10 @@ from holdfast.domain.messages import Message, Part
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.sessions import OnBusy, Session
 from holdfast.engine.runtime import EngineRuntime
-from holdfast.equipment import KEY_VARIABLES, budget_of, ceiling_of, limits_of, toolbox
+from holdfast.equipment import budget_of, ceiling_of, limits_of, toolbox
 from holdfast.execution.local import LocalCoordinator, Scope
 from holdfast.execution.machine import SystemClock, SystemMachine, SystemRandomness
+from holdfast.llm.providers import KEY_VARIABLES, base_urls
 from holdfast.llm.router import Llms
 from holdfast.llm.vendors import Vendors
 from holdfast.ports import Clock, Machine, Randomness, Runtime, Store
@@ -165,7 +166,7 @@ async def _assembled(
     ink = Ink(clock=outside.clock, mint=mint, scrubber=lambda: secrets.scrubber)
     journal = Journal(store, doorbell, ink)
     leases = Leases(store, journal, outside.clock, outside.machine)
-    llms = Llms(Vendors(secrets.key_of))
+    llms = Llms(Vendors(secrets.key_of, base_urls(os.environ)))
     stack.push_async_callback(llms.aclose)
     models = Models(store, config.default_model, llms)
     tools = toolbox(config, secrets, outside.clock)

@@ -3,35 +3,52 @@
 A part of `bootstrap`: it only turns settings into plain arguments.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from functools import partial
 
-from holdfast.config import Config
+from holdfast.config import Config, Credential
+from holdfast.domain.errors import Code, Unavailable
+from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
 from holdfast.ports import Clock, Limits
 from holdfast.services.secrets import Secrets
 from holdfast.tools.checkpoints import checkpoint_tool
+from holdfast.tools.fetching import WebSettings
 from holdfast.tools.files import FileSettings, file_tools
+from holdfast.tools.lines import McpSettings
+from holdfast.tools.remote import McpTools
 from holdfast.tools.shelves import output_tool
 from holdfast.tools.toolbox import LocalToolbox
-
-# Where other programs look for a provider's key; ours come first.
-KEY_VARIABLES: Final[Mapping[str, str]] = {
-    "openai": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "google": "GEMINI_API_KEY",
-}
+from holdfast.tools.web import web_tools
 
 
 def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
     """Return the tools of this installation."""
+    roots = tuple(map(str, config.chat.extra_roots))
     files = FileSettings(
-        protected=(str(config.home),),
-        extra_roots=tuple(map(str, config.chat.extra_roots)),
-        linked_dirs=config.chat.linked_dirs,
+        protected=(str(config.home),), extra_roots=roots, linked_dirs=config.chat.linked_dirs
     )
-    return LocalToolbox((*file_tools(files), output_tool(), checkpoint_tool(clock.now)))
+    web = WebSettings(
+        credentials={each.host: partial(_of_host, secrets, each) for each in config.credentials}
+    )
+    own = (*file_tools(files), *web_tools(web), output_tool(), checkpoint_tool(clock.now))
+    return LocalToolbox(own, McpTools(McpSettings(web=web, secret=partial(_of_server, secrets))))
+
+
+async def _of_host(secrets: Secrets, credential: Credential) -> Secret:
+    return _required(await secrets.of_host(credential.secret), credential.secret)
+
+
+async def _of_server(secrets: Secrets, name: str) -> Secret:
+    return _required(await secrets.of_server(name), name)
+
+
+def _required(secret: Secret | None, name: str) -> Secret:
+    if secret is None:
+        raise Unavailable(
+            Code.KEY_NOT_FOUND, f"The keychain holds no secret {name}; set it with `holdfast key`."
+        )
+    return secret
 
 
 def ceiling_of(config: Config) -> Grant:

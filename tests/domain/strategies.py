@@ -60,6 +60,7 @@ _LEAVES: Final[dict[Any, SearchStrategy[Any]]] = {
     Any: JSON,
     type(None): st.none(),
     str: TEXTS,
+    bool: st.booleans(),
     int: st.integers(),
     datetime: INSTANTS,
     SessionContext: CONTEXTS,

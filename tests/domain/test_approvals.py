@@ -1,44 +1,87 @@
-"""Approvals: answered once."""
+"""Approvals: bound to exactly what was asked, and answered once."""
 
+import json
 from datetime import timedelta
 from itertools import product
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast.domain.approvals import ApprovalMode, ApprovalScope, ApprovalState, answered, tighter
+from holdfast.domain.approvals import (
+    TIGHTNESS,
+    Answer,
+    Approval,
+    ApprovalMode,
+    ApprovalScope,
+    ApprovalState,
+    Question,
+    answered,
+    digest_of,
+    tighter,
+)
 from holdfast.domain.errors import Code, Conflict
-from tests.builders import APPROVAL_ID, AT, an_approval
+from holdfast.domain.tools import ToolClass
+from tests.builders import APPROVAL_ID, AT, CALL_ID, SESSION_ID
+from tests.domain.strategies import JSON, TEXTS
 
 FINAL = [ApprovalState.ALLOWED, ApprovalState.DENIED, ApprovalState.EXPIRED]
 STRICTEST_FIRST = [ApprovalMode.DENY, ApprovalMode.ASK, ApprovalMode.EDITS, ApprovalMode.AUTO]
+LATER = AT + timedelta(minutes=1)
+
+
+def a_question(**changes: Any) -> Question:
+    """Return a question about one command, which can be allowed for the whole session."""
+    fields: dict[str, Any] = {
+        "id": APPROVAL_ID,
+        "call_id": CALL_ID,
+        "tool": "run_command",
+        "tool_class": ToolClass.PROCESS,
+        "arguments": {"command": "make"},
+        "question": "Run make?",
+        "digest": "0" * 64,
+        "memory": "process:make",
+    }
+    return Question(**fields | changes)
+
+
+def an_approval(**changes: Any) -> Approval:
+    """Return a question that waits for its answer."""
+    fields: dict[str, Any] = {"session_id": SESSION_ID, "question": a_question(), "asked_at": AT}
+    return Approval(**fields | changes)
 
 
 def test_every_state_but_waiting_is_final() -> None:
     assert set(ApprovalState) == {ApprovalState.WAITING, *FINAL}
 
 
+@pytest.mark.parametrize("scope", ApprovalScope)
 @pytest.mark.parametrize("state", FINAL)
-def test_a_waiting_question_takes_its_first_answer(state: ApprovalState) -> None:
-    later = AT + timedelta(minutes=1)
+def test_a_waiting_question_takes_its_first_answer(
+    state: ApprovalState, scope: ApprovalScope
+) -> None:
+    answer = Answer(state=state, by="anna", scope=scope, note="because")
 
-    assert answered(an_approval(), state, by="anna", at=later) == an_approval(
-        state=state, answered_by="anna", answered_at=later
+    assert answered(an_approval(), answer, at=LATER) == an_approval(
+        state=state, scope=scope, answered_by="anna", note="because", answered_at=LATER
     )
 
 
 @pytest.mark.parametrize("state", FINAL)
 def test_the_same_answer_again_is_heard_and_changes_nothing(state: ApprovalState) -> None:
-    first = answered(an_approval(), state, by="anna", at=AT)
+    first = answered(an_approval(), Answer(state=state, by="anna"), at=AT)
+    again = Answer(state=state, by="ben", scope=ApprovalScope.SESSION, note="me too")
 
-    assert answered(first, state, by="ben", at=AT + timedelta(hours=1)) == first
+    assert answered(first, again, at=LATER) == first
 
 
 @pytest.mark.parametrize(
-    ("state", "answer"), [pair for pair in product(FINAL, ApprovalState) if pair[0] != pair[1]]
+    ("state", "other"), [pair for pair in product(FINAL, ApprovalState) if pair[0] != pair[1]]
 )
-def test_another_answer_is_refused(state: ApprovalState, answer: ApprovalState) -> None:
+def test_another_answer_is_refused(state: ApprovalState, other: ApprovalState) -> None:
     with pytest.raises(Conflict) as refused:
-        answered(an_approval(state=state), answer, by="ben", at=AT)
+        answered(an_approval(state=state), Answer(state=other, by="ben"), at=AT)
 
     assert refused.value.body() == {
         "error": Code.APPROVAL_CLOSED,
@@ -47,8 +90,23 @@ def test_another_answer_is_refused(state: ApprovalState, answer: ApprovalState) 
     }
 
 
+def test_what_no_memory_can_cover_is_not_allowed_for_a_whole_session() -> None:
+    once_only = an_approval(question=a_question(memory=None))
+    for_good = Answer(state=ApprovalState.ALLOWED, by="anna", scope=ApprovalScope.SESSION)
+
+    with pytest.raises(Conflict) as refused:
+        answered(once_only, for_good, at=AT)
+
+    assert refused.value.code is Code.OPTION_NOT_OFFERED
+
+
 def test_a_question_covers_one_call_unless_somebody_says_more() -> None:
     assert an_approval().scope is ApprovalScope.ONCE
+    assert Answer(state=ApprovalState.ALLOWED, by="anna").scope is ApprovalScope.ONCE
+
+
+def test_an_approval_is_known_by_the_id_of_its_question() -> None:
+    assert an_approval().id == APPROVAL_ID
 
 
 @pytest.mark.parametrize(("one", "other"), list(product(ApprovalMode, repeat=2)))
@@ -57,3 +115,55 @@ def test_the_stricter_of_two_modes_holds(one: ApprovalMode, other: ApprovalMode)
 
     assert tighter(one, other) is expected
     assert tighter(other, one) is expected
+
+
+def test_every_mode_has_its_tightness() -> None:
+    assert sorted(TIGHTNESS, key=TIGHTNESS.__getitem__) == STRICTEST_FIRST
+
+
+def test_a_digest_never_changes_its_recipe() -> None:
+    made = digest_of("write_file", {"path": "a", "content": "b"}, "/desk", ["/desk/a"])
+
+    # SHA-256 of ["write_file",{"content":"b","path":"a"},"/desk",["/desk/a"]].
+    assert made == "a56f8bb71efd8f341d4853dfc059e54bb342af69defe971a978a4c4c35e82c53"
+
+
+ASKED = st.tuples(TEXTS, st.dictionaries(TEXTS, JSON, max_size=3), TEXTS, st.lists(TEXTS))
+
+
+@given(ASKED)
+def test_a_digest_does_not_depend_on_the_order_of_the_arguments(
+    asked: tuple[str, dict[str, Any], str, list[str]],
+) -> None:
+    tool, arguments, working_dir, targets = asked
+    turned = dict(reversed(arguments.items()))
+
+    assert digest_of(*asked) == digest_of(tool, turned, working_dir, targets)
+
+
+@given(ASKED, ASKED)
+def test_an_answer_is_for_nothing_that_differs_in_anything(
+    one: tuple[str, dict[str, Any], str, list[str]],
+    other: tuple[str, dict[str, Any], str, list[str]],
+) -> None:
+    mixed = [
+        (one[0], *other[1:]),
+        (one[0], other[1], *one[2:]),
+        (*one[:2], other[2], one[3]),
+        (*one[:3], other[3]),
+    ]
+
+    for asked in mixed:
+        is_same = json.dumps(asked, sort_keys=True) == json.dumps(one, sort_keys=True)
+        assert (digest_of(*asked) == digest_of(*one)) is is_same
+
+
+def test_what_moves_between_the_fields_is_something_else() -> None:
+    one = digest_of("tool", {}, "/a", ["/b"])
+
+    assert one not in {
+        digest_of("tool", {}, "/a/b", []),
+        digest_of("tool", {}, "/b", ["/a"]),
+        digest_of("tool", {"/a": "/b"}, "", []),
+        digest_of("tool", {}, "/a", ["/b", ""]),
+    }

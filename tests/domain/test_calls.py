@@ -1,6 +1,7 @@
 """The life of one tool call."""
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import partial
 from itertools import product
 
@@ -22,7 +23,9 @@ from holdfast.domain.calls import (
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect
-from tests.builders import a_call
+from tests.builders import AT, a_call
+
+LATER = AT + timedelta(seconds=1)
 
 INTENDED, STARTED = CallState.INTENDED, CallState.STARTED
 FINISHED, UNKNOWN, SETTLED = CallState.FINISHED, CallState.UNKNOWN, CallState.SETTLED
@@ -37,10 +40,10 @@ ALLOWED = {
 }
 
 STEPS: Mapping[str, tuple[Callable[[Call], Call], CallState]] = {
-    "started": (started, STARTED),
+    "started": (partial(started, at=AT), STARTED),
     **{
         f"finished {status}": (
-            partial(finished, status=status),
+            partial(finished, status=status, at=LATER, sequence=7),
             UNKNOWN if status is ResultStatus.UNKNOWN else FINISHED,
         )
         for status in ResultStatus
@@ -61,7 +64,9 @@ def test_every_step_is_in_the_table_or_refused(state: CallState, step: str) -> N
 
     if (state, after) in ALLOWED:
         moved = take(call)
-        assert msgspec.structs.replace(moved, state=state, settlement=None) == call
+        # What a step notes beside the state is the business of the tests below.
+        marks = {"started_at": None, "ended_at": None, "result_sequence": None, "settlement": None}
+        assert msgspec.structs.replace(moved, state=state, **marks) == call
         assert moved.state is after
     else:
         with pytest.raises(Conflict) as refused:
@@ -75,34 +80,43 @@ def test_every_step_is_in_the_table_or_refused(state: CallState, step: str) -> N
 
 @pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT])
 def test_a_recovered_call_that_may_run_twice_starts_again(effect: Effect) -> None:
-    running = started(a_call(effect=effect))
+    running = started(a_call(effect=effect), at=AT)
 
-    assert started(running) == running
+    assert running == a_call(effect=effect, state=STARTED, started_at=AT)
+    assert started(running, at=LATER) == a_call(effect=effect, state=STARTED, started_at=LATER)
 
 
 def test_an_unsafe_call_never_starts_twice() -> None:
-    running = started(a_call(effect=Effect.UNSAFE))
+    running = started(a_call(effect=Effect.UNSAFE), at=AT)
 
     with pytest.raises(Conflict) as refused:
-        started(running)
+        started(running, at=LATER)
 
     assert refused.value.code is Code.CALL_NOT_OPEN
 
 
 @pytest.mark.parametrize("how", Settlement)
 def test_an_unknown_outcome_is_settled_once(how: Settlement) -> None:
-    unknown = finished(started(a_call()), ResultStatus.UNKNOWN)
+    unknown = finished(started(a_call(), at=AT), ResultStatus.UNKNOWN, at=LATER, sequence=3)
 
     put_right = settled(unknown, how)
 
-    assert put_right == a_call(state=SETTLED, settlement=how)
+    assert put_right == a_call(
+        state=SETTLED, settlement=how, started_at=AT, ended_at=LATER, result_sequence=3
+    )
     with pytest.raises(Conflict):
         settled(put_right, how)
 
 
 def test_a_call_that_never_started_has_no_unknown_outcome() -> None:
     with pytest.raises(Conflict):
-        finished(a_call(state=INTENDED), ResultStatus.UNKNOWN)
+        finished(a_call(state=INTENDED), ResultStatus.UNKNOWN, at=AT, sequence=2)
+
+
+def test_a_call_that_never_started_has_no_time_of_its_start() -> None:
+    refused = finished(a_call(), ResultStatus.DENIED, at=LATER, sequence=2)
+
+    assert refused == a_call(state=FINISHED, ended_at=LATER, result_sequence=2)
 
 
 @pytest.mark.parametrize("state", CallState)

@@ -30,7 +30,7 @@ from holdfast.domain.turns import (
     closing_notice,
     turns,
 )
-from tests.builders import MODEL_ID, a_call, a_message, an_open_step
+from tests.builders import AT, MODEL_ID, a_call, a_message, an_open_step
 from tests.domain.strategies import calls, open_steps
 
 BAD_ENDS = [
@@ -57,7 +57,8 @@ def mended(before: Sequence[Call], mend: Mend) -> list[Call]:
     after = {call.id: call for call in before}
     for result in results(mend):
         assert result.name == after[result.call_id].name
-        after[result.call_id] = finished(after[result.call_id], result.status)
+        call = after[result.call_id]
+        after[result.call_id] = finished(call, result.status, at=AT, sequence=1)
     return list(after.values())
 
 

@@ -26,6 +26,8 @@ from holdfast.domain.messages import (
     Text,
     decode_parts,
     encode_parts,
+    media_handle,
+    media_hash,
     require_parts,
     require_sendable,
 )
@@ -103,7 +105,17 @@ def test_the_words_of_a_row_are_its_text_alone() -> None:
 
 
 def test_the_notices_that_close_a_turn_are_those_of_a_bad_end() -> None:
-    informational = {NoticeCode.SESSION_CLOSED, NoticeCode.CALL_SETTLED, NoticeCode.INFORMATION}
+    informational = {
+        NoticeCode.SESSION_CLOSED,
+        NoticeCode.CALL_SETTLED,
+        NoticeCode.UNKNOWN_VARIABLE,
+        NoticeCode.TOOL_UNAVAILABLE,
+        NoticeCode.MCP_UNAVAILABLE,
+        NoticeCode.BUDGET_WARNING,
+        NoticeCode.UNPRICED_MODEL,
+        NoticeCode.WORKSPACE_MOVED,
+        NoticeCode.INFORMATION,
+    }
 
     assert set(NoticeCode) - CLOSING == informational
 
@@ -114,6 +126,32 @@ def test_reasoning_has_no_place_for_a_signature() -> None:
 
     assert Reasoning.__struct_fields__ == ("text",)
     assert b"canary" not in encode_parts(decode_parts(stored))
+
+
+@given(st.binary(max_size=64))
+def test_a_handle_is_made_of_what_it_names(content: bytes) -> None:
+    handle = media_handle(content)
+
+    assert handle == f"media://sha256-{sha256(content).hexdigest()}"
+    assert media_hash(handle) == sha256(content).digest()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "media://sha256-",
+        "media://sha256-" + "0" * 63,
+        "media://sha256-" + "0" * 65,
+        "media://sha256-" + "F" * 64,
+        "media://sha256-" + "0" * 64 + "\n",
+        " media://sha256-" + "0" * 64,
+        "media://md5-" + "0" * 64,
+        "file:///etc/passwd",
+    ],
+)
+def test_what_is_no_handle_names_nothing(text: str) -> None:
+    assert media_hash(text) is None
 
 
 @demands("S0-035")

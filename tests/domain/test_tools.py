@@ -5,12 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.errors import Code, Denied, Invalid
-from holdfast.domain.tools import NARROWEST, FsTier, Grant, ToolSpec, narrow, narrow_tools
+from holdfast.domain.tools import (
+    NARROWEST,
+    FsTier,
+    Grant,
+    ToolSpec,
+    narrow,
+    narrow_tools,
+    narrowest_tier,
+)
 from tests.builders import a_tool
 
 WIDTH = [FsTier.SANDBOXED, FsTier.PROJECT, FsTier.FULL]
 NAMES = st.lists(st.sampled_from(["git", "ls", "make", "a.org"]), max_size=4).map(tuple)
-GRANTS = st.builds(Grant, fs=st.sampled_from(FsTier), commands=NAMES, domains=NAMES)
+GRANTS = st.builds(
+    Grant, fs=st.sampled_from(FsTier), commands=NAMES, command_globs=NAMES, domains=NAMES
+)
 TOOLS = st.lists(st.sampled_from("abcd"), unique=True).map(
     lambda names: tuple(a_tool(name) for name in names)
 )
@@ -20,6 +30,7 @@ def is_at_most(one: Grant, other: Grant) -> bool:
     return (
         WIDTH.index(one.fs) <= WIDTH.index(other.fs)
         and set(one.commands) <= set(other.commands)
+        and set(one.command_globs) <= set(other.command_globs)
         and set(one.domains) <= set(other.domains)
     )
 
@@ -51,6 +62,15 @@ def test_what_was_narrowed_twice_lies_within_the_first_grant(
         return
 
     assert narrow(first, narrowed) == narrowed
+
+
+@given(st.lists(GRANTS))
+def test_a_tier_is_as_narrow_as_the_narrowest_grant_and_nobodys_is_the_narrowest(
+    grants: list[Grant],
+) -> None:
+    widths = [WIDTH.index(grant.fs) for grant in grants]
+
+    assert narrowest_tier(grants) is WIDTH[min(widths, default=0)]
 
 
 def test_a_refusal_names_all_that_is_wider_and_nothing_else() -> None:

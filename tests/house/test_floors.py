@@ -16,12 +16,18 @@ ANYWHERE = "anywhere"
 # Each package from outside by the name it is imported with, and the one part of ours that may.
 HOMES = {
     "apsw": "storage",
+    "genai_prices": "llm",
+    "h11": "tools",
+    "httpx2": "tools",
     "keyring": "keychain",
+    "mcp": "tools",
     "msgspec": ANYWHERE,
     "platformdirs": "config",
     "prompt_toolkit": "cli",
+    "pydantic_ai": "llm",
+    "re2": "parsing",
     "rich": "cli",
-    "ruamel": "llm",
+    "ruamel": "parsing",
     "starlette": "http",
     "typer": "cli",
     "uvicorn": "http",
@@ -29,11 +35,16 @@ HOMES = {
 # What a package is installed as, where that is not the name it is imported with.
 INSTALLED_AS = {
     "apsw": "apsw-sqlite3mc",
+    "genai_prices": "genai-prices",
     "prompt_toolkit": "prompt-toolkit",
+    "pydantic_ai": "pydantic-ai-slim",
+    "re2": "google-re2",
     "ruamel": "ruamel.yaml",
 }
 # Installed for uvicorn to find; we never import them.
 NEVER_IMPORTED = {"httptools": "http", "uvloop": "http"}
+# Extras that bring nothing to run on: tools, and all the others together.
+NOT_RUN_ON = {"build", "dev", "models"}
 
 
 def test_the_contracts_of_import_linter_hold() -> None:
@@ -113,9 +124,11 @@ def outside_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def dependencies() -> set[str]:
-    """Return the names of the run-time dependencies."""
+    """Return the names of the run-time dependencies, those of extras too."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return {re.split(r"[<>=~!; \[]", each)[0] for each in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    listed = [project["dependencies"], *(extras[name] for name in set(extras) - NOT_RUN_ON)]
+    return {re.split(r"[<>=~!; \[]", each)[0] for group in listed for each in group}
 
 
 def published() -> dict[str, str]:

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.domain.models import OFFLINE, model_of
 from holdfast.llm.offline import answer
+from holdfast.llm.providers import PROVIDERS
 from holdfast.llm.router import Llms
 from holdfast.llm.scripts import ScriptedStep
 from holdfast.ports import Failed, FailureKind, TextDelta
@@ -77,3 +78,21 @@ def test_the_offline_model_answers_as_the_page_says(said_text: str, reply: str) 
     request = a_request(said("hi"), answered("Hello!"), said(said_text), model=OFFLINE)
 
     assert answer(request) == reply
+
+
+def test_the_page_names_every_provider_with_its_variables() -> None:
+    told = {}
+    for line in PAGE.partition("| provider | key |")[2].partition("\n\n")[0].splitlines()[2:]:
+        names, key, _, base_url = (cell.strip() for cell in line.strip("|").split("|"))
+        for name in re.findall(r"`([a-z-]+)`", names):
+            variable = key.strip("`").replace("<PROVIDER>", name.upper())
+            base_url_variable = re.search(r"`([A-Z_]+)`", base_url)
+            told[name] = variable, base_url_variable[1] if base_url_variable else None
+
+    assert told == {
+        name: (
+            provider.key_variable if provider.needs_key else "none is needed",
+            provider.base_url_variable,
+        )
+        for name, provider in PROVIDERS.items()
+    }

@@ -2,25 +2,107 @@
 
 import pytest
 
-from holdfast.domain.models import model_of
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.models import Prices, model_of
 from holdfast.llm.router import Llms
 from holdfast.ports import Failed, FailureKind
+from tests.llm.asking import asking
 from tests.llm.builders import a_request, heard, said
+from tests.llm.dialects import Dialect, Saying
+from tests.llm.fake_providers import FakeProvider
 
 pytestmark = pytest.mark.anyio
 
+PASTED = "sk-canary-0123456789"
 
-async def test_a_provider_that_is_not_here_is_a_failure_with_its_remedy() -> None:
-    request = a_request(said("hi"), model="openai:some-model")
 
-    assert await heard(Llms(), request) == [
+async def test_a_provider_is_asked_through_the_door(fake: FakeProvider, dialect: Dialect) -> None:
+    fake.replies.append(dialect.reply(Saying(text=("Hello",))))
+    request = a_request(said("hi"), model=dialect.model)
+
+    async with asking(fake, dialect) as vendors:
+        through = await heard(Llms(vendors), request)
+        fake.replies.append(dialect.reply(Saying(text=("Hello",))))
+        directly = await heard(vendors, request)
+
+    assert through == directly
+
+
+async def test_without_vendors_there_are_no_keys() -> None:
+    assert await heard(Llms(), a_request(said("hi"), model="openai:some-model")) == [
         Failed(
             kind=FailureKind.AUTH,
-            message="This version of Holdfast cannot ask the model's provider; "
-            "choose offline:holdfast or scripted:FILE, for example with HOLDFAST_MODEL.",
+            message="There is no key for openai; "
+            "run holdfast key set openai, or set OPENAI_API_KEY.",
+            sent=False,
         )
     ]
 
 
-def test_a_provider_that_is_not_here_passes_the_check_because_it_may_come() -> None:
-    Llms().check(model_of("openai:some-model"))
+async def test_a_provider_that_nobody_knows_is_a_failure_and_not_named() -> None:
+    assert await heard(Llms(), a_request(said("hi"), model=f"{PASTED}:some-model")) == [
+        Failed(
+            kind=FailureKind.BAD_REQUEST,
+            message="Holdfast does not know the model's provider; "
+            "choose another model, for example offline:holdfast.",
+            sent=False,
+        )
+    ]
+
+
+@pytest.mark.parametrize("model", ["openai:some-model", "gemini:x", "ollama:qwen3:8b"])
+def test_a_provider_without_a_key_passes_the_check_because_it_may_get_one(model: str) -> None:
+    Llms().check(model_of(model))
+
+
+@pytest.mark.parametrize(
+    ("model", "nearest"),
+    [("opnai:gpt", "openai"), ("Anthropic:claude", "anthropic"), ("scriptd:x", "scripted")],
+)
+def test_the_check_refuses_an_unknown_provider_and_names_the_nearest(
+    model: str, nearest: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        Llms().check(model_of(model))
+
+    assert refused.value.body() == {
+        "error": Code.UNKNOWN_MODEL,
+        "message": f"Holdfast does not know the model's provider; did you mean {nearest}?",
+        "details": {"field": "model"},
+    }
+
+
+def test_the_check_does_not_repeat_what_may_be_a_key() -> None:
+    with pytest.raises(Invalid) as refused:
+        Llms().check(model_of(f"{PASTED}:some-model"))
+
+    assert "canary" not in str(refused.value.body())
+    assert "known are alibaba, anthropic," in refused.value.message
+
+
+def test_a_model_is_described_with_its_prices_and_its_window() -> None:
+    model = model_of("openai:gpt-4o")
+
+    described = Llms().describe(model)
+
+    assert (described.id, described.ref) == (model.id, model.ref)
+    assert described.context_window == 128_000
+    assert described.prices == Prices(
+        input=250_000_000,
+        output=1_000_000_000,
+        cache_read=125_000_000,
+        cache_write=250_000_000,
+    )
+
+
+@pytest.mark.parametrize("model", ["offline:holdfast", "scripted:x.yaml", "openai:nobodys-model"])
+def test_a_model_that_nobody_has_a_price_for_stays_as_it_is(model: str) -> None:
+    assert Llms().describe(model_of(model)) == model_of(model)
+
+
+async def test_the_door_closes_the_connections_behind_it() -> None:
+    llms = Llms()
+    await heard(llms, a_request(said("hi"), model="openai:some-model"))
+
+    await llms.aclose()
+    await llms.aclose()

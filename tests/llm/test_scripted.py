@@ -209,6 +209,15 @@ async def test_rules_choose_by_the_last_user_text_unless_a_tool_result_follows(
     assert await answer_to(model, *messages, ordinal=1) == answer
 
 
+async def test_no_pattern_keeps_the_loop_waiting(tmp_path: Path) -> None:
+    model = a_script(
+        tmp_path, "steps: [{text: no}]\nmatch: [{regex: '^(a+)+$', step: {text: yes}}]"
+    )
+
+    assert await answer_to(model, said("a" * 100_000 + "!"), ordinal=1) == "no"
+    assert await answer_to(model, said("a" * 100_000), ordinal=1) == "yes"
+
+
 async def test_a_json_file_is_a_script_too(tmp_path: Path) -> None:
     model = a_script(tmp_path, '\ufeff[{"text": "from json"}]', name="script.JSON")
 
@@ -263,6 +272,11 @@ UNKNOWN_KIND = (
 )
 
 TYPO = "Object contains unknown field `txt`"
+NO_PATTERN = (
+    "this is not a regular expression that takes linear time; check its brackets and repetitions, "
+    "and leave out look-around and references back"
+)
+
 FAULTS = [
     ("", "", "Expected `object`, got `null`"),
     ("hello", "", "Expected `object`, got `str`"),
@@ -305,10 +319,9 @@ FAULTS = [
     ("match: [{contains: a, step: 1}]", "match rule 1, step", "there are only 0 steps"),
     ("match: [{contains: a, step: 0}]", "match rule 1, step", "Expected `int` >= 1"),
     ("match: [{contains: a, step: {txt: a}}]", "match rule 1, step", TYPO),
-    (
-        "match: [{regex: '(', step: {text: a}}]",
-        "match rule 1, regex",
-        "this is not a regular expression",
+    *(
+        (f"match: [{{regex: '{regex}', step: {{text: a}}}}]", "match rule 1, regex", NO_PATTERN)
+        for regex in ("(", "(?=a)", "(?<!a)b", r"(a)\1", "(?>a)", "a{1001}", "(x{500}){500}")
     ),
     ("- text: a\n- text: [", "line 2, column 10", "this is not valid YAML"),
     (
@@ -323,6 +336,11 @@ JSON_FAULTS = [
     ('[{"text": "a"},]', "line 1, column 16", "this is not valid JSON"),
     ('[{"text": "a", "text": "b"}]', "", "a key stands twice in one object"),
     ('[{"text": NaN}]', "", "NaN and Infinity are not JSON"),
+    (
+        '{"match": [{"regex": "\\ud800", "step": {"text": "a"}}]}',
+        "match rule 1, regex",
+        NO_PATTERN,
+    ),
     ('[{"text": "\\ud800"}]', "step 1", "a text contains a lone surrogate"),
     ("[" * 65 + "]" * 65, "", "it has more than 64 levels"),
     ("[" * 100_000, "", "it has more than 64 levels"),

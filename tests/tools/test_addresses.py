@@ -1,6 +1,8 @@
 """Addresses: what all the world can reach, and everything else."""
 
 import ipaddress
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -99,8 +101,12 @@ def test_everything_else_is_blocked(address: str, why: str) -> None:
 
 def test_nothing_that_the_standard_library_calls_private_is_allowed() -> None:
     # Every /16 of IPv4 and a spread of IPv6: a second opinion on a table of our own.
-    four = (ipaddress.IPv4Address((high << 16) + low) for high in range(1 << 16) for low in (0, 9))
-    six = (ipaddress.IPv6Address((high << 112) + (1 << 64) + 1) for high in range(1 << 16))
+    four: Iterable[Any] = (
+        ipaddress.IPv4Address((high << 16) + low) for high in range(1 << 16) for low in (0, 9)
+    )
+    six: Iterable[Any] = (
+        ipaddress.IPv6Address((high << 112) + (1 << 64) + 1) for high in range(1 << 16)
+    )
 
     # 6to4 and its relay are judged by what is inside, which the library does not do.
     allowed = [

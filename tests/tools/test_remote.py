@@ -282,7 +282,10 @@ async def test_a_server_knows_its_own_variables_and_no_others_of_ours(
     book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def secret(ref: str) -> Secret:
+        looked_up.append(ref)
         return Secret(f"value of {ref}")
+
+    looked_up: list[str] = []
 
     monkeypatch.setenv("OPENAI_API_KEY", "canary")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere")
@@ -299,6 +302,7 @@ async def test_a_server_knows_its_own_variables_and_no_others_of_ours(
     assert set(known) - fixed == {"MINE", "TOKEN"}
     assert (known["TOKEN"], known["TMPDIR"]) == ("value of books", str(tmp_path))
     assert "value of" not in repr(plan)
+    assert looked_up == ["books"]
 
 
 async def test_a_secret_that_cannot_be_had_makes_the_server_unavailable(
@@ -682,6 +686,21 @@ async def test_a_server_that_redirects_or_packs_or_never_ends_is_not_followed(
         assert "canary" not in told[0]
 
     assert heard == {"redirect": 1, "packed": 1, "huge": 1}
+
+
+async def test_a_host_that_is_no_longer_granted_is_not_reached_any_more(
+    book: Book, tmp_path: Path
+) -> None:
+    (tmp_path / "chain.pem").write_bytes(chain(HOST))
+    with book.listening("https", str(tmp_path / "chain.pem")) as port:
+        tools = McpTools(McpSettings(web=settings()))
+        entry = {"id": "web", "transport": "http", "url": f"https://{HOST}:{port}/mcp"}
+        allowed = (Grant(domains=(f"{HOST}:{port}",)),)
+        wide = await tools.offers(with_servers(tmp_path, entry, grants=allowed))
+        narrow = await tools.offers(with_servers(tmp_path, entry, grants=(*allowed, Grant())))
+        await tools.aclose()
+
+    assert ([each.name for each in wide], narrow) == (["mcp_web_echo"], ())
 
 
 async def test_a_server_on_the_web_that_restarted_is_found_again(

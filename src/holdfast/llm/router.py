@@ -1,38 +1,72 @@
 """The door to all models: picks by provider who answers a request."""
 
 from collections.abc import AsyncGenerator, Mapping
+from typing import Final
 
+from msgspec.structs import replace
+
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, Model
+from holdfast.domain.secrets import Secret
 from holdfast.llm.offline import Offline
+from holdfast.llm.prices import context_window_of, prices_of
+from holdfast.llm.providers import PROVIDERS, nearest
 from holdfast.llm.scripted import Scripted
+from holdfast.llm.vendors import Vendors
 from holdfast.ports import Failed, FailureKind, LlmDelta, LlmRequest
+
+# The provider is not named, because a mistyped model may be a key pasted by accident.
+_UNKNOWN: Final = "Holdfast does not know the model's provider"
 
 
 class Llms:
-    """Every model that can be asked, as one `Llm`."""
+    """Every model that can be asked, as one `Llm`; without vendors there are no keys."""
 
-    def __init__(self) -> None:
-        self._providers: Mapping[str, Offline | Scripted] = {
+    def __init__(self, vendors: Vendors | None = None) -> None:
+        self._built_in: Mapping[str, Offline | Scripted] = {
             "offline": Offline(),
             "scripted": Scripted(),
         }
+        self._vendors = vendors or Vendors(_no_key)
 
     def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
-        """Stream the answer of the request's provider; one that is not here is a failure."""
-        provider = self._providers.get(request.model.provider)
-        return provider.stream(request) if provider else _absent()
+        """Stream the answer of the request's provider; one that is not known is a failure."""
+        name = request.model.provider
+        if built_in := self._built_in.get(name):
+            return built_in.stream(request)
+        return self._vendors.stream(request) if name in PROVIDERS else _unknown()
 
     def check(self, model: Model) -> None:
-        """Refuse a faulty script and a mistaken name; a provider without a key may get one yet."""
-        # No remark about the others: a session may open today with the model of tomorrow's key.
-        if provider := self._providers.get(model.provider):
-            provider.check(model)
+        """Refuse a faulty script and an unknown provider; one without a key may get one yet."""
+        if built_in := self._built_in.get(model.provider):
+            built_in.check(model)
+            return
+        if model.provider in PROVIDERS:
+            return
+        known = tuple(sorted({*self._built_in, *PROVIDERS}))
+        close = nearest(model.provider, known)
+        hint = f"did you mean {close}?" if close else f"known are {', '.join(known)}."
+        raise Invalid(Code.UNKNOWN_MODEL, f"{_UNKNOWN}; {hint}", {"field": "model"})
+
+    def describe(self, model: Model) -> Model:
+        """Return the model with its prices and its context window, where they are known.
+
+        The first call reads large tables: not on the event loop.
+        """
+        return replace(model, prices=prices_of(model), context_window=context_window_of(model))
+
+    async def aclose(self) -> None:
+        """Close the connections to all providers."""
+        await self._vendors.aclose()
 
 
-async def _absent() -> AsyncGenerator[LlmDelta, None]:
-    # The provider is not named, because a mistyped model may be a key pasted by accident.
+async def _unknown() -> AsyncGenerator[LlmDelta, None]:
     yield Failed(
-        kind=FailureKind.AUTH,
-        message="This version of Holdfast cannot ask the model's provider; "
-        f"choose {OFFLINE} or scripted:FILE, for example with HOLDFAST_MODEL.",
+        kind=FailureKind.BAD_REQUEST,
+        message=f"{_UNKNOWN}; choose another model, for example {OFFLINE}.",
+        sent=False,
     )
+
+
+async def _no_key(_: str) -> Secret | None:
+    return None

@@ -7,6 +7,7 @@ is read, so that a fault shows when a session opens and not in the middle of a c
 import json
 import re
 import stat
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,7 +15,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.llm.yaml_files import DEEPEST, LARGEST, YamlError, read_yaml
+from holdfast.parsing import patterns
+from holdfast.parsing.yaml_files import DEEPEST, LARGEST, YamlError, read_yaml
 from holdfast.ports import FailureKind
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -216,15 +218,21 @@ def _check_rule(rule: ScriptedRule, path: str, *, steps: int) -> None:
     elif rule.step > steps:
         raise _MisfitError(f"{path}.step", f"there are only {steps} steps")
     try:
-        re.compile(rule.regex or "")
-    except re.error:
-        raise _MisfitError(f"{path}.regex", "this is not a regular expression") from None
+        _pattern(rule.regex or "")
+    except patterns.PatternError as error:
+        raise _MisfitError(f"{path}.regex", str(error)) from None
 
 
 def _fits(rule: ScriptedRule, text: str) -> bool:
     if rule.contains is not None:
         return rule.contains in text
-    return re.search(rule.regex or "", text) is not None
+    return _pattern(rule.regex or "").is_in(text)
+
+
+# Some, because a rule is tried at every request, and compiling it takes longer than trying it.
+@lru_cache(maxsize=64)
+def _pattern(regex: str) -> patterns.Pattern:
+    return patterns.compile(regex)
 
 
 _KINDS: Final = f"a kind of failure is one of {', '.join(FailureKind)}"

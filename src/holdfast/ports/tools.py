@@ -90,6 +90,9 @@ class Toolbox(Protocol):
     async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and can be had at this place."""
 
+    async def troubles(self, place: Workplace) -> tuple[str, ...]:
+        """Return what is missing here that was meant to be there, in sentences for a person."""
+
     async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
         """Judge a call by everything but its approval; a `Done` refuses it."""
 

@@ -1,7 +1,8 @@
 """Approvals: durable questions, answered once, from any process that can reach the store."""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
@@ -108,7 +109,8 @@ class Approvals:
             require_text(answer.note, field="note", longest=NOTE_LONGEST)
 
         async def write(pen: Pen) -> Approval:
-            found = await _find(pen.tx, pen.head, approval_id)
+            # As it is by now: an answer that comes too late is none, whoever waits for it or not.
+            found = self._as_of_now(await _find(pen.tx, pen.head, approval_id))
             if digest is not None and digest != found.question.digest:
                 raise Conflict(
                     Code.APPROVAL_CLOSED, "The question is another one than was answered."
@@ -148,6 +150,7 @@ class Approvals:
 
     async def decision(self, key: SessionKey, question: Question) -> Approval:
         """Wait for the answer to a question that is on disk; no answer in time is one, too."""
+        await self._replace_older(key, question)
         if self._is_flagged(question):
             await self._answered_by_key(
                 key, question.id, Answer(state=ApprovalState.ALLOWED, by="flag")
@@ -158,7 +161,7 @@ class Approvals:
             found = await self._store.read(lambda tx: _by_key(tx, key, question.id))
             if found.state is not ApprovalState.WAITING:
                 return found
-            left = (found.asked_at + self._rules.expire_after - self._clock.now()).total_seconds()
+            left = (self._end(found) - self._clock.now()).total_seconds()
             if left <= 0:
                 expired = Answer(state=ApprovalState.EXPIRED, by="time")
                 return await self._answered_by_key(key, question.id, expired)
@@ -169,10 +172,32 @@ class Approvals:
                 continue
 
     def _dated(self, approval: Approval) -> Approval:
-        return replace(approval, expires_at=approval.asked_at + self._rules.expire_after)
+        return replace(self._as_of_now(approval), expires_at=self._end(approval))
+
+    def _as_of_now(self, approval: Approval) -> Approval:
+        """Return the approval as expired if its time is over and nobody has written that down."""
+        if approval.state is ApprovalState.WAITING and self._end(approval) <= self._clock.now():
+            return replace(approval, state=ApprovalState.EXPIRED)
+        return approval
+
+    def _end(self, approval: Approval) -> datetime:
+        return approval.asked_at + self._rules.expire_after
 
     def _is_flagged(self, question: Question) -> bool:
         return question.tool in self._rules.yes_to and question.tool_class not in _EYES_ONLY
+
+    async def _replace_older(self, key: SessionKey, question: Question) -> None:
+        """Close what a crash left asked about the same call: what it aims at has changed since."""
+
+        def is_older(other: Approval) -> bool:
+            return other.question.call_id == question.call_id and other.id != question.id
+
+        async def write(pen: Pen) -> None:
+            await expire(pen, by="another question", which=is_older)
+
+        waiting = await self._store.read(lambda tx: _waiting(tx, key))
+        if any(map(is_older, waiting)):
+            await self._journal.write_by_key(key, write)
 
     async def _answered_by_key(
         self, key: SessionKey, approval_id: ApprovalId, answer: Answer
@@ -224,10 +249,10 @@ async def close(pen: Pen, approval: Approval) -> None:
     )
 
 
-async def expire(pen: Pen, *, by: str) -> None:
+async def expire(pen: Pen, *, by: str, which: Callable[[Approval], bool] = lambda _: True) -> None:
     """Close the questions that nobody will need an answer to: their turn has ended."""
-    for approval in await pen.tx.approvals.waiting(pen.head):
-        answer = Answer(state=ApprovalState.EXPIRED, by=by)
+    answer = Answer(state=ApprovalState.EXPIRED, by=by)
+    for approval in filter(which, await pen.tx.approvals.waiting(pen.head)):
         await close(pen, answered(approval, answer, at=pen.now()))
 
 
@@ -252,7 +277,15 @@ async def _find(tx: Tx, head: Head, approval_id: str) -> Approval:
 
 
 async def _by_key(tx: Tx, key: SessionKey, approval_id: ApprovalId) -> Approval:
+    return await _find(tx, await _head(tx, key), approval_id)
+
+
+async def _waiting(tx: Tx, key: SessionKey) -> list[Approval]:
+    return await tx.approvals.waiting(await _head(tx, key))
+
+
+async def _head(tx: Tx, key: SessionKey) -> Head:
     head = await tx.sessions.head_by_key(key)
     if head is None:
         raise session_not_found()
-    return await _find(tx, head, approval_id)
+    return head

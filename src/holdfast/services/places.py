@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Session
@@ -30,7 +30,7 @@ class Places:
 
     def of(self, session: Session, key: SessionKey) -> Workplace | None:
         """Return the workplace of a session; nothing when it has no tools."""
-        servers = session.agent.mcp_servers
+        servers = _servers(session)
         if not session.tools and not servers:
             return None
         return Workplace(
@@ -50,6 +50,18 @@ class Places:
                 self._made.clear()
             self._made[key] = self._folder(session.owner, session.id)
         return self._made[key]
+
+
+def _servers(session: Session) -> tuple[dict[str, Any], ...]:
+    """Return the servers of a session; one that was narrowed keeps those whose tools it names."""
+    if session.tools == session.agent.tools:
+        return session.agent.mcp_servers
+    named = [tool.name for tool in session.tools]
+    return tuple(
+        server
+        for server in session.agent.mcp_servers
+        if any(name.startswith(f"mcp_{server.get('id') or server.get('ref')}_") for name in named)
+    )
 
 
 def _name(session: Session) -> str:

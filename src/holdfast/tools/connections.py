@@ -69,6 +69,7 @@ class Connection:
 
     async def listed(self, within: float) -> tuple[Listed, ...]:
         """Return the tools that the server has at this moment."""
+        self.trouble = None
         try:
             async with asyncio.timeout(within):
                 return tuple([each async for each in self._pages()])
@@ -158,6 +159,7 @@ def _listed(tool: types.Tool) -> Listed:
         description=tool.description or "",
         schema=tool.input_schema,
         definition=hashlib.sha256(definition).hexdigest(),
+        size=len(definition),
         hint=Effect.PURE if hints.read_only_hint else hint,
     )
 

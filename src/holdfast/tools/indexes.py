@@ -47,8 +47,11 @@ class Lock:
         """Make a file's content the index."""
         with open(index, "rb") as file:
             content = memoryview(file.read())
+            written = os.fstat(file.fileno()).st_mtime_ns
         while content:
             content = content[os.write(self._descriptor, content) :]
+        # Git takes what changed later than its index for changed, however alike it looks.
+        os.utime(self._descriptor, ns=(written, written))
         os.fsync(self._descriptor)
         os.rename("index.lock", "index", src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._is_index = True

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from holdfast.ports import Workplace
 from holdfast.tools.environments import child_environment, restricted_path
 from holdfast.tools.fetching import WebSettings
 from holdfast.tools.servers import (
+    HttpServer,
     Listed,
     SecretReference,
     Server,
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 # After a failure nobody waits for the server again before three times what the failure took.
 _PATIENCE: Final = 3.0
+_HEAVY: Final = "holdfast.tools.connections"
+
+log = logging.getLogger(__name__)
 
 
 def environment_at(place: Workplace) -> dict[str, str]:
@@ -70,6 +75,7 @@ class Line:
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
         self._rests_until = 0.0
+        self._is_closed = False
 
     async def refresh(self, place: Workplace) -> None:
         """List the tools anew, over a new connection if need be; never raises for the server."""
@@ -79,11 +85,17 @@ class Line:
                 return
             try:
                 self.tools, self.trouble = await self._listed(place), None
+                return
             except (ToolTrouble, HoldfastError) as trouble:
-                self.tools, self.trouble = (), trouble.message
-                took = asyncio.get_running_loop().time() - began
-                self._rests_until = began + took * (1 + _PATIENCE)
-                await self._hang_up()
+                self.trouble = trouble.message
+            # Whatever it is, a server cannot be the end of a turn.
+            except Exception:
+                log.exception("the MCP server %s failed in a way of its own", self.server.id)
+                self.trouble = "it failed for a reason of its own"
+            self.tools = ()
+            took = asyncio.get_running_loop().time() - began
+            self._rests_until = began + took * (1 + _PATIENCE)
+            await self._hang_up()
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Call a tool that was listed a moment ago."""
@@ -93,15 +105,18 @@ class Line:
         return await connection.call(name, arguments, self._settings.call_limit)
 
     async def close(self) -> None:
-        """Hang up; a connection that is just being made ends too."""
+        """Hang up for good; a connection that is just being made ends too."""
+        self._is_closed = True
         if self._connection is not None:
             await self._connection.close()
         async with self._lock:
             await self._hang_up()
 
     async def _listed(self, place: Workplace) -> tuple[Listed, ...]:
+        if self._is_closed:
+            raise _unavailable("the session has left it")
         # Asked every time: a grant may have become narrower since.
-        transport = await self._transport(place)
+        _require_reach(self.server, place)
         if self._connection is not None and self._connection.is_alive:
             try:
                 return await self._connection.listed(self._settings.list_limit)
@@ -109,6 +124,7 @@ class Line:
                 # It may have restarted and forgotten us, which only a new handshake mends.
                 pass
         await self._hang_up()
+        transport = await self._transport(place)
         connections = await asyncio.to_thread(importlib.import_module, _HEAVY)
         self._connection = connections.Connection(transport)
         await self._connection.ready(self._settings.connect_limit)
@@ -121,11 +137,9 @@ class Line:
 
     async def _transport(self, place: Workplace) -> "Callable[[Connection], Transport]":
         server = self.server
-        if isinstance(server, WebsocketServer):
-            raise _unavailable("websockets are not spoken; declare it with transport http")
         if isinstance(server, StdioServer):
             return await self._started(server, place)
-        url, local = _endpoint(server.url, server.allow_local_endpoint, place)
+        url, local = _endpoint(server, place)
         web, over_events = self._settings.web, isinstance(server, SseServer)
 
         def reached(connection: "Connection") -> "Transport":
@@ -160,15 +174,21 @@ class Line:
         return started
 
 
-_HEAVY: Final = "holdfast.tools.connections"
+def _require_reach(server: Server, place: Workplace) -> None:
+    if isinstance(server, WebsocketServer):
+        raise _unavailable("websockets are not spoken; declare it with transport http")
+    if not isinstance(server, StdioServer):
+        _endpoint(server, place)
 
 
-def _endpoint(text: str, allow_local: bool, place: Workplace) -> tuple[Url, bool]:
+def _endpoint(
+    server: HttpServer | SseServer | WebsocketServer, place: Workplace
+) -> tuple[Url, bool]:
     """Return where a server is, judged like every other host, and whether it is on this machine."""
-    local = read_local_url(text) if allow_local else None
+    local = read_local_url(server.url) if server.allow_local_endpoint else None
     if local is not None:
         return local, True
-    url = read_url(text)
+    url = read_url(server.url)
     require_domain(url, place.grants)
     return url, False
 

@@ -14,7 +14,12 @@ class Kept:
         self._half = most // 2
         self._head = bytearray()
         self._tail = bytearray()
-        self.dropped = 0
+        self._forgotten = 0
+
+    @property
+    def dropped(self) -> int:
+        """Return how many bytes were not kept."""
+        return self._forgotten + max(0, len(self._tail) - self._half)
 
     async def fill(self, stream: asyncio.StreamReader) -> None:
         """Read the stream to its end; what does not fit is read, too, and forgotten."""
@@ -49,7 +54,7 @@ class Kept:
         excess = len(self._tail) - self._half
         if excess > 0:
             del self._tail[:excess]
-            self.dropped += excess
+            self._forgotten += excess
 
 
 def _decoded(content: bytes | bytearray) -> str:

@@ -228,8 +228,7 @@ def _allowed(line: Line) -> Iterator[Found]:
 
 
 def _is_unfit(id: str, listed: Listed) -> bool:
-    size = len(listed.description.encode()) + len(msgspec.json.encode(listed.schema))
-    return len(id) > _ID_LONGEST or size > _DEFINITION_LARGEST
+    return len(id) > _ID_LONGEST or listed.size > _DEFINITION_LARGEST
 
 
 def _said(line: Line) -> Iterator[str]:

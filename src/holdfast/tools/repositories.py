@@ -111,12 +111,19 @@ def _unusable() -> ToolTrouble:
 
 def read_plain(path: str, largest: int) -> bytes | None:
     """Return the content of a regular file; nothing for what is missing, a link or a pipe."""
+    found = _read(path, largest)
+    return None if found is None else found[0]
+
+
+def _read(path: str, largest: int) -> tuple[bytes, int] | None:
+    """Return the content of a regular file and when it was written."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             return None
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read(largest + 1)
@@ -124,7 +131,7 @@ def read_plain(path: str, largest: int) -> bytes | None:
         os.close(descriptor)
     if len(content) > largest:
         raise ToolTrouble(ResultCode.TOO_LARGE, "A file of the repository itself is too large.")
-    return content
+    return content, found.st_mtime_ns
 
 
 class Shadow(Struct, frozen=True, kw_only=True):
@@ -185,9 +192,12 @@ def _fill(shadow: Shadow, head: Head, settings: Mapping[str, str], ignored: byte
     excluded = read_plain(f"{repository.common_dir}/info/exclude", _NOTE_LARGEST) or b""
     _write(f"{path}/info/exclude", ignored + b"\n" + excluded)
     for source, name in _copied(repository):
-        content = read_plain(source, _INDEX_LARGEST)
-        if content is not None:
+        found = _read(source, _INDEX_LARGEST)
+        if found is not None:
+            content, written = found
             _write(f"{path}/{name}", content)
+            # Git takes what changed later than its index for changed, however alike it looks.
+            os.utime(f"{path}/{name}", ns=(written, written))
 
 
 def _copied(repository: Repository) -> Iterator[tuple[str, str]]:

@@ -101,6 +101,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     description: str
     schema: dict[str, Any]
     definition: str
+    size: int
     hint: Effect
 
 

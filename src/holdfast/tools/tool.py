@@ -41,7 +41,9 @@ class ToolTrouble(Exception):  # noqa: N818 — it is the tool's answer, and mos
 
     @property
     def status(self) -> ResultStatus:
-        """Return whether the call was refused or went wrong."""
+        """Return whether the call was refused, went wrong, or nobody knows."""
+        if self.code is ResultCode.UNKNOWN:
+            return ResultStatus.UNKNOWN
         return ResultStatus.DENIED if self.code in DENIALS else ResultStatus.ERROR
 
 

@@ -14,17 +14,20 @@ from holdfast.domain.approvals import digest_of
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import Asked, Done, LlmTool, Planned, Workplace
+from holdfast.tools.remote import McpTools
 from holdfast.tools.tool import Tool, ToolTrouble
 
 log = logging.getLogger(__name__)
 
+REMOTE_PREFIX: Final = "mcp_"
 _SECRET_REFERENCE: Final = "{{secrets."  # noqa: S105 — the way to name one, not one
 
 
 class LocalToolbox:
-    """The tools of this machine, by name."""
+    """The tools of this machine by name, and those of MCP servers as they are found."""
 
-    def __init__(self, tools: Iterable[Tool[Any]]) -> None:
+    def __init__(self, tools: Iterable[Tool[Any]], remote: McpTools | None = None) -> None:
+        self._remote = remote
         self._tools: dict[str, Tool[Any]] = {}
         for tool in tools:
             if tool.name in self._tools:
@@ -40,7 +43,7 @@ class LocalToolbox:
         """Return what running the call twice would do; `unsafe` for what nobody knows."""
         tool = self._tools.get(name)
         if tool is None:
-            return Effect.UNSAFE
+            return self._remote.effect(name) if self._remote else Effect.UNSAFE
         try:
             return tool.effect(_strict(tool, arguments))
         except ToolTrouble:
@@ -48,11 +51,19 @@ class LocalToolbox:
 
     async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and can be had at this place."""
-        return tuple(
+        own = tuple(
             LlmTool(name=tool.name, description=tool.description, parameters=tool.parameters())
             for tool in self._tools.values()
             if tool.name in place.tools and tool.is_available(place)
         )
+        if self._remote is None or not place.servers:
+            return own
+        found = await self._remote.offers(place)
+        return (*own, *(tool for tool in found if _is_granted(place, tool.name)))
+
+    async def troubles(self, place: Workplace) -> tuple[str, ...]:
+        """Return what is missing here that was meant to be there, in sentences for a person."""
+        return await self._remote.troubles(place) if self._remote and place.servers else ()
 
     async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
         """Judge a call by everything but its approval; a `Done` refuses it."""
@@ -76,7 +87,7 @@ class LocalToolbox:
                         ResultCode.TARGET_CHANGED,
                         "What the call aims at has changed since it was allowed; ask for it again.",
                     )
-            tool = self._tools[asked.name]
+            tool = await self._tool(place, asked.name)
             result = await tool.act(place, _strict(tool, asked.arguments), asked)
             return Done(status=ResultStatus.OK, result=result)
         except ToolTrouble as trouble:
@@ -87,15 +98,25 @@ class LocalToolbox:
 
     async def leave(self, session: str) -> None:
         """Let go of what lives as long as the session."""
+        if self._remote is not None:
+            await self._remote.leave(session)
 
     async def aclose(self) -> None:
         """Let go of everything."""
+        if self._remote is not None:
+            await self._remote.aclose()
+
+    async def _tool(self, place: Workplace, name: str) -> Tool[Any]:
+        tool = self._tools.get(name)
+        if tool is None and self._remote is not None:
+            tool = await self._remote.find(place, name)
+        if tool is None:
+            raise ToolTrouble(ResultCode.UNKNOWN_TOOL, f"There is no tool {name!r}.")
+        return tool
 
     async def _planned(self, place: Workplace, asked: Asked) -> Planned:
-        tool = self._tools.get(asked.name)
-        if tool is None:
-            raise ToolTrouble(ResultCode.UNKNOWN_TOOL, f"There is no tool {asked.name!r}.")
-        if asked.name not in place.tools:
+        tool = await self._tool(place, asked.name)
+        if not _is_granted(place, asked.name):
             raise ToolTrouble(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
         arguments = _strict(tool, asked.arguments)
         if not tool.is_available(place):
@@ -110,6 +131,14 @@ class LocalToolbox:
             preview=aim.preview,
             memory=aim.memory,
         )
+
+
+def _is_granted(place: Workplace, name: str) -> bool:
+    """Tell whether a tool is granted; a declared server grants its tools, or those named."""
+    if name in place.tools:
+        return True
+    is_remote = name.startswith(REMOTE_PREFIX) and bool(place.servers)
+    return is_remote and not any(each.startswith(REMOTE_PREFIX) for each in place.tools)
 
 
 def _strict(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:

@@ -58,8 +58,9 @@ def _cover(mounts: dict[str, Any]) -> None:
     first, while everything still is where it was.
     """
     kept = [(path, _tree(path)) for path in _folders(mounts["writable"])]
-    steps = [step for step in mounts["steps"] if os.path.isdir(step[0])]
+    steps = [step for step in mounts["steps"] if os.path.exists(step[0])]
     trees = {path: _tree(path) for path, options, _ in steps if not options}
+    folders = set(_folders(list(trees)))
     if mounts["is_jailed"]:
         _set_read_only("/", recursive=True)
         for path, tree in kept:
@@ -67,7 +68,7 @@ def _cover(mounts: dict[str, Any]) -> None:
     closed = []
     for path, options, is_own in steps:
         if not options:
-            os.makedirs(path, exist_ok=True)
+            _make_place(path, is_folder=path in folders)
             _put(trees[path], path)
             if not is_own:
                 _set_read_only(path, recursive=True)
@@ -83,6 +84,13 @@ def _cover(mounts: dict[str, Any]) -> None:
         pts = ("devpts", "/dev/pts", "devpts")
         _mount("mounts", pts, _NO_SUID | _NO_EXEC, "newinstance,ptmxmode=0666")
         _mount("mounts", ("/dev/pts/ptmx", "/dev/ptmx", None), _BIND)
+
+
+def _make_place(path: str, *, is_folder: bool) -> None:
+    """Make what a tree can be put onto, where a cover has left nothing."""
+    os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
+    if not os.path.exists(path):
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def _folders(paths: list[str]) -> list[str]:

@@ -1,0 +1,147 @@
+"""Our request in pydantic-ai's words: messages, tools and settings. Nothing is fetched or run."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.domain.agents import ReasoningEffort
+from holdfast.llm.providers import PROVIDERS, Provider
+from holdfast.llm.seals import unsealed
+from holdfast.ports import LlmMessage, LlmRequest, ToolChoice
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse
+    from pydantic_ai.models import Model as VendorModel
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.settings import ModelSettings
+
+_THINKING: Final[Mapping[ReasoningEffort, bool | str]] = {
+    ReasoningEffort.OFF: False,
+    ReasoningEffort.LOW: "low",
+    ReasoningEffort.MEDIUM: "medium",
+    ReasoningEffort.HIGH: "high",
+    ReasoningEffort.MAX: "max",
+}
+# What a kind of provider is always told.
+_HOUSE_RULES: Final[Mapping[str, Mapping[str, Any]]] = {
+    # Each step sends the history again; from the cache it costs a tenth.
+    "anthropic": {"cache": True},
+    # Our store is where conversations are kept; theirs keeps them for a month by default.
+    "openai-responses": {"openai_store": False},
+}
+
+
+def messages_of(
+    request: LlmRequest, provider: Provider, model: "VendorModel"
+) -> list["ModelMessage"]:
+    """Return the conversation; neighbours that are not the model's become one message."""
+    from pydantic_ai.messages import ModelRequest
+
+    found: list[ModelMessage] = []
+    asked: list[ModelRequestPart] = []
+    for message in request.messages:
+        if message.role == "assistant":
+            found.append(_answer(message, provider, model))
+            asked = []
+            continue
+        if not asked:
+            found.append(ModelRequest(asked))
+        asked.append(_asked(message))
+    return found
+
+
+def parameters_of(request: LlmRequest) -> "ModelRequestParameters":
+    """Return the tools and the system prompt."""
+    from pydantic_ai.messages import InstructionPart
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.tools import ToolDefinition
+
+    return ModelRequestParameters(
+        function_tools=[
+            ToolDefinition(
+                name=tool.name,
+                description=tool.description,
+                parameters_json_schema=dict(tool.parameters),
+                # Strict schemas are rewritten ones, and most of ours come from other people.
+                strict=False,
+            )
+            for tool in request.tools
+        ],
+        instruction_parts=[InstructionPart(content=request.system)] if request.system else [],
+    )
+
+
+def settings_of(request: LlmRequest, provider: Provider, model: "VendorModel") -> "ModelSettings":
+    """Return the settings that the model can follow; what it cannot is left out."""
+    thinking = _thinking(request, model)
+    settings: Any = {"max_retries": 0, **_HOUSE_RULES.get(provider.kind, {})}
+    if request.max_tokens is not None:
+        settings["max_tokens"] = request.max_tokens
+    if thinking is not None:
+        settings["thinking"] = thinking
+    # Others leave a temperature out where it cannot be followed; Claude refuses the request.
+    if request.temperature is not None and not (thinking and model.system == "anthropic"):
+        settings["temperature"] = request.temperature
+    if request.tools:
+        settings["tool_choice"] = _tool_choice(request, model)
+    return settings  # type: ignore[no-any-return]
+
+
+def _asked(message: LlmMessage) -> "ModelRequestPart":
+    from pydantic_ai.messages import ToolReturnPart, UserPromptPart
+
+    if message.role != "tool":
+        return UserPromptPart(message.text)
+    return ToolReturnPart(
+        message.name or "",
+        message.text,
+        message.call_id or "",
+        outcome="failed" if message.is_error else "success",
+    )
+
+
+def _answer(message: LlmMessage, provider: Provider, model: "VendorModel") -> "ModelResponse":
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+
+    signatures = [
+        each.signature
+        for each in message.reasoning
+        # Nobody but who signed it may see it, and nobody else could read it.
+        if each.signature and PROVIDERS.get(each.provider) is provider
+    ]
+    parts = unsealed(message, signatures[-1], system=model.system) if signatures else []
+    if not parts:
+        parts = [TextPart(message.text)] if message.text else []
+        parts += [ToolCallPart(call.name, dict(call.arguments), call.id) for call in message.calls]
+    return ModelResponse(parts, provider_name=model.system, canonical_system=model.canonical_system)
+
+
+def _thinking(request: LlmRequest, model: "VendorModel") -> bool | str | None:
+    if request.reasoning_effort is None or not model.profile.get("supports_thinking", False):
+        return None
+    # A model that must call something is not asked to think about it as well: few take both.
+    if request.tools and request.tool_choice is ToolChoice.REQUIRED:
+        return None
+    thinking = _THINKING[request.reasoning_effort]
+    return None if thinking and not _is_affordable(thinking, request, model) else thinking
+
+
+def _is_affordable(thinking: bool | str, request: LlmRequest, model: "VendorModel") -> bool:
+    """Tell whether thinking leaves room for an answer; only older models are given a budget."""
+    from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
+
+    profile: Mapping[str, Any] = model.profile
+    adaptive = profile.get("anthropic_supports_adaptive_thinking", False)
+    if model.system != "anthropic" or adaptive or request.max_tokens is None:
+        return True
+    budgets: Mapping[Any, int] = ANTHROPIC_THINKING_BUDGET_MAP
+    return request.max_tokens > budgets[thinking]
+
+
+def _tool_choice(request: LlmRequest, model: "VendorModel") -> str:
+    if request.tool_choice is not ToolChoice.REQUIRED:
+        return str(request.tool_choice)
+    profile = model.profile
+    forced = profile.get("supports_forced_tool_choice", True)
+    if profile.get("thinking_enabled_by_default", False):
+        forced = forced and profile.get("supports_forced_tool_choice_with_thinking", True)
+    return "required" if forced else "auto"

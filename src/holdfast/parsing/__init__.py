@@ -1,0 +1,1 @@
+"""Text that strangers wrote, read in bounded time and memory."""

@@ -1,0 +1,264 @@
+"""Agent files, `.agent.yaml`: read, checked as a whole, and written.
+
+A file describes an agent and grants it nothing: what it may reach comes from the configuration.
+Faults name places and rules, never values.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from holdfast.domain.agents import Agent, LlmRuntime, Memory, ModelChoice, Recovery, Retry
+from holdfast.domain.credentials import is_credential
+from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.ids import ModelId, is_slug
+from holdfast.domain.models import model_of
+from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.texts import is_encodable
+from holdfast.domain.variables import has_secret_reference
+from holdfast.parsing.agent_schema import AgentForm, Fault, FormError, form_of
+from holdfast.parsing.files import FileError, read_text
+from holdfast.parsing.yaml_files import LARGEST, YamlError, read_yaml
+from holdfast.parsing.yaml_output import write_yaml
+
+ENDING: Final = ".agent.yaml"
+# Kept and written back; nothing here acts on them yet.
+NOT_APPLIED: Final = ("input_schema", "output_schema")
+_FAULTS_TOLD: Final = 10
+# What a chain entry says that was made without a number.
+_USUAL_ATTEMPTS: Final = 2
+
+
+class FileModel(Struct, frozen=True, kw_only=True):
+    """A model as `provider:name`, and how often it is asked."""
+
+    ref: str
+    max_attempts: int | None = None
+
+
+class AgentFile(Struct, frozen=True, kw_only=True):
+    """An agent as a file describes it; `not_applied` are the keys that change nothing here."""
+
+    slug: str
+    name: str
+    description: str | None = None
+    system_prompt: str
+    models: tuple[FileModel, ...]
+    runtime: LlmRuntime
+    tools: tuple[str, ...] = ()
+    mcp_servers: tuple[dict[str, Any], ...] = ()
+    recovery: Recovery = Recovery.STOP
+    extra: dict[str, Any] = {}
+    not_applied: tuple[str, ...] = ()
+
+    def with_models(self, rename: Callable[[str], str]) -> "AgentFile":
+        """Return the same agent with its models named otherwise, such as a script by its path."""
+        models = tuple(replace(model, ref=rename(model.ref)) for model in self.models)
+        return replace(self, models=models, runtime=replace(self.runtime, models=_chain(models)))
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the service takes to create the agent, or to make it what the file says."""
+        return {
+            "slug": self.slug,
+            "name": self.name,
+            "description": self.description,
+            "system_prompt": self.system_prompt,
+            "models": tuple(model.ref for model in self.models),
+            "runtime": self.runtime,
+            "tools": [{"name": name} for name in self.tools],
+            "mcp_servers": self.mcp_servers,
+            "recovery": self.recovery,
+            "extra": self.extra,
+        }
+
+
+def find_agent_file(ref: str, *, working_dir: Path, home: Path) -> Path | None:
+    """Return the file that a reference means; nothing where it means a stored agent.
+
+    A bare id is looked for in the workspace, then in the home. A separator or an ending makes it
+    a path, from the working directory on.
+    """
+    if "/" in ref or "\\" in ref or ref.endswith((".yaml", ".yml")):
+        return working_dir / ref
+    if not is_slug(ref):
+        return None
+    folders = (working_dir / ".holdfast" / "agents", home / "agents")
+    candidates = (folder / f"{ref}{ENDING}" for folder in folders)
+    return next((file for file in candidates if os.path.isfile(file)), None)
+
+
+def read_agent_file(path: Path, scrubber: Scrubber | None = None) -> AgentFile:
+    """Return the agent of a file; a file that cannot be read or is not valid is refused."""
+    try:
+        text = read_text(path, largest=LARGEST)
+    except FileError as error:
+        if error.is_missing:
+            raise NotFound(Code.AGENT_NOT_FOUND, f"There is no file {path}.") from None
+        raise _syntax(str(path), YamlError(error.problem)) from None
+    return parse_agent(text, where=str(path), scrubber=scrubber)
+
+
+def parse_agent(text: str, *, where: str, scrubber: Scrubber | None = None) -> AgentFile:
+    """Return the agent that a text of YAML describes; `where` is what an error calls it."""
+    try:
+        raw = read_yaml(text)
+    except YamlError as error:
+        raise _syntax(where, error) from None
+    return agent_of(raw, where=where, scrubber=scrubber)
+
+
+def agent_of(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> AgentFile:
+    """Return the agent that a value describes, also one out of a list in another file."""
+    texts = list(_texts(raw, "", ""))
+    managed = scrubber or Scrubber()
+    leaks = [path for path, name, text in texts if managed.holds(text) or is_credential(text, name)]
+    if leaks:
+        # Cleaned, because a key on the way there may be the secret itself.
+        told = [managed.clean_and_mask(path) for path in dict.fromkeys(leaks[:_FAULTS_TOLD])]
+        raise Invalid(
+            Code.SECRET_IN_FILE,
+            f"{where} holds what looks like a secret at {', '.join(told)}; keep it in the keychain "
+            "(`holdfast key set`), and take it out of the file.",
+            {"file": where, "fields": told},
+        )
+    unclean = [path for path, _, text in texts if "\x00" in text or not is_encodable(text)]
+    try:
+        if unclean:
+            raise FormError([Fault(path, "a character has no place in a text") for path in unclean])
+        form = form_of(raw)
+    except FormError as error:
+        raise _invalid(where, error.faults[:_FAULTS_TOLD]) from None
+    if has_secret_reference(form.system_prompt):
+        raise Invalid(
+            Code.SECRET_INTERPOLATION,
+            f"A secret is never put into a prompt; remove {{{{secrets.…}}}} from {where}.",
+            {"file": where, "field": "system_prompt"},
+        )
+    return _described(form)
+
+
+def file_form(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> dict[str, Any]:
+    """Return an agent as its file says it; `default` stands where it leaves the model open.
+
+    Its grant, its tags and the rest of its tools' descriptions have no place in a file.
+    """
+    runtime = agent.runtime
+    if not isinstance(runtime, LlmRuntime):
+        raise Invalid(
+            Code.AGENT_INVALID,
+            "An agent with a program of its own has no file form.",
+            {"fields": ["runtime"]},
+        )
+    chain = [(refs[each.model_id], each.max_attempts) for each in runtime.models]
+    (first, _), *others = chain or [(default, None)]
+    settings = msgspec.to_builtins(runtime)
+    form = {
+        "id": agent.slug,
+        "name": agent.name,
+        "description": agent.description,
+        **_provider_and_model(first),
+        "system_prompt": agent.system_prompt,
+        **{key: settings[key] for key in ("temperature", "max_tokens", "reasoning_effort")},
+        "tools": [tool.name for tool in agent.tools],
+        "mcp_servers": list(agent.mcp_servers),
+        "fallback_chain": [
+            {**_provider_and_model(ref), "max_attempts": attempts or _USUAL_ATTEMPTS}
+            for ref, attempts in others
+        ],
+        "retry": _without_nothing(settings["retry"] or {}),
+        "memory": _without_nothing(settings["memory"] or {}),
+        "recovery": agent.recovery.value,
+    }
+    said = {key: value for key, value in form.items() if value not in (None, [], {})}
+    return said | {key: agent.extra[key] for key in NOT_APPLIED if key in agent.extra}
+
+
+def write_agent(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> str:
+    """Return the text of an agent's file: the same bytes for the same agent, every time."""
+    return write_yaml(file_form(agent, refs, default=default))
+
+
+def _described(form: AgentForm) -> AgentFile:
+    values = msgspec.to_builtins(form)
+    first = FileModel(ref=f"{form.provider}:{form.model}")
+    others = [
+        FileModel(ref=f"{each.provider}:{each.model}", max_attempts=each.max_attempts)
+        for each in form.fallback_chain
+    ]
+    extra = {key: values[key] for key in NOT_APPLIED if key in values}
+    return AgentFile(
+        slug=form.id,
+        name=form.id if form.name is UNSET else form.name,
+        description=values.get("description"),
+        system_prompt=form.system_prompt,
+        models=(first, *others),
+        runtime=LlmRuntime(
+            models=_chain((first, *others)),
+            temperature=values.get("temperature"),
+            max_tokens=values.get("max_tokens"),
+            reasoning_effort=None if form.reasoning_effort is UNSET else form.reasoning_effort,
+            retry=_retry(values.get("retry")),
+            memory=Memory(**values["memory"]) if "memory" in values else None,
+        ),
+        tools=form.tools,
+        mcp_servers=form.mcp_servers,
+        recovery=form.recovery,
+        extra=extra,
+        not_applied=tuple(extra),
+    )
+
+
+def _chain(models: tuple[FileModel, ...]) -> tuple[ModelChoice, ...]:
+    return tuple(
+        ModelChoice(model_id=model_of(model.ref).id, max_attempts=model.max_attempts)
+        for model in models
+    )
+
+
+def _retry(values: dict[str, Any] | None) -> Retry | None:
+    return None if values is None else msgspec.convert(values, Retry)
+
+
+def _texts(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each text with its path and the name it stands under, keys among them."""
+    if isinstance(value, str):
+        yield path, name, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield f"{path}.{key}".removeprefix("."), "", key
+            yield from _texts(inner, f"{path}.{key}".removeprefix("."), key)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _texts(inner, f"{path}[{number}]", name)
+
+
+def _provider_and_model(ref: str) -> dict[str, str]:
+    provider, _, model = ref.partition(":")
+    return {"model": model, "provider": provider}
+
+
+def _without_nothing(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _syntax(where: str, error: YamlError) -> Invalid:
+    place = f", line {error.line}, column {error.column}" if error.line else ""
+    return Invalid(
+        Code.AGENT_SYNTAX,
+        f"{where}{place}: {error.problem}.",
+        {"file": where, "line": error.line, "column": error.column},
+    )
+
+
+def _invalid(where: str, faults: list[Fault]) -> Invalid:
+    told = "; ".join(f"{fault.path or 'the file'}: {fault.problem}" for fault in faults)
+    return Invalid(
+        Code.AGENT_INVALID,
+        f"{where} is not a valid agent: {told}.",
+        {"file": where, "fields": [fault.path for fault in faults]},
+    )

@@ -1,0 +1,78 @@
+"""The table of providers: complete, and true to the packages that speak to them."""
+
+import pytest
+
+from holdfast.llm.providers import COMPATIBLE, KEY_VARIABLES, PROVIDERS, base_urls, nearest
+
+# Those whose own class wants an address, or has none that it could be compared with.
+ELSEWHERE = {"azure", "ollama", "vllm", "openai-responses"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        name
+        for name, each in PROVIDERS.items()
+        if each.kind != COMPATIBLE and name not in ELSEWHERE
+    ),
+)
+def test_a_provider_is_where_its_own_package_looks_for_it(name: str) -> None:
+    from pydantic_ai.providers import infer_provider_class
+
+    provider = PROVIDERS[name]
+    kind = "openai" if provider.kind == "openai-chat" else provider.kind
+    built = infer_provider_class(kind)(api_key="x")  # type: ignore[call-arg]
+
+    assert built.base_url.rstrip("/") == provider.base_url
+
+
+def test_the_variables_that_vendors_define_are_honoured() -> None:
+    environment = {
+        "OPENAI_BASE_URL": "http://localhost:1/v1",
+        "ANTHROPIC_BASE_URL": "http://localhost:2",
+        "GOOGLE_GEMINI_BASE_URL": "http://localhost:3",
+        "OLLAMA_BASE_URL": " http://localhost:4/v1 ",
+        "VLLM_BASE_URL": "",
+    }
+
+    assert base_urls(environment) == {
+        "openai": "http://localhost:1/v1",
+        "openai-responses": "http://localhost:1/v1",
+        "anthropic": "http://localhost:2",
+        "google": "http://localhost:3",
+        "ollama": "http://localhost:4/v1",
+    }
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "https://mine.openai.azure.com",
+        "https://mine.openai.azure.com/",
+        "https://mine.openai.azure.com/openai/v1",
+        "https://mine.openai.azure.com/openai/v1/",
+    ],
+)
+def test_the_endpoint_of_azure_is_completed(endpoint: str) -> None:
+    assert base_urls({"AZURE_OPENAI_ENDPOINT": endpoint}) == {
+        "azure": "https://mine.openai.azure.com/openai/v1"
+    }
+
+
+def test_everybody_has_a_variable_for_the_key() -> None:
+    assert KEY_VARIABLES["openai"] == "OPENAI_API_KEY"
+    assert KEY_VARIABLES["anthropic"] == "ANTHROPIC_API_KEY"
+    assert KEY_VARIABLES["google"] == "GEMINI_API_KEY"
+    assert set(KEY_VARIABLES) == {each.key for each in PROVIDERS.values()}
+
+
+def test_an_alias_is_the_provider_itself() -> None:
+    assert PROVIDERS["gemini"] is PROVIDERS["google"]
+
+
+@pytest.mark.parametrize(
+    ("name", "close"),
+    [("opnai", "openai"), ("OpenAI", "openai"), ("claude", None), ("sk-0123456789abcdef", None)],
+)
+def test_the_nearest_name_is_one_that_looks_like_it(name: str, close: str | None) -> None:
+    assert nearest(name, tuple(PROVIDERS)) == close
