@@ -4,60 +4,24 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import keyring
 import pytest
-from keyring.backend import KeyringBackend
-from keyring.errors import KeyringError, PasswordSetError
 
 from holdfast import Scope, keychain, open_holdfast
-
-
-class Unknown(KeyringBackend):
-    """A keychain in memory that can be locked, of a kind that nobody knows."""
-
-    priority = 1
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: dict[tuple[str, str], str] = {}
-        self.is_locked = False
-
-    def get_password(self, service: str, username: str) -> str | None:
-        if self.is_locked:
-            raise KeyringError("locked")
-        return self.entries.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        if self.is_locked:
-            raise PasswordSetError("locked")
-        self.entries[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        del self.entries[service, username]
-
-
-class Known(Unknown):
-    """The same, under the name of one that keeps secrets secret."""
-
-    __module__ = "keyring.backends.SecretService"
-    __qualname__ = "Keyring"
+from tests.keychains import Known, Unknown, using
 
 
 @pytest.fixture(autouse=True)
-def session_bus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Be on a desktop, and leave its keychain as it was."""
+def session_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be on a desktop."""
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere")
-    before = keyring.get_keyring()
-    yield
-    keyring.set_keyring(before)
 
 
 @pytest.fixture
-def backend() -> Known:
+def backend() -> Iterator[Known]:
     """Use the keychain that we trust."""
     backend = Known()
-    keyring.set_keyring(backend)
-    return backend
+    with using(backend):
+        yield backend
 
 
 def test_what_is_kept_is_read_again(backend: Known) -> None:
@@ -81,12 +45,28 @@ def test_a_locked_keychain_is_like_none(backend: Known, caplog: pytest.LogCaptur
     assert "secret" not in caplog.messages[0]
 
 
+def test_what_is_removed_is_gone(backend: Known, caplog: pytest.LogCaptureFixture) -> None:
+    keychain.write("openai:default", "s3cr3t")
+
+    backend.is_locked = True
+    assert not keychain.remove("openai:default")
+    backend.is_locked = False
+    assert keychain.remove("openai:default")
+    assert not keychain.remove("openai:default")
+
+    assert backend.entries == {}
+    assert caplog.messages == ["the keychain did not give the secret up"] * 2
+    assert "s3cr3t" not in caplog.text
+
+
 def test_an_unknown_keychain_is_not_trusted() -> None:
     backend = Unknown()
-    keyring.set_keyring(backend)
 
-    assert not keychain.is_available()
-    assert (keychain.read("a"), keychain.write("a", "b")) == (None, False)
+    with using(backend):
+        assert not keychain.is_available()
+        assert (keychain.read("a"), keychain.write("a", "b")) == (None, False)
+        assert not keychain.remove("a")
+
     assert backend.entries == {}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from holdfast.bootstrap import Holdfast as Holdfast
     from holdfast.bootstrap import open_holdfast as open_holdfast
-    from holdfast.config import Config as Config
+    from holdfast.config.values import Config as Config
     from holdfast.domain.agents import Agent as Agent
     from holdfast.domain.contexts import SessionContext as SessionContext
     from holdfast.domain.errors import Conflict as Conflict
@@ -44,7 +44,7 @@ __version__: Final = "0.1.0"
 _HOMES: Final = {
     "Agent": "domain.agents",
     "AgentQuery": "domain.queries",
-    "Config": "config",
+    "Config": "config.values",
     "Conflict": "domain.errors",
     "Denied": "domain.errors",
     "Event": "domain.events",

@@ -1,6 +1,7 @@
 """The operating system's keychain, where it has one that keeps secrets secret.
 
-Only known backends are used: the library behind this would otherwise pick a plain-text file.
+Only known backends are used: the library behind this would otherwise pick a plain-text file. Every
+function here may wait for a person to unlock something, so call it in a thread.
 """
 
 import logging
@@ -38,12 +39,11 @@ def read(account: str) -> str | None:
     if not is_available():
         return None
     import keyring
-    from keyring.errors import KeyringError
 
     try:
         return keyring.get_password(SERVICE, account)
-    # Neither chained nor shown: what a keychain says may hold what it keeps.
-    except KeyringError:
+    # Neither chained nor shown, whatever it is: what a keychain says may hold what it keeps.
+    except Exception:  # noqa: BLE001
         log.warning("the keychain did not answer")
         return None
 
@@ -53,11 +53,24 @@ def write(account: str, secret: str) -> bool:
     if not is_available():
         return False
     import keyring
-    from keyring.errors import KeyringError
 
     try:
         keyring.set_password(SERVICE, account, secret)
-    except KeyringError:
+    except Exception:  # noqa: BLE001 — as above
         log.warning("the keychain did not take the secret")
+        return False
+    return True
+
+
+def remove(account: str) -> bool:
+    """Forget a secret; `False` where there is none, or no keychain that gives it up."""
+    if not is_available():
+        return False
+    import keyring
+
+    try:
+        keyring.delete_password(SERVICE, account)
+    except Exception:  # noqa: BLE001 — as above
+        log.warning("the keychain did not give the secret up")
         return False
     return True

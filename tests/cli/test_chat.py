@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.cli.processes import COMMAND, PATIENCE, environment
 from tests.cli.test_places import git
 from tests.cli.test_sessions import leave_a_turn_waiting
 
@@ -82,8 +84,43 @@ def test_json_is_events_and_nothing_else(cli: Cli) -> None:
     assert {line["sessionId"] for line in lines} == {lines[0]["sessionId"]}
 
 
-def test_a_json_chat_without_a_message_still_tells_of_its_session(cli: Cli) -> None:
-    assert [line["type"] for line in cli("chat", "--json").lines] == ["session:started"]
+@pytest.mark.parametrize("flags", [["--json"], []])
+@pytest.mark.parametrize(
+    ("stdin", "code"),
+    [
+        ("", "message_empty"),
+        (" \n\n\t\n", "message_empty"),
+        (b"\xff\xfe\n", "invalid_text"),
+        ("a\x00\n", "invalid_text"),
+        ("x" * ((1 << 20) + 1), "message_too_large"),
+    ],
+)
+def test_a_pipe_that_says_nothing_leaves_nothing_behind(
+    cli: Cli, home: Path, flags: list[str], stdin: str | bytes, code: str
+) -> None:
+    ran = cli("chat", *flags, stdin=stdin)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert not flags or ran.error["error"] == code
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("flags", [["--json"], []])
+def test_an_empty_stdin_leaves_nothing_behind(home: Path, flags: list[str]) -> None:
+    with open(os.devnull) as nothing:
+        done = subprocess.run(
+            [COMMAND, "chat", *flags],
+            stdin=nothing,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            env=environment(home),
+        )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "There is nothing on stdin; say something." in done.stderr
+    assert not home.exists()
 
 
 def test_json_keeps_what_a_terminal_would_not_show(cli: Cli, script: Script) -> None:
@@ -100,8 +137,8 @@ def test_json_keeps_what_a_terminal_would_not_show(cli: Cli, script: Script) -> 
     ("step", "code", "told"),
     [
         ("{error: auth}", 3, "provider_auth"),
-        ("{error: rate_limit}", 6, "provider_rate_limit"),
-        ("{error: unavailable}", 7, "provider_unavailable"),
+        ("{error: rate_limit, repeat: 99}", 6, "provider_rate_limit"),
+        ("{error: unavailable, repeat: 99}", 7, "provider_unavailable"),
         ("{error: bad_request}", 2, "invalid_request"),
         ("{error: unknown}", 70, "internal"),
         ("{text: half, error: filtered}", 2, "refusal"),
@@ -118,7 +155,7 @@ def test_an_unattended_chat_ends_with_the_code_of_its_last_turn(
 
 
 def test_the_last_turn_counts_not_the_first(cli: Cli, script: Script) -> None:
-    model = script("[{error: unavailable}, {text: fine}]")
+    model = script("[{error: bad_request}, {text: fine}]")
 
     assert cli("chat", "--model", model, stdin="one\ntwo\n").code == 0
 
@@ -132,6 +169,66 @@ def test_a_wrong_model_is_refused_before_anything_is_said(cli: Cli) -> None:
 
 def test_an_unknown_agent_is_not_found(cli: Cli) -> None:
     assert cli("chat", "hi", "--agent", "nobody").code == 4
+
+
+@pytest.mark.parametrize(
+    ("wish", "code"),
+    [
+        (["--agent", "nobody"], 4),
+        (["--agent", "old"], 5),
+        (["--model", "nonsense"], 2),
+        (["--model", "scripted:nothing.yaml"], 2),
+        (["--title", ""], 2),
+        (["--var", "a b=c"], 2),
+    ],
+)
+def test_what_is_refused_registers_no_repository(
+    cli: Cli, tmp_path: Path, wish: list[str], code: int
+) -> None:
+    (tmp_path / "tree" / ".git").mkdir(parents=True)
+    cli("agents", "create", "--name", "Old")
+    cli("agents", "archive", "old")
+
+    ran = cli("chat", "hi", "--repo", str(tmp_path / "tree"), *wish)
+
+    assert (ran.code, ran.out) == (code, "")
+    assert cli("repos", "list", "--json").document["data"] == []
+    assert cli("sessions", "list", "--json").document["data"] == []
+    agents = cli("agents", "list", "--status", "all", "--json").document["data"]
+    assert [each["slug"] for each in agents] == ["old"]
+
+
+def test_a_script_is_found_again_from_every_folder(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "s.yaml").write_text("[{text: one}, {text: two}, {text: three}]")
+    monkeypatch.chdir(tmp_path / "a")
+    cli("agents", "create", "--name", "Player", "--model", "scripted:s.yaml")
+
+    first = cli("chat", "hi", "--model", "scripted:s.yaml", "--json").lines
+    monkeypatch.chdir(tmp_path / "b")
+    second = cli("chat", "hi", "--resume", first[0]["sessionId"])
+    other = cli("chat", "hi", "--agent", "player")
+
+    assert first[0]["model"] == f"scripted:{tmp_path}/a/s.yaml"
+    assert (second.code, second.out) == (0, "two\n")
+    assert (other.code, other.out) == (0, "one\n")
+
+
+def test_a_session_has_the_caps_that_are_configured(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TURN_CAP", "7")
+    monkeypatch.setenv("HOLDFAST_CHAT_MAX_COST_MICROCENTS", "1000")
+    monkeypatch.setenv("HOLDFAST_CHAT_ON_EXCEED", "fail")
+    cli("chat", "hi")
+
+    session = cli("sessions", "list", "--json").document["data"][0]
+
+    assert session["turn_cap"] == 7
+    assert session["budget"] == {"microcents": 1000, "on_exceed": "fail"}
 
 
 def test_the_place_is_detected(cli: Cli, tmp_path: Path) -> None:

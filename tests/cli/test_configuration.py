@@ -7,6 +7,8 @@ import pytest
 from holdfast.config import PLACES
 from tests.cli.conftest import Cli
 
+CREDENTIALS = '[[credentials]]\nhost = "api.example.com"\nsecret = "example"\n'
+
 
 def test_every_setting_says_where_its_value_came_from(
     cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -28,12 +30,50 @@ def test_every_setting_says_where_its_value_came_from(
     assert found["workspace_root"] == (None, "default")
 
 
+def test_values_of_every_kind_are_shown_as_they_are_written(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    (home / "holdfast.toml").write_text(f'[chat]\nextra_roots = ["/srv/a"]\n{CREDENTIALS}')
+    monkeypatch.setenv("HOLDFAST_CHAT_ALLOWED_COMMANDS", "make test, git status")
+    monkeypatch.setenv("HOLDFAST_APPROVALS_EXPIRE_AFTER", "90m")
+
+    data = cli("config", "--json").document["data"]
+    rows = [line.split("\t")[:3] for line in cli("config").out.splitlines()]
+
+    found = {each["name"]: each["value"] for each in data}
+    assert found["chat.allowed_commands"] == ["make test", "git status"]
+    assert found["chat.extra_roots"] == ["/srv/a"]
+    assert found["chat.allow_unpriced"] is True
+    assert found["approvals_expire_after"] == "90m"
+    assert found["credentials"] == [{"host": "api.example.com", "secret": "example"}]
+    assert ["chat.allowed_commands", "make test, git status", "environment"] in rows
+    assert ["chat.command_env", "-", "default"] in rows
+    assert ["chat.allow_unpriced", "true", "default"] in rows
+    assert ["credentials", "api.example.com (example)", f"file {home / 'holdfast.toml'}"] in rows
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"), [("86400", "24h"), ("90", "90s"), ("0.5", "0.5s"), ("2d", "48h")]
+)
+def test_a_length_of_time_is_shown_in_its_largest_unit(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, given: str, shown: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_APPROVALS_EXPIRE_AFTER", given)
+
+    data = cli("config", "--json").document["data"]
+
+    assert {each["name"]: each["value"] for each in data}["approvals_expire_after"] == shown
+
+
 def test_settings_are_shown_with_their_other_names(cli: Cli) -> None:
     lines = cli("config").out.splitlines()
 
     assert lines[0] == "SETTING\tVALUE\tFROM\tSET BY"
     assert "log_level\twarning\tdefault\tHOLDFAST_LOG, log.level" in lines
     assert "workspace_root\t-\tdefault\tAGENT_WORKSPACE_ROOT, workspace.root" in lines
+    assert "chat.fs_scope\tsandboxed\tdefault\tHOLDFAST_CHAT_FS_SCOPE, chat.fs_scope" in lines
+    assert "credentials\t-\tdefault\tcredentials" in lines
 
 
 def test_a_setting_that_is_wrong_is_invalid(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +82,27 @@ def test_a_setting_that_is_wrong_is_invalid(cli: Cli, monkeypatch: pytest.Monkey
     ran = cli("config", "--json")
 
     assert (ran.code, ran.error["error"]) == (2, "config_invalid")
+
+
+@pytest.mark.parametrize("command", [["config"], ["doctor"], ["sessions", "list"]])
+def test_a_model_that_is_none_is_refused_by_every_command(
+    cli: Cli, home: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    file = home / "holdfast.toml"
+    file.write_text('[chat]\ndefault_model = "nope"\n')
+
+    from_file = cli(*command, "--json")
+    file.unlink()
+    monkeypatch.setenv("HOLDFAST_MODEL", "nope")
+    from_environment = cli(*command, "--json")
+
+    told = "must be written provider:name, for example offline:holdfast."
+    assert (from_file.code, from_file.out) == (2, "")
+    assert from_file.error == {
+        "error": "config_invalid",
+        "message": f"{file}, line 2: chat.default_model {told}",
+        "details": {"file": str(file), "line": 2, "key": "chat.default_model"},
+    }
+    assert from_environment.code == 2
+    assert from_environment.error["message"] == f"HOLDFAST_MODEL {told}"

@@ -16,8 +16,8 @@ from holdfast.cli.settings import Settings
 from holdfast.cli.signals import Signals
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import Gap
-from holdfast.domain.sessions import StopReason
-from tests.cli.test_talking import press_when_running
+from holdfast.domain.sessions import Status, StopReason
+from tests.cli.test_talking import press_when_running, running
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -93,18 +93,15 @@ async def test_a_session_that_is_deleted_while_it_is_waited_for_is_not_found(
 async def test_a_turn_that_has_not_begun_cannot_be_stopped_and_that_is_said(
     quiet: Holdfast,
 ) -> None:
-    said = asyncio.Event()
+    remarks = []
 
-    class Listening(TextScreen):
+    class Pressing(TextScreen):
+        def waiting(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
         def remark(self, text: str) -> None:
-            assert "has not begun yet" in text
-            said.set()
-
-    async def press_twice() -> None:
-        await sent(quiet, conversation)
-        os.kill(os.getpid(), signal.SIGINT)
-        await said.wait()
-        os.kill(os.getpid(), signal.SIGINT)
+            remarks.append(text)
+            os.kill(os.getpid(), signal.SIGINT)
 
     async def leave() -> bool:
         with Signals() as signals:
@@ -116,11 +113,10 @@ async def test_a_turn_that_has_not_begun_cannot_be_stopped_and_that_is_said(
         return False
 
     conversation = await begun(quiet, Signals())
-    conversation.screen = Listening(Printer(Settings()), quiet)
-    async with asyncio.timeout(PATIENCE):
-        left, _ = await asyncio.gather(leave(), press_twice())
+    conversation.screen = Pressing(Printer(Settings()), quiet)
 
-    assert left
+    assert await asyncio.wait_for(asyncio.ensure_future(leave()), PATIENCE)
+    assert remarks == ["The turn has not begun yet; Ctrl-C again leaves it waiting."]
     assert (await conversation.session()).turn == 1
 
 
@@ -136,6 +132,74 @@ async def test_sigterm_in_a_turn_stops_it_and_leaves(
     assert signals.is_leaving
     assert conversation.last is not None
     assert conversation.last.stop_reason is StopReason.ABORTED
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_leaves_a_turn_that_is_only_read_along_and_the_turn_goes_on(
+    holdfast: Holdfast, script: Callable[[str], str], number: signal.Signals
+) -> None:
+    session = await holdfast.open("holdfast", SessionRequest(model=script(SLOW)))
+    await holdfast.send(session.id, "slow")
+
+    async def read_along() -> bool:
+        with Signals() as signals:
+            screen = TextScreen(Printer(Settings()), holdfast)
+            try:
+                await Conversation(holdfast, session, screen, signals).settle(1)
+            except asyncio.CancelledError:
+                return signals.is_leaving
+        return False
+
+    async with asyncio.timeout(PATIENCE):
+        left, _ = await asyncio.gather(
+            read_along(), press_when_running(holdfast, session.id, number)
+        )
+
+    assert left
+    now = await holdfast.sessions.get(holdfast.owner, session.id)
+    assert (now.status, now.settled) == (Status.RUNNING, 0)
+
+
+async def test_a_person_at_the_prompt_can_stop_a_turn_of_somebody_else(
+    holdfast: Holdfast, script: Callable[[str], str]
+) -> None:
+    session = await holdfast.open("holdfast", SessionRequest(model=script(SLOW)))
+    await holdfast.send(session.id, "slow")
+    with Signals() as signals:
+        signals.has_prompt = True
+        screen = TextScreen(Printer(Settings()), holdfast)
+        conversation = Conversation(holdfast, session, screen, signals)
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+            tasks.create_task(press_when_running(holdfast, session.id))
+            await conversation.settle(1)
+
+    assert conversation.last is not None
+    assert conversation.last.stop_reason is StopReason.ABORTED
+
+
+async def test_sigterm_leaves_our_turn_waiting_behind_one_of_somebody_else(
+    holdfast: Holdfast, script: Callable[[str], str]
+) -> None:
+    session = await holdfast.open("holdfast", SessionRequest(model=script(SLOW)))
+    await holdfast.send(session.id, "theirs")
+    await running(holdfast, session.id)
+
+    class Killing(TextScreen):
+        def waiting(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def say() -> bool:
+        with Signals() as signals:
+            screen = Killing(Printer(Settings()), holdfast)
+            try:
+                await Conversation(holdfast, session, screen, signals).say("ours")
+            except asyncio.CancelledError:
+                return signals.is_leaving
+        return False
+
+    assert await asyncio.wait_for(asyncio.ensure_future(say()), PATIENCE)
+    now = await holdfast.sessions.get(holdfast.owner, session.id)
+    assert (now.status, now.settled, now.turn) == (Status.RUNNING, 0, 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -234,7 +234,7 @@ def test_an_agent_has_every_key() -> None:
         "tools": [{"name": "read_file", "description": None, "parameters": None, "approval": None}],
         "tags": ["t"],
         "runtime": {"type": "llm"},
-        "grant": {"fs": "sandboxed", "commands": [], "domains": []},
+        "grant": {"fs": "sandboxed", "commands": [], "command_globs": [], "domains": []},
         "recovery": "stop",
         "status": "active",
         "created_at": WHEN,

@@ -32,6 +32,14 @@ def test_every_command_says_what_it_does_and_what_each_option_means(path: tuple[
         assert not line.strip().startswith("--") or len(line.split()) > 1
 
 
+@pytest.mark.parametrize("path", command_paths(), ids=" ".join)
+def test_no_help_has_marks_that_are_not_to_be_typed(path: tuple[str, ...]) -> None:
+    told = help_of(path)
+
+    assert not set(told) & set("{}")
+    assert "<list[" not in told
+
+
 @pytest.mark.parametrize(
     "path", [path for path in command_paths() if path[-1:] == ("list",) or path == ("chat-list",)]
 )

@@ -29,6 +29,7 @@ from holdfast.domain.events import (
 from holdfast.domain.ids import ApprovalId, CallId, MessageId
 from holdfast.domain.messages import ResultStatus, Role
 from holdfast.domain.sessions import Session, Status, StopReason
+from holdfast.domain.tools import ToolClass
 from tests.builders import MODEL_ID, an_event, an_id
 from tests.cli.test_terminal import StandInTerminal
 
@@ -167,7 +168,12 @@ async def test_tools_questions_and_closings_are_remarks(
         screen,
         ToolStarted(call_id=call, name="read_file", arguments={}),
         ToolEnded(call_id=call, name="read_file", status=ResultStatus.OK),
-        ApprovalRequested(approval_id=ApprovalId(an_id(4)), question="May I?"),
+        ApprovalRequested(
+            approval_id=ApprovalId(an_id(4)),
+            tool="write_file",
+            tool_class=ToolClass.WRITE,
+            question="May I?",
+        ),
         SessionClosed(status=Status.COMPLETED, reason="idle_timeout"),
         SessionClosed(status=Status.CANCELLED),
     )

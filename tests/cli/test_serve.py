@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ from holdfast.cli.serve import probe
 from holdfast.domain.errors import Unavailable
 from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, ran, running
-from tests.cli.test_command import until_line
+from tests.cli.test_command import until, until_line
 
 SLOW = "[{text: done, delay_ms: 60000}]"
 
@@ -56,6 +57,31 @@ def test_a_busy_port_is_a_conflict_and_leaves_the_other_alone(home: Path) -> Non
 
 
 @pytest.mark.slow
+def test_the_card_names_the_first_of_two_servers_as_long_as_it_runs(home: Path) -> None:
+    file = home / "server.json"
+    with running(home, "serve", "--port", "0", "--json") as first:
+        card = json.loads(until_line(first))
+        with running(home, "serve", "--port", "0") as second:
+            url = until_line(second).split()[-1]
+            assert json.loads(file.read_text()) == card
+            os.kill(second.pid, signal.SIGTERM)
+            _, told = second.communicate(timeout=PATIENCE)
+        assert json.loads(file.read_text()) == card
+        with running(home, "serve", "--port", "0", "--json") as third:
+            mine = json.loads(until_line(third))
+            first.kill()
+            first.wait(timeout=PATIENCE)
+            follows = wait_for_card(file, mine)
+            os.kill(third.pid, signal.SIGTERM)
+            third.communicate(timeout=PATIENCE)
+
+    assert url != card["url"]
+    assert f"Another server of this home listens on {card['url']}; server.json names" in told
+    assert follows
+    assert not file.exists()
+
+
+@pytest.mark.slow
 def test_it_plays_turns_that_others_left(home: Path) -> None:
     session = ran(home, "chat", "hello", "--json").stdout.splitlines()[0]
     session_id = json.loads(session)["sessionId"]
@@ -92,6 +118,35 @@ def test_a_turn_that_runs_when_it_stops_is_left_to_be_resumed(home: Path, tmp_pa
 
     assert server.returncode == 0
     assert (resumed.returncode, resumed.stdout) == (0, "at last\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_only_reads_along_leaves_without_stopping_the_servers_turn(
+    home: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    file = tmp_path / "script.yaml"
+    file.write_text("[{text: hello}, {text: done, delay_ms: 60000}]")
+    first = ran(home, "chat", "hi", "--model", f"scripted:{file}", "--json").stdout.splitlines()[0]
+    session = json.loads(first)["sessionId"]
+    with running(home, "serve", "--port", "0", "--json") as server:
+        until_line(server)
+        with running(home, "sessions", "events", session, "--follow", "--json") as follower:
+            leave_waiting(home, session)
+            while json.loads(until_line(follower)).get("turn") != 2:
+                pass
+            until(follower, "holdfast:step.started")
+        with running(home, "chat", "--resume", session, "--json") as reader:
+            # Nothing is said in it; that it shows what is said elsewhere tells that it reads.
+            while not select.select([reader.stdout], [], [], 0)[0]:
+                leave_waiting(home, session)
+            os.kill(reader.pid, number)
+            out, _ = reader.communicate(timeout=PATIENCE)
+        shown = json.loads(ran(home, "sessions", "show", session, "--json").stdout)
+
+    types = {json.loads(line)["type"] for line in out.splitlines()}
+    assert (reader.returncode, types) == (130, {"holdfast:message.appended"})
+    assert (shown["state"], shown["settled"]) == ("running", 1)
 
 
 def test_other_machines_cannot_be_served(cli: Cli, home: Path) -> None:
@@ -135,6 +190,18 @@ async def test_a_house_that_is_closed_cannot(home: Path) -> None:
 
     with pytest.raises(Unavailable):
         await probe(holdfast)
+
+
+def wait_for_card(file: Path, card: object) -> bool:
+    """Wait until the card in the home is a certain one."""
+    import time
+
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if file.exists() and json.loads(file.read_text()) == card:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def leave_waiting(home: Path, session: str) -> None:

@@ -299,14 +299,119 @@ def test_a_changed_message_is_found(cli: Cli, home: Path, monkeypatch: pytest.Mo
     assert len(form.document["faults"]) == 1
 
 
-@pytest.mark.parametrize(
-    "verb",
-    ["show", "messages", "events", "resume", "interrupt", "fork", "close", "delete", "verify"],
-)
+VERBS = ["show", "messages", "events", "resume", "interrupt", "fork", "close", "delete", "verify"]
+TAKING_IDS = [*(["sessions", verb] for verb in VERBS), ["chat-resume"], ["chat", "--resume"]]
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_an_unknown_session_is_not_found(cli: Cli, verb: str) -> None:
     ran: Ran = cli("sessions", verb, NOBODY, "--json")
 
     assert (ran.code, ran.out, ran.error["error"]) == (4, "", "session_not_found")
+
+
+@pytest.mark.parametrize("line", TAKING_IDS, ids=" ".join)
+@pytest.mark.parametrize("letters", [8, 13, 35])
+def test_the_beginning_of_an_id_is_enough_everywhere(
+    cli: Cli, chatted: str, line: list[str], letters: int
+) -> None:
+    ran = cli(*line, chatted[:letters].upper())
+
+    assert ran.code == 0, ran.err
+
+
+def test_the_beginning_of_a_session_is_told_whole(cli: Cli, chatted: str) -> None:
+    assert cli("sessions", "show", chatted[:8], "--json").document["id"] == chatted
+    assert cli("sessions", "fork", chatted[:8]).out.endswith(f"goes on from {chatted}.\n")
+
+
+@pytest.mark.parametrize("line", TAKING_IDS, ids=" ".join)
+def test_a_beginning_that_several_sessions_have_names_them(
+    cli: Cli, home: Path, line: list[str]
+) -> None:
+    twins = [f"aaaaaaaa-0000-4000-8000-00000000000{number}" for number in range(3)]
+    open_sessions(home, twins)
+
+    ran = cli(*line, "aaaaaaaa", "--json")
+
+    assert (ran.code, ran.out, ran.error["error"]) == (2, "", "invalid_id")
+    assert set(ran.error["details"]["sessions"]) == set(twins)
+    assert all(twin in ran.error["message"] for twin in twins)
+    assert cli("sessions", "show", twins[1][:-1]).code == 2
+    assert cli("sessions", "show", twins[1]).code == 0
+
+
+@pytest.mark.parametrize("line", TAKING_IDS, ids=" ".join)
+def test_a_beginning_of_nothing_and_one_that_is_too_short_are_not_found(
+    cli: Cli, chatted: str, line: list[str]
+) -> None:
+    unknown = cli(*line, "ffffffff", "--json")
+    short = cli(*line, chatted[:7], "--json")
+
+    for ran in (unknown, short):
+        assert (ran.code, ran.out, ran.error["error"]) == (4, "", "session_not_found")
+    assert short.error["message"].startswith("Write at least 8 characters of a session's id")
+
+
+def test_a_beginning_is_looked_for_on_every_page(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.domain.queries.LIMIT_MOST", 2)
+    ids = [f"{number}aaaaaaa-0000-4000-8000-000000000000" for number in range(5)]
+    open_sessions(home, ids)
+
+    found = [cli("sessions", "show", each[:8], "--json").document["id"] for each in ids]
+
+    assert found == ids
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["sessions", "list"], "No sessions; `holdfast chat` opens one."),
+        (["sessions", "list", "--tag", "x"], "No session fits; leave a filter out, or the cursor."),
+        (["chat-list", "--status", "idle"], "No session fits; leave a filter out, or the cursor."),
+        (["sessions", "verify"], "No sessions to check; `holdfast chat` opens one."),
+        (
+            ["agents", "list"],
+            "No active agents; `holdfast agents create --name NAME` makes one.",
+        ),
+        (["agents", "list", "--query", "x"], "No agent fits; leave a filter out, or the cursor."),
+        (["repos", "list"], "No repositories; `holdfast repos add PATH` registers one."),
+    ],
+)
+def test_an_empty_listing_says_what_to_do(cli: Cli, line: list[str], told: str) -> None:
+    ran = cli(*line)
+
+    assert (ran.code, ran.out, ran.err) == (0, "", f"{told}\n")
+
+
+def test_an_empty_session_says_what_to_do(cli: Cli, home: Path) -> None:
+    session = "aaaaaaaa-0000-4000-8000-000000000000"
+    open_sessions(home, [session])
+
+    messages = cli("sessions", "messages", session)
+    behind = cli("sessions", "messages", session, "--after", "3")
+    events = cli("sessions", "events", session, "--after", "1")
+
+    assert messages.err == f"No messages; `holdfast chat --resume {session}` says the first.\n"
+    assert behind.err == "There is no message behind 3.\n"
+    assert events.err == "There is no event behind 1; --follow waits for the next.\n"
+    assert [ran.out for ran in (messages, behind, events)] == ["", "", ""]
+
+
+def open_sessions(home: Path, ids: list[str]) -> None:
+    """Open sessions of these ids."""
+    import asyncio
+
+    from holdfast import Scope, open_holdfast
+
+    async def opened() -> None:
+        async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+            for each in ids:
+                await holdfast.open(id=each)
+
+    asyncio.run(opened())
 
 
 def leave_a_turn_waiting(home: Path, session: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage.migrate import newest
+from holdfast.storage.sqlite import is_plain
 from tests.cli.conftest import Cli
 
 
@@ -155,3 +156,142 @@ def test_a_store_in_use_is_not_replaced(cli: Cli, home: Path, chatted: str, tmp_
     assert (refused.code, refused.error["error"]) == (5, "store_in_use")
     assert (lowered.code, lowered.error["error"]) == (5, "store_in_use")
     assert cli("restore", str(file)).code == 0
+
+
+def test_a_wrong_number_is_refused_before_anything_happens(
+    cli: Cli, home: Path, chatted: str
+) -> None:
+    before = files_of(home)
+
+    for number in ("-1", str(newest() + 1), "99999999999999999999"):
+        ran = cli("migrate", "down", f"--to={number}", "--force", "--json")
+
+        assert (ran.code, ran.out, ran.error["error"]) == (2, "", "invalid_input")
+        assert number in ran.error["message"]
+    assert files_of(home) == before
+    assert cli("sessions", "show", chatted).code == 0
+
+
+def test_a_wrong_number_is_refused_also_where_there_is_no_store(cli: Cli, home: Path) -> None:
+    assert cli("migrate", "down", "--to", "99").code == 2
+    assert not home.exists()
+
+
+def test_down_leads_to_nothing_above_where_the_store_stands(cli: Cli, home: Path) -> None:
+    cli("migrate", "up")
+    cli("migrate", "down", "--to", "0")
+
+    ran = cli("migrate", "down", "--to", "1", "--json")
+
+    assert (ran.code, ran.error["error"]) == (2, "invalid_input")
+    assert ran.error["message"] == (
+        "The store has schema 0, and 1 is above it; run `holdfast migrate up`."
+    )
+    assert cli("migrate", "status", "--json").document["store"] == 0
+
+
+def test_a_store_of_a_newer_schema_is_not_taken_down_and_not_backed_up(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
+    cli("chat", "hello")
+    with closing(sqlite3.connect(home / "history.db")) as database:
+        database.execute("PRAGMA user_version = 99")
+
+    ran = cli("migrate", "down", "--to", "0", "--force", "--json")
+
+    assert (ran.code, ran.error["error"]) == (5, "schema_newer")
+    assert list(home.glob("*before*")) == []
+
+
+def test_going_down_to_where_the_store_stands_needs_nothing(
+    cli: Cli, home: Path, chatted: str
+) -> None:
+    ran = cli("migrate", "down", "--to", str(newest()), "--json")
+
+    assert ran.document == {"store": newest(), "done": [], "kept": None}
+    assert list(home.glob("*before*")) == []
+
+
+def test_what_was_kept_on_the_way_down_is_told_to_programs_too(
+    cli: Cli, home: Path, chatted: str
+) -> None:
+    down = cli("migrate", "down", "--to", "0", "--force", "--json").document
+
+    assert (down["store"], down["kept"]) == (0, str(home / "history.db.before-down-1"))
+
+
+def test_a_folder_in_the_place_of_the_store_is_refused_by_each_of_them(
+    cli: Cli, home: Path, tmp_path: Path
+) -> None:
+    (home / "history.db").mkdir(parents=True)
+
+    for line in (["migrate", "status"], ["migrate", "up"], ["migrate", "down", "--to", "0"]):
+        assert cli(*line).code in {2, 3}, line
+
+
+def test_a_plain_backup_does_not_take_the_encryption_away_unless_it_is_told_to(
+    cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = a_plain_backup(cli, tmp_path, monkeypatch)
+    mine = cli("chat", "hello", "--json").lines[0]["sessionId"]
+    before = files_of(home)
+
+    refused = cli("restore", str(plain), "--json")
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
+    again = cli("restore", str(plain), "--json")
+
+    for ran in (refused, again):
+        assert (ran.code, ran.out, ran.error["error"]) == (5, "", "backup_plain")
+        assert "--plain" in ran.error["message"]
+    assert files_of(home) == before
+    assert cli("sessions", "show", mine).code == 0
+    assert cli("restore", str(plain), "--plain").code == 0
+    assert is_plain(home / "history.db")
+    assert cli("sessions", "show", mine).code == 4
+
+
+def test_a_plain_backup_is_a_new_store_only_where_that_would_be_plain_too(
+    cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = a_plain_backup(cli, tmp_path, monkeypatch)
+
+    refused = cli("restore", str(plain), "--json")
+    left = home.exists()
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
+    restored = cli("restore", str(plain))
+    again = cli("restore", str(plain))
+
+    assert (refused.code, refused.error["error"], left) == (5, "backup_plain", False)
+    assert (restored.code, again.code) == (0, 0)
+
+
+def test_an_empty_file_is_no_backup_and_makes_no_key(cli: Cli, home: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+
+    ran = cli("restore", str(empty), "--json")
+
+    assert (ran.code, ran.error["error"]) == (2, "backup_invalid")
+    assert not home.exists()
+
+
+def a_plain_backup(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Back up a store that is not encrypted."""
+    file = folder / "plain.backup"
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("HOLDFAST_HOME", str(folder / "plain"))
+        elsewhere.setenv("HOLDFAST_ENCRYPTION", "off")
+        cli("chat", "hello")
+        cli("backup", str(file))
+    assert is_plain(file)
+    return file
+
+
+def files_of(home: Path) -> dict[str, bytes]:
+    """Return what lies in a home, the store's shared memory aside."""
+    return {
+        each.name: each.read_bytes()
+        for each in home.iterdir()
+        if each.is_file() and not each.name.endswith("-shm")
+    }

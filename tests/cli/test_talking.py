@@ -11,7 +11,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from holdfast import Scope, SessionRequest, open_holdfast
+from holdfast import Scope, SessionRequest, __version__, open_holdfast
 from holdfast.bootstrap import Holdfast
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.output import Printer
@@ -66,8 +66,22 @@ async def test_what_is_typed_is_sent_and_answered(
     assert code == 0
     assert told.out.startswith("2+3 = 5\n")
     assert await said(holdfast, conversation.session_id) == ["What is 2+3?", "/exit"]
-    assert f"session {conversation.session_id}" in told.err
+    assert told.err.startswith(
+        f"Holdfast {__version__}, agent holdfast, model offline:holdfast, "
+        f"session {conversation.session_id}\n"
+    )
     assert f"`holdfast chat --resume {conversation.session_id}` goes on." in told.err
+
+
+async def test_the_greeting_names_the_model_that_answers(
+    holdfast: Holdfast, script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = script("[{text: hello}]")
+    async with conversing(holdfast, model) as (conversation, keys):
+        keys.send_text(CTRL_D)
+        await talked(conversation)
+
+    assert f", agent holdfast, model {model}, session " in capsys.readouterr().err
 
 
 async def test_one_ctrl_c_at_the_prompt_warns_and_two_in_a_row_leave(
@@ -216,7 +230,12 @@ async def press_when_running(
     holdfast: Holdfast, session_id: SessionId, number: signal.Signals = signal.SIGINT
 ) -> None:
     """Press Ctrl-C, or send another signal, as soon as a turn runs."""
+    await running(holdfast, session_id)
+    os.kill(os.getpid(), number)
+
+
+async def running(holdfast: Holdfast, session_id: SessionId) -> None:
+    """Return when a turn runs."""
     async for item in holdfast.follow(session_id):
         if "StepStarted" in type(getattr(item, "payload", None)).__name__:
-            os.kill(os.getpid(), number)
             return

@@ -39,7 +39,7 @@ from holdfast.domain.events import (
 from holdfast.domain.ids import ApprovalId, CallId, MessageId, ModelId, SessionId
 from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Status, StopReason
-from holdfast.domain.tools import FsTier
+from holdfast.domain.tools import FsTier, ToolClass
 from tests.builders import AT, MODEL_ID, SESSION_ID, a_context, an_event, an_id
 
 OTHER_MODEL = ModelId(an_id(50))
@@ -86,9 +86,23 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
         {"turn": 1, "target": an_id(52), "sequence": 3},
     ),
     (
-        SessionCompacted(message_id=ROW, kept=2, dropped_through=7),
+        SessionCompacted(
+            message_id=ROW,
+            kept=2,
+            dropped_through=7,
+            reason="manual",
+            summary="So far.",
+            usage=Usage(input=3, output=4),
+        ),
         "session:compacted",
-        {"messageId": ROW, "keptMessageCount": 2, "droppedThrough": 7},
+        {
+            "messageId": ROW,
+            "keptMessageCount": 2,
+            "droppedThrough": 7,
+            "reason": "manual",
+            "summary": "So far.",
+            "tokensUsed": {"input": 3, "output": 4},
+        },
     ),
     (SessionExported(target="a.yaml"), "session:exported", {"workflowPath": "a.yaml"}),
     (
@@ -123,7 +137,7 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
         {"nodeId": "helper", "text": "hm", "model": "offline:holdfast", "turn": 1},
     ),
     (
-        StepEnded(step=1, usage=Usage(input=3, output=4), microcents=5),
+        StepEnded(step=1, usage=Usage(input=3, output=4), microcents=5, priced=True),
         "cost:updated",
         {
             "nodeId": "helper",
@@ -199,14 +213,29 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
         {"turn": 1, "callId": "call_1", "how": "skipped", "by": "ada"},
     ),
     (
-        ApprovalRequested(approval_id=ApprovalId(an_id(4)), question="May I?"),
+        ApprovalRequested(
+            approval_id=ApprovalId(an_id(4)),
+            call_id=CALL,
+            tool="write_file",
+            tool_class=ToolClass.SENSITIVE_WRITE,
+            question="May I?",
+            preview={"path": "Makefile"},
+        ),
         "agent:approval_requested",
-        {"nodeId": "helper", "approvalId": an_id(4), "question": "May I?"},
+        {
+            "nodeId": "helper",
+            "approvalId": an_id(4),
+            "callId": "call_1",
+            "toolId": "write_file",
+            "action": "write",
+            "preview": {"path": "Makefile"},
+            "question": "May I?",
+        },
     ),
     (
         ApprovalAnswered(approval_id=ApprovalId(an_id(4)), decision="allowed", by="ada"),
         "holdfast:approval.answered",
-        {"turn": 1, "approvalId": an_id(4), "decision": "allowed", "by": "ada"},
+        {"turn": 1, "approvalId": an_id(4), "decision": "allowed", "scope": "once", "by": "ada"},
     ),
     (
         PlanChanged(steps=(PlanStep(text="look"),)),

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -27,8 +28,8 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from holdfast.domain.ids import SessionId
-from holdfast.storage import backup as backups
-from holdfast.storage.backup import back_up, exclusively, free_name, restore
+from holdfast.storage.backup import back_up, free_name, restore
+from holdfast.storage.files import exclusively
 from holdfast.storage.sqlite import is_plain
 from tests.storage.conftest import KEY
 
@@ -214,7 +215,7 @@ def test_nobody_gets_in_while_a_store_is_held(file: Path) -> None:
     written(file.parent, "one")
 
     with exclusively(file):
-        probe = "import sys; from pathlib import Path; from holdfast.storage.backup import *\n"
+        probe = "import sys; from pathlib import Path; from holdfast.storage.files import *\n"
         probe += "try:\n  with exclusively(Path(sys.argv[1])): print('in')\n"
         probe += "except Exception as error: print(error.code)"
         done = subprocess.run(
@@ -418,9 +419,47 @@ def test_a_lock_that_fails_for_another_reason_is_told_so(
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    monkeypatch.setattr(backups.fcntl, "lockf", refused)
+    monkeypatch.setattr(fcntl, "lockf", refused)
     with pytest.raises(Denied, match="no locks"):
         restore(target, KEY, file)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "dangling link"])
+def test_a_backup_replaces_nothing_but_a_file(file: Path, tmp_path: Path, kind: str) -> None:
+    written(file.parent, "one")
+    target = tmp_path / "a.backup"
+    if kind == "pipe":
+        os.mkfifo(target)
+    else:
+        (tmp_path / "other").write_text("mine")
+        target.symlink_to("other" if kind == "link" else "nowhere")
+    before = target.lstat().st_ino
+
+    for force in (False, True):
+        with pytest.raises(Invalid) as refused:
+            back_up(file, KEY, target, force=force)
+        assert refused.value.code is Code.NOT_A_FILE
+
+    assert target.lstat().st_ino == before
+
+
+def test_a_plain_backup_takes_the_place_of_a_plain_store_only(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
+    written(tmp_path / "plain", "readable")
+    target = tmp_path / "a.backup"
+    back_up(tmp_path / "plain" / "history.db", None, target)
+    monkeypatch.delenv("HOLDFAST_ENCRYPTION")
+    session = written(file.parent, SECRET)
+
+    with pytest.raises(Conflict) as refused:
+        restore(target, None, file)
+
+    assert refused.value.code is Code.BACKUP_PLAIN
+    assert read(file.parent, session) == [SECRET]
+    assert restore(target, None, file, plain=True) is not None
+    assert is_plain(file)
 
 
 def test_free_names_are_numbered(tmp_path: Path) -> None:

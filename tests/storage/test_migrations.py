@@ -77,6 +77,14 @@ def test_a_step_that_does_not_exist_is_refused(connection: Connection, number: i
     assert _schema(connection) == []
 
 
+def test_down_does_not_lead_up(connection: Connection) -> None:
+    with pytest.raises(Invalid) as caught:
+        down(connection, newest())
+
+    assert caught.value.details == {"field": "to", "store": 0}
+    assert (_schema(connection), version(connection)) == ([], 0)
+
+
 def test_a_step_that_fails_leaves_nothing_behind(connection: Connection) -> None:
     connection.query("CREATE TABLE models (in_the_way)")
     before = _schema(connection)

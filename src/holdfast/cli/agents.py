@@ -1,4 +1,4 @@
-"""`holdfast agents list|show|create|edit|archive`: who answers."""
+"""`holdfast agents list|show|create|edit|archive|import|export`: who answers."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.agent_files import ImportOptions, export_file, import_file
 from holdfast.cli.commands import command
 from holdfast.cli.opening import opened
 from holdfast.cli.options import LIMIT_MOST, OneAgent, Paging
@@ -58,8 +59,14 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
         ("SLUG", "STATUS", "UPDATED", "NAME"),
         rows,
     )
-    if not page.items:
-        printer.remark("No agents; `holdfast agents create --name NAME` makes one.")
+    if not page.items and any((wanted.tag, wanted.query, wanted.cursor)):
+        printer.remark("No agent fits; leave a filter out, or the cursor.")
+    elif not page.items:
+        printer.remark(f"No {_shown(wanted)}; `holdfast agents create --name NAME` makes one.")
+
+
+def _shown(wanted: ListOptions) -> str:
+    return "agents" if wanted.status is Shown.ALL else f"{wanted.status} agents"
 
 
 async def show_one(printer: Printer, wanted: OneAgent) -> None:
@@ -91,11 +98,13 @@ class Wishes:
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that were named; an empty description takes it away."""
+        from holdfast.config import absolute_model
+
         named = {
             "slug": self.slug,
             "system_prompt": self.system_prompt,
             # Nothing named is no wish: an empty list would take all models away.
-            "models": tuple(self.model) if self.model else None,
+            "models": tuple(map(absolute_model, self.model)) if self.model else None,
             "tags": tuple(self.tag) if self.tag else None,
             "description": self.description,
         }
@@ -198,4 +207,6 @@ def register(app: typer.Typer) -> None:
     command(group, "create", CreateOptions)(create)
     command(group, "edit", EditOptions)(edit)
     command(group, "archive", OneAgent)(archive)
+    command(group, "import", ImportOptions)(import_file)
+    command(group, "export", OneAgent)(export_file)
     app.add_typer(group)

@@ -15,6 +15,7 @@ from holdfast.cli import (
     chat,
     configuration,
     doctor,
+    keys,
     repos,
     serve,
     sessions,
@@ -25,6 +26,7 @@ from holdfast.cli.errors import INTERRUPTED, exit_code, understood
 from holdfast.cli.settings import Settings, hoisted
 from holdfast.cli.terminal import one_line
 from holdfast.domain.errors import Code, HoldfastError, Invalid
+from holdfast.domain.texts import is_encodable
 
 PROGRAM: Final = "holdfast"
 HELP: Final = """Holdfast: the durable session layer for AI agents.
@@ -45,7 +47,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(_globals())
-    for part in (chat, sessions, agents, repos, serve, store, doctor, configuration):
+    for part in (chat, sessions, agents, repos, keys, serve, store, doctor, configuration):
         part.register(app)
     return app
 
@@ -59,6 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         _make_printable(stream, as_json=as_json)
     try:
+        _require_text(arguments)
         main = typer.main.get_command(build())
         # Standalone, the library would print errors its own way and end the process.
         return cast(int, main.main(words, PROGRAM, standalone_mode=False) or 0)
@@ -86,6 +89,17 @@ def _globals() -> Callable[..., None]:
 
     remember.__signature__ = signature_of(Settings)  # type: ignore[attr-defined]
     return remember
+
+
+def _require_text(arguments: Sequence[str]) -> None:
+    """Refuse words that are not text: nothing behind this door could write them down."""
+    for number, word in enumerate(arguments, start=1):
+        if "\x00" in word or not is_encodable(word):
+            raise Invalid(
+                Code.INVALID_TEXT,
+                f"Word {number} of the command is not UTF-8 text; write it, or rename the file.",
+                {"word": number},
+            )
 
 
 def _report(error: HoldfastError, *, as_json: bool) -> int:

@@ -2,26 +2,30 @@
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.cli.conversation import Conversation
-from holdfast.cli.opening import session_id
+from holdfast.cli.opening import find_session
 from holdfast.cli.options import ChatOptions
 from holdfast.cli.output import Printer
-from holdfast.cli.places import git_ref, working_dir
+from holdfast.cli.places import git_ref, named_path, working_dir
 from holdfast.cli.screen import JsonScreen, Screen, TextScreen
 from holdfast.cli.signals import Signals
 from holdfast.cli.stream import EventLines
 from holdfast.cli.terminal import is_terminal
+from holdfast.config import absolute_model
+from holdfast.domain.agents import AgentStatus
 from holdfast.domain.contexts import SessionContext
-from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.sessions import Session
 from holdfast.services.agents import BUILT_IN
 
 if TYPE_CHECKING:
     from holdfast.bootstrap import Holdfast
-    from holdfast.domain.repos import Repo
 
 
 def require_fitting(wanted: ChatOptions) -> None:
@@ -51,7 +55,8 @@ async def begin(
     """Return the conversation, with its cursor before the first news to show."""
     if wanted.resume is not None:
         # Read before it is woken: what happens from then on is news.
-        session = await holdfast.sessions.get(holdfast.owner, session_id(wanted.resume))
+        session_id = await find_session(holdfast, wanted.resume)
+        session = await holdfast.sessions.get(holdfast.owner, session_id)
         screen = await _screen(printer, holdfast, session, session.last_event)
         conversation = Conversation(holdfast, session, screen, signals)
         await holdfast.sessions.resume(holdfast.owner, session.id)
@@ -73,27 +78,42 @@ async def _screen(printer: Printer, holdfast: "Holdfast", session: Session, afte
 
 
 async def _opened(holdfast: "Holdfast", wanted: ChatOptions) -> Session:
-    repo = await _repo(holdfast, wanted)
+    """Open the session; whatever can be refused is refused before anything is written."""
+    context = await _context(wanted)
     request = SessionRequest(
         title=wanted.title,
-        model=wanted.model,
-        repo_id=repo.id if repo else None,
-        context=await _context(wanted, repo),
+        model=absolute_model(wanted.model) if wanted.model is not None else None,
+        context=context,
         approval=holdfast.config.approval,
     )
+    await _require_openable(holdfast, wanted, request)
+    if wanted.repo is not None:
+        path = str(named_path(wanted.repo))
+        repo = await holdfast.repos.add(holdfast.owner, path, at_terminal=True)
+        request = replace(request, repo_id=repo.id)
     return await holdfast.open(wanted.agent or BUILT_IN, request)
 
 
-async def _repo(holdfast: "Holdfast", wanted: ChatOptions) -> "Repo | None":
-    if wanted.repo is None:
-        return None
-    path = str(wanted.repo.expanduser().absolute())
-    return await holdfast.repos.add(holdfast.owner, path, at_terminal=True)
+async def _require_openable(
+    holdfast: "Holdfast", wanted: ChatOptions, request: SessionRequest
+) -> None:
+    if request.model is not None:
+        await holdfast.models.check(request.model)
+    # The built-in agent is made when it is first needed.
+    if wanted.agent is None or wanted.agent == BUILT_IN:
+        return
+    agent = await holdfast.agents.get(holdfast.owner, wanted.agent)
+    if agent.status is AgentStatus.ARCHIVED:
+        raise Conflict(
+            Code.AGENT_ARCHIVED,
+            f"Agent {agent.slug} is archived; `holdfast agents edit {agent.slug} --status active` "
+            "brings it back.",
+        )
 
 
-async def _context(wanted: ChatOptions, repo: "Repo | None") -> SessionContext | None:
+async def _context(wanted: ChatOptions) -> SessionContext | None:
     """Return the workspace as it is detected; without a folder the session gets its own."""
-    folder = repo.path if repo else working_dir(wanted.cwd)
+    folder = working_dir(wanted.cwd) if wanted.repo is None else _resolved(wanted.repo)
     variables = dict(_variable(each) for each in wanted.var or ())
     if folder is None:
         if variables:
@@ -105,6 +125,15 @@ async def _context(wanted: ChatOptions, repo: "Repo | None") -> SessionContext |
         git_ref=await asyncio.to_thread(git_ref, folder),
         variables=variables,
     )
+
+
+def _resolved(repo: Path) -> str:
+    """Return where a repository really is; that it is one is judged when it is registered."""
+    path = named_path(repo)
+    try:
+        return str(path.resolve())
+    except (OSError, RuntimeError):
+        return str(path)
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -12,6 +12,8 @@ from holdfast.cli.output import Printer
 from holdfast.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from holdfast.cli.conversation import Conversation
     from holdfast.cli.signals import Signals
 
@@ -61,17 +63,30 @@ async def _converse(
 
     require_fitting(wanted)
     attended = said is None and not printer.is_json and _is_attended()
+    incoming = None if attended else await _incoming(printer, wanted, said)
     async with opened(printer, "own") as holdfast:
         conversation = await begin(printer, holdfast, wanted, signals)
-        if attended:
+        if incoming is None:
             return await talk(printer, conversation, resumed=wanted.resume, whole=wanted.all)
-        return await _unattended(conversation, said)
+        return await _unattended(conversation, incoming)
 
 
-async def _unattended(conversation: "Conversation", said: str | None) -> int:
+async def _incoming(
+    printer: Printer, wanted: ChatOptions, said: str | None
+) -> "AsyncIterator[str]":
+    """Return what will be said; a new session without anything to say is refused."""
+    from holdfast.cli.lines import lines_of_stdin, sayings
+
+    if wanted.resume is not None and said is None:
+        # A turn that was left open is reason enough.
+        return lines_of_stdin()
+    # A program may want to see its session opened before it says something.
+    return await sayings(said, patient=not printer.is_json)
+
+
+async def _unattended(conversation: "Conversation", incoming: "AsyncIterator[str]") -> int:
     """Say one thing, or each line of stdin, and end with the code of the last turn."""
     from holdfast.cli.errors import EXIT_CODES, INTERRUPTED, turn_code
-    from holdfast.cli.lines import sayings
     from holdfast.domain.errors import Conflict
 
     # That it was opened or resumed is news too, also where nothing is said.
@@ -81,7 +96,7 @@ async def _unattended(conversation: "Conversation", said: str | None) -> int:
     if session.turn > session.settled:
         await conversation.settle(session.turn)
     if not conversation.has_finished():
-        async for text in sayings(said):
+        async for text in incoming:
             await conversation.say(text)
             if conversation.has_finished():
                 break

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar, cast, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from holdfast.cli.output import Printer
 from holdfast.cli.settings import Settings
@@ -22,6 +23,13 @@ EPILOG: Final = (
     "Every command also takes --json, --config FILE, --color, -q, -v and --version, anywhere on "
     "the line; `holdfast --help` explains them."
 )
+
+
+class _Command(TyperCommand):
+    """A command whose usage shows what it needs as `ID`, not as `{ID}`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +59,7 @@ def command(
 
         cast(Any, run).__signature__ = signature_of(options)
         run.__doc__ = function.__doc__
-        group.command(name, epilog=EPILOG, hidden=hidden)(run)
+        group.command(name, cls=_Command, epilog=EPILOG, hidden=hidden)(run)
         return function
 
     return register

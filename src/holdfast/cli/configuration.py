@@ -1,5 +1,10 @@
 """`holdfast config`: what is set, and where each value came from."""
 
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
 import typer
 
 from holdfast.cli.commands import Nothing, command
@@ -8,38 +13,75 @@ from holdfast.cli.output import Printer
 
 def show(printer: Printer, _: Nothing) -> None:
     """Show all settings and where they came from."""
-    from holdfast.config import PLACES, explain
+    from holdfast.config import PLACES, explain, value_of
 
     config, origins = explain(file=printer.settings.config)
     # The home has no key, because the file that could set it lies in it.
-    places = {"home": ("", "HOLDFAST_HOME")} | {
-        name: (f"{section}.{key}", variable) for name, (section, key, variable) in PLACES.items()
+    places = {"home": (None, "HOLDFAST_HOME")} | {
+        name: (place.path, place.variable) for name, place in PLACES.items()
     }
-    forms = []
-    for name, (key, variable) in places.items():
-        value = getattr(config, name)
-        forms.append(
-            {
-                "name": name,
-                "value": value if isinstance(value, int | float | None) else str(value),
-                "origin": origins[name],
-                "key": key or None,
-                "environment": variable,
-            }
-        )
+    forms = [
+        {
+            "name": name,
+            "value": _plain(value_of(config, name)),
+            "origin": origins[name],
+            "key": key,
+            "environment": variable,
+        }
+        for name, (key, variable) in places.items()
+    ]
+    if printer.is_json:
+        printer.document({"data": forms})
+        return
     rows = [
         (
             str(form["name"]),
-            str(form["value"] if form["value"] is not None else "-"),
+            _words(form["value"]),
             str(form["origin"]),
             ", ".join(str(form[name]) for name in ("environment", "key") if form[name]),
         )
         for form in forms
     ]
-    if printer.is_json:
-        printer.document({"data": forms})
-    else:
-        printer.table(("SETTING", "VALUE", "FROM", "SET BY"), rows)
+    printer.table(("SETTING", "VALUE", "FROM", "SET BY"), rows)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; a length of time as it is written in the file."""
+    import msgspec
+
+    match value:
+        case timedelta():
+            return _length(value)
+        case Path():
+            return str(value)
+        case tuple():
+            return [_plain(each) for each in value]
+        case _:
+            return msgspec.to_builtins(value)
+
+
+def _length(value: timedelta) -> str:
+    seconds = value.total_seconds()
+    for unit, length in (("h", 3_600), ("m", 60)):
+        if seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def _words(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return str(value).lower()
+        case str():
+            return value
+        case {"host": host, "secret": secret}:
+            return f"{host} ({secret})"
+        case Sequence():
+            return ", ".join(map(_words, value)) or "-"
+        case _:
+            return str(value)
 
 
 def register(app: typer.Typer) -> None:

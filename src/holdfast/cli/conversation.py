@@ -47,12 +47,15 @@ class Conversation:
         """Write a message down, and show the news until its turn has settled."""
         message = await self.holdfast.send(self.session_id, text, id=_new_id())
         self.screen.waiting()
-        await self.settle(message.turn)
+        await self.settle(message.turn, own=True)
 
-    async def settle(self, turn: int) -> None:
-        """Show the news until a turn has settled, or the session was closed."""
+    async def settle(self, turn: int, *, own: bool = False) -> None:
+        """Show the news until a turn has settled, or the session was closed.
+
+        `own` is a turn that a message of this conversation asked for.
+        """
         try:
-            with self.signals.turn() as stop:
+            with self.signals.turn(own=own) as stop:
                 async with asyncio.TaskGroup() as tasks:
                     stopping = tasks.create_task(self._stop_when(stop, turn))
                     await self._follow(turn)
@@ -98,9 +101,16 @@ class Conversation:
 
     async def _stop_when(self, stop: asyncio.Event, turn: int) -> None:
         await stop.wait()
-        session = await self.holdfast.sessions.interrupt(self.holdfast.owner, self.session_id)
-        # Only a turn that runs can be stopped; this one may still wait behind another.
-        if session.settled < turn and not self.signals.is_leaving:
+        session = await self.session()
+        # While ours waits behind another one, that is somebody else's and goes on.
+        if session.settled + 1 == turn:
+            session = await self.holdfast.sessions.interrupt(self.holdfast.owner, self.session_id)
+        if session.settled >= turn:
+            return
+        # Only a turn that runs can be stopped.
+        if self.signals.is_leaving:
+            self.signals.leave()
+        else:
             self.screen.remark("The turn has not begun yet; Ctrl-C again leaves it waiting.")
 
 

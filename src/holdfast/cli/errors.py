@@ -53,6 +53,8 @@ FAILURE_CODES: Final[Mapping[FailureCode, int]] = {
     FailureCode.PROVIDER_UNAVAILABLE: 7,
     FailureCode.TOOL_FAILED: 7,
     FailureCode.INTERNAL: 70,
+    # Somebody else's program: like a provider, it is outside, and another try may do.
+    **{code: 7 for code in FailureCode if code.startswith("agent_")},
 }
 
 # What a stop reason means where the turn carries no failure of its own.

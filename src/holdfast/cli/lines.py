@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -9,7 +10,7 @@ from contextlib import suppress
 from typing import IO, Final, TextIO
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.messages import TEXT_LARGEST
+from holdfast.domain.messages import TEXT_LARGEST, Text, require_sendable
 
 READ_AHEAD: Final = 100
 # One more than a message may have, so that a line which is too long is refused and not cut.
@@ -24,11 +25,36 @@ def whole_input() -> str:
     return text
 
 
-async def sayings(said: str | None) -> AsyncIterator[str]:
-    """Yield the one thing to say, or the lines of stdin as they come, blank ones left out."""
+async def sayings(said: str | None, *, patient: bool) -> AsyncIterator[str]:
+    """Return the one thing to say, or the lines of stdin as they come, blank ones left out.
+
+    Nothing at all is refused, and so is a first thing that cannot be said. Whoever is not
+    `patient` does not wait for the first line of a pipe that says nothing yet.
+    """
     if said is not None:
-        yield said
-        return
+        return _one(said)
+    lines = lines_of_stdin()
+    if not patient and _is_silent():
+        return lines
+    first = await anext(lines, None)
+    if first is None:
+        raise Invalid(Code.MESSAGE_EMPTY, "There is nothing on stdin; say something.")
+    require_sendable((Text(text=first),))
+    return _with_first(first, lines)
+
+
+async def _one(said: str) -> AsyncIterator[str]:
+    yield said
+
+
+async def _with_first(first: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    yield first
+    async for line in lines:
+        yield line
+
+
+async def lines_of_stdin() -> AsyncIterator[str]:
+    """Yield the lines of stdin as they come, blank ones left out."""
     stream = _stdin()
     queue: asyncio.Queue[bytes] = asyncio.Queue()
     room = threading.Semaphore(READ_AHEAD)
@@ -48,8 +74,8 @@ async def sayings(said: str | None) -> AsyncIterator[str]:
 
 def _read(stream: IO[bytes], put: Callable[[bytes], object], room: threading.Semaphore) -> None:
     """Pass lines on until there are no more, and then nothing; not too many at a time."""
-    # What comes when the conversation has been left finds its loop closed.
-    with suppress(RuntimeError), _own(stream) as lines:
+    # What comes when the conversation has been left finds its loop, or its stream, closed.
+    with suppress(RuntimeError, ValueError), _own(stream) as lines:
         while line := lines.readline(LINE_LARGEST):
             room.acquire()
             put(line)
@@ -62,6 +88,15 @@ def _stdin() -> IO[bytes]:
     if stdin is None:
         raise Invalid(Code.MESSAGE_EMPTY, "There is no stdin; say something as an argument.")
     return stdin.buffer
+
+
+def _is_silent() -> bool:
+    """Tell whether stdin has neither a byte nor an end yet."""
+    try:
+        return not select.select([sys.stdin], [], [], 0)[0]
+    except (OSError, ValueError):
+        # What cannot be asked is no pipe, and does not wait for anybody.
+        return False
 
 
 def _own(stream: IO[bytes]) -> IO[bytes]:

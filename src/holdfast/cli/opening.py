@@ -1,14 +1,21 @@
-"""Opening the house for a command."""
+"""Opening the house for a command, and finding the session it is about."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from holdfast.domain.ids import SessionId
+from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.ids import SessionId, is_uuid
 
 if TYPE_CHECKING:
     from holdfast.bootstrap import Holdfast
     from holdfast.cli.output import Printer
+
+# Ids begin with the time: with less, all sessions of a quarter of an hour look alike.
+BEGINNING_SHORTEST: Final = 8
+SHOWN_MOST: Final = 5
+_BEGINNING: Final = re.compile(r"[0-9a-f-]+")
 
 
 @asynccontextmanager
@@ -21,6 +28,40 @@ async def opened(printer: "Printer", scope: str = "none") -> AsyncIterator["Hold
         yield holdfast
 
 
-def session_id(text: str) -> SessionId:
-    """Return what a person wrote as a session's id; whether there is such a one shows later."""
-    return SessionId(text.strip().lower())
+async def find_session(holdfast: "Holdfast", text: str) -> SessionId:
+    """Return the session that a person means by its id, or by the beginning of it.
+
+    Whether there is one of a whole id, or of a word that is none, its service says.
+    """
+    wanted = text.strip().lower()
+    if is_uuid(wanted) or not _BEGINNING.fullmatch(wanted):
+        return SessionId(wanted)
+    if len(wanted) < BEGINNING_SHORTEST:
+        raise NotFound(
+            Code.SESSION_NOT_FOUND,
+            f"Write at least {BEGINNING_SHORTEST} characters of a session's id; `holdfast sessions "
+            "list` shows yours.",
+        )
+    found = await _beginning_with(holdfast, wanted)
+    if len(found) > 1:
+        raise Invalid(
+            Code.INVALID_ID,
+            f"Several sessions begin with {wanted}: {', '.join(found)}; write more of the id.",
+            {"sessions": found},
+        )
+    return found[0] if found else SessionId(wanted)
+
+
+async def _beginning_with(holdfast: "Holdfast", beginning: str) -> list[SessionId]:
+    """Return some of the sessions whose ids begin so."""
+    from holdfast.domain.queries import LIMIT_MOST, SessionQuery
+
+    query = SessionQuery(owner=holdfast.owner, limit=LIMIT_MOST)
+    found: list[SessionId] = []
+    cursor = None
+    while len(found) < SHOWN_MOST:
+        page = await holdfast.sessions.list(query, cursor=cursor)
+        found += [each.id for each in page.items if each.id.startswith(beginning)]
+        if (cursor := page.next_cursor) is None:
+            break
+    return found[:SHOWN_MOST]

@@ -10,6 +10,7 @@ from holdfast.domain.errors import Code, Invalid
 
 LIMIT: Final = 50
 LIMIT_MOST: Final = 200
+SESSION_HELP: Final = "The session's id, or its first 8 characters or more."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Paging:
 class OneSession:
     """A session by its id."""
 
-    id: Annotated[str, typer.Argument(metavar="ID", help="The session's id.", show_default=False)]
+    id: Annotated[str, typer.Argument(metavar="ID", help=SESSION_HELP, show_default=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +45,7 @@ class OneAgent:
 class ResumeOptions:
     """A session to pick up, and what to say in it."""
 
-    resume: Annotated[
-        str, typer.Argument(metavar="ID", help="The session's id.", show_default=False)
-    ]
+    resume: Annotated[str, typer.Argument(metavar="ID", help=SESSION_HELP, show_default=False)]
     prompt: Annotated[
         str | None,
         typer.Argument(metavar="PROMPT", help="Say this, print the answer and leave."),

@@ -14,6 +14,18 @@ from holdfast.domain.errors import Code, Invalid
 GIT_SECONDS: Final = 2.0
 
 
+def named_path(path: Path) -> Path:
+    """Return a path that was named on the line as an absolute one; a `~` as in a shell."""
+    # Not the method of `Path`, which fails for a person that it does not know.
+    expanded = Path(os.path.expanduser(path))
+    try:
+        return expanded.absolute()
+    except OSError:
+        raise Invalid(
+            Code.NOT_A_FOLDER, "There is no current folder; name an absolute path."
+        ) from None
+
+
 def working_dir(wish: Path | None) -> str | None:
     """Return the folder to work in, links resolved; nothing if this process has none."""
     if wish is None:
@@ -22,8 +34,8 @@ def working_dir(wish: Path | None) -> str | None:
         except OSError:
             return None
     try:
-        return str(_folder(wish.expanduser()))
-    except OSError:
+        return str(_folder(named_path(wish)))
+    except (OSError, RuntimeError):
         raise Invalid(Code.NOT_A_FOLDER, f"{wish} is not a folder; choose another --cwd.") from None
 
 

@@ -11,6 +11,7 @@ from holdfast.cli.commands import command
 from holdfast.cli.opening import opened
 from holdfast.cli.options import LIMIT_MOST, Paging
 from holdfast.cli.output import Printer
+from holdfast.cli.places import named_path
 from holdfast.domain.repos import Repo
 
 
@@ -54,7 +55,7 @@ async def add(printer: Printer, wanted: AddOptions) -> None:
     """
     from holdfast.cli.forms import repo_form
 
-    path = str(wanted.path.expanduser().absolute())
+    path = str(named_path(wanted.path))
     async with opened(printer) as holdfast:
         # At a terminal no root is needed: whoever types here reaches the folder anyway.
         repo = await holdfast.repos.add(holdfast.owner, path, name=wanted.name, at_terminal=True)

@@ -1,23 +1,18 @@
 """`holdfast serve`: the server in the foreground, until Ctrl-C or SIGTERM."""
 
 import asyncio
-import json
 import logging
 import os
-import secrets
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast import __version__
+from holdfast.cli.cards import CARD_NAME, Card
 from holdfast.cli.commands import command
 from holdfast.cli.output import Printer
 
@@ -27,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.bootstrap import Holdfast
 
 log = logging.getLogger(__name__)
-
-CARD_NAME: Final = "server.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,21 +58,26 @@ async def _serve(printer: Printer, listener: "socket.socket") -> None:
     from holdfast.http.app import application
     from holdfast.http.server import serve as serve_http
     from holdfast.http.server import url_of
+    from holdfast.services.background import Background
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Before the house is opened: a signal that comes meanwhile stops it in order.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with opened(printer, "all") as holdfast:
-        card = _card(url_of(listener))
-        with _shown(holdfast.config.home / CARD_NAME, card):
+    async with opened(printer, "all") as holdfast, Background() as keeping:
+        card = Card(holdfast.config.home, url_of(listener))
+        other = card.claim()
+        keeping.start(card.keep())
+        try:
             await serve_http(
                 application(lambda: probe(holdfast)),
                 listener,
-                ready=lambda: _announce(printer, card),
+                ready=lambda: _announce(printer, card.form, other),
                 stop=stop,
             )
+        finally:
+            card.withdraw()
     printer.remark("Stopped; open turns go on with the next start.")
 
 
@@ -92,29 +90,7 @@ async def probe(holdfast: "Holdfast") -> None:
     await holdfast.store.write(nothing)
 
 
-def _card(url: str) -> dict[str, Any]:
-    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return {"url": url, "pid": os.getpid(), "started_at": at}
-
-
-@contextmanager
-def _shown(path: Path, card: dict[str, Any]) -> Iterator[None]:
-    """Keep the server's card in the home while it runs, whole or not at all."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
-        file.write(json.dumps(card) + "\n")
-    os.replace(draft, path)
-    try:
-        yield
-    finally:
-        # Another server of the same home may have put its own card there.
-        with suppress(OSError, ValueError):
-            if json.loads(path.read_text()) == card:
-                path.unlink()
-
-
-def _announce(printer: Printer, card: dict[str, Any]) -> None:
+def _announce(printer: Printer, card: dict[str, Any], other: dict[str, Any] | None) -> None:
     if printer.is_json:
         printer.document(card)
     else:
@@ -124,6 +100,11 @@ def _announce(printer: Printer, card: dict[str, Any]) -> None:
         chat = f"{f'HOLDFAST_HOME={shlex.quote(home)} ' if home else ''}{sys.argv[0]} chat"
         printer.line(f"Chat in another terminal with `{chat}`; stop with Ctrl-C.")
     sys.stdout.flush()
+    if other is not None:
+        printer.remark(
+            f"Another server of this home listens on {other.get('url')}; {CARD_NAME} names that "
+            "one as long as it runs."
+        )
 
 
 def register(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.commands import command
-from holdfast.cli.opening import opened, session_id
+from holdfast.cli.opening import find_session, opened
 from holdfast.cli.options import OneSession, message_cursor
 from holdfast.cli.output import Printer
 
@@ -37,7 +37,7 @@ async def show_events(printer: Printer, wanted: EventsOptions) -> None:
     after = message_cursor(wanted.cursor, wanted.after)
     async with opened(printer) as holdfast:
         owner = holdfast.owner
-        session = await holdfast.sessions.get(owner, session_id(wanted.id))
+        session = await holdfast.sessions.get(owner, await find_session(holdfast, wanted.id))
         if not wanted.follow:
             page = await holdfast.events.list(owner, session.id, after=after, limit=wanted.limit)
             # What was not asked for is heard all the same: some lines repeat what it said.
@@ -45,6 +45,8 @@ async def show_events(printer: Printer, wanted: EventsOptions) -> None:
             forms = [await lines.line(item) for item in page.items]
             rows = [_row(form) for form in forms]
             printer.listing(forms, page.next_cursor, ("NUMBER", "TIME", "TYPE", "DATA"), rows)
+            if not rows:
+                printer.remark(f"There is no event behind {after}; --follow waits for the next.")
             return
         lines = await EventLines.behind(holdfast, session, after)
         async with aclosing(holdfast.follow(session.id, after=after)) as news:

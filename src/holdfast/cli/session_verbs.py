@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.commands import command
-from holdfast.cli.opening import opened, session_id
+from holdfast.cli.opening import find_session, opened
 from holdfast.cli.options import OneSession
 from holdfast.cli.output import Printer
 from holdfast.cli.terminal import is_terminal
@@ -31,7 +31,8 @@ async def resume(printer: Printer, wanted: OneSession) -> None:
     from holdfast.cli.costs import form_of
 
     async with opened(printer) as holdfast:
-        session = await holdfast.sessions.resume(holdfast.owner, session_id(wanted.id))
+        session_id = await find_session(holdfast, wanted.id)
+        session = await holdfast.sessions.resume(holdfast.owner, session_id)
         form = await form_of(holdfast, session)
     printer.done(form, f"Session {session.id} is {session.status}.")
     if session.turn > session.settled:
@@ -49,7 +50,8 @@ async def interrupt(printer: Printer, wanted: OneSession) -> None:
     from holdfast.cli.costs import form_of
 
     async with opened(printer) as holdfast:
-        session = await holdfast.sessions.interrupt(holdfast.owner, session_id(wanted.id))
+        session_id = await find_session(holdfast, wanted.id)
+        session = await holdfast.sessions.interrupt(holdfast.owner, session_id)
         form = await form_of(holdfast, session)
     printer.done(form, f"Session {session.id} is {session.status}.")
 
@@ -70,11 +72,12 @@ async def fork(printer: Printer, wanted: ForkOptions) -> None:
     from holdfast.cli.costs import form_of
 
     async with opened(printer) as holdfast:
+        parent_id = await find_session(holdfast, wanted.id)
         session = await holdfast.sessions.fork(
-            holdfast.owner, session_id(wanted.id), at=wanted.at, title=wanted.title
+            holdfast.owner, parent_id, at=wanted.at, title=wanted.title
         )
         form = await form_of(holdfast, session)
-    printer.done(form, f"Session {session.id} goes on from {wanted.id}.")
+    printer.done(form, f"Session {session.id} goes on from {parent_id}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +94,10 @@ async def close(printer: Printer, wanted: CloseOptions) -> None:
     from holdfast.domain.sessions import Status
 
     async with opened(printer) as holdfast:
+        session_id = await find_session(holdfast, wanted.id)
         session = await holdfast.sessions.close(
             holdfast.owner,
-            session_id(wanted.id),
+            session_id,
             status=Status(wanted.ending),
             reason=wanted.reason,
         )
@@ -121,7 +125,8 @@ async def delete(printer: Printer, wanted: DeleteOptions) -> int | None:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")
     heirs = Heirs.CASCADE if wanted.cascade else Heirs.DETACH if wanted.detach else Heirs.REFUSE
     async with opened(printer) as holdfast:
-        session = await holdfast.sessions.get(holdfast.owner, session_id(wanted.id))
+        session_id = await find_session(holdfast, wanted.id)
+        session = await holdfast.sessions.get(holdfast.owner, session_id)
         if not wanted.yes and not _is_sure(printer, session.title or session.id):
             printer.remark("Nothing was deleted.")
             return 1

@@ -8,8 +8,8 @@ import typer
 from holdfast.cli import session_events, session_verbs
 from holdfast.cli.commands import command
 from holdfast.cli.errors import FINDINGS
-from holdfast.cli.opening import opened, session_id
-from holdfast.cli.options import LIMIT_MOST, OneSession, Paging, message_cursor
+from holdfast.cli.opening import find_session, opened
+from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, OneSession, Paging, message_cursor
 from holdfast.cli.output import Printer, local_time, money
 from holdfast.domain.sessions import Session, Status
 
@@ -28,7 +28,10 @@ class ListOptions(Paging):
     """Which sessions."""
 
     status: Annotated[
-        list[Status] | None, typer.Option(help="Only sessions that stand so; repeatable.")
+        list[Status] | None,
+        typer.Option(
+            metavar="STATUS", help=f"Only sessions that are {', '.join(Status)}; repeatable."
+        ),
     ] = None
     agent: Annotated[
         str | None, typer.Option(metavar="AGENT", help="Only sessions of this agent.")
@@ -40,6 +43,10 @@ class ListOptions(Paging):
         str | None, typer.Option(metavar="TEXT", help="Only sessions with this in their title.")
     ] = None
     all: Annotated[bool, typer.Option("--all", help="All of them, whatever the limit.")] = False
+
+    def is_narrowed(self) -> bool:
+        """Tell whether something was said about which sessions."""
+        return any((self.status, self.agent, self.tag, self.query, self.cursor))
 
 
 async def show_list(printer: Printer, wanted: ListOptions) -> None:
@@ -59,7 +66,9 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
         ("ID", "STATUS", "UPDATED", "AGENT", "COST", "TITLE"),
         [_row(each, priced=each.id not in unknown) for each in page.items],
     )
-    if not page.items:
+    if not page.items and wanted.is_narrowed():
+        printer.remark("No session fits; leave a filter out, or the cursor.")
+    elif not page.items:
         printer.remark("No sessions; `holdfast chat` opens one.")
 
 
@@ -69,7 +78,8 @@ async def show_one(printer: Printer, wanted: OneSession) -> None:
     from holdfast.cli.forms import session_form
 
     async with opened(printer) as holdfast:
-        session = await holdfast.sessions.get(holdfast.owner, session_id(wanted.id))
+        session_id = await find_session(holdfast, wanted.id)
+        session = await holdfast.sessions.get(holdfast.owner, session_id)
         priced = session.id not in await unpriced(holdfast, [session])
     printer.record(session_form(session, priced=priced), _facts(session, priced=priced))
 
@@ -98,7 +108,7 @@ async def show_messages(printer: Printer, wanted: MessagesOptions) -> None:
 
     after = message_cursor(wanted.cursor, wanted.after)
     async with opened(printer) as holdfast:
-        owner, session = holdfast.owner, session_id(wanted.id)
+        owner, session = holdfast.owner, await find_session(holdfast, wanted.id)
         limit = PAGE_MOST if wanted.limit is None else wanted.limit
         page = await holdfast.messages.list(owner, session, after=after, limit=limit)
         following: tuple[Message, ...] = ()
@@ -116,6 +126,10 @@ async def show_messages(printer: Printer, wanted: MessagesOptions) -> None:
             printer.line(line)
     if page.next_cursor is not None:
         printer.remark(f"There is more: --cursor {page.next_cursor}")
+    elif not page.items and after:
+        printer.remark(f"There is no message behind {after}.")
+    elif not page.items:
+        printer.remark(f"No messages; `holdfast chat --resume {session}` says the first.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +138,7 @@ class VerifyOptions:
 
     id: Annotated[
         str | None,
-        typer.Argument(metavar="ID", help="The session's id; without one, all sessions."),
+        typer.Argument(metavar="ID", help=f"{SESSION_HELP} Without one, all sessions."),
     ] = None
 
 
@@ -138,7 +152,7 @@ async def verify(printer: Printer, wanted: VerifyOptions) -> int:
 
     async with opened(printer) as holdfast:
         if wanted.id is not None:
-            ids = [session_id(wanted.id)]
+            ids = [await find_session(holdfast, wanted.id)]
         else:
             every = await _pages(holdfast, ListOptions(all=True))
             ids = [each.id for each in every.items]
@@ -152,6 +166,9 @@ async def verify(printer: Printer, wanted: VerifyOptions) -> int:
 
 
 def _tell_verified(printer: Printer, checked: "list[Verification]") -> None:
+    if not checked:
+        printer.remark("No sessions to check; `holdfast chat` opens one.")
+        return
     for each in checked:
         for fault in each.faults:
             printer.line(f"{each.session_id}: {fault}")

@@ -1,7 +1,8 @@
 """Ctrl-C and SIGTERM during a chat: the first stops the turn, the next one leaves.
 
-Outside a turn both leave, unless a prompt takes care of Ctrl-C. Either way what was said is on
-disk, and an open turn can be resumed.
+Only a turn that this chat asked for is stopped so; one that it merely reads along goes on, and a
+person at a prompt can still stop it with Ctrl-C. Outside a turn both leave, unless a prompt takes
+care of Ctrl-C. Either way what was said is on disk, and an open turn can be resumed.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ class Signals:
         self.is_leaving = False
         self.has_prompt = False
         self._stop: asyncio.Event | None = None
+        self._is_own = False
         self._main: asyncio.Task[object] | None = None
         self._before = signal.getsignal(signal.SIGINT)
 
@@ -42,29 +44,33 @@ class Signals:
         signal.signal(signal.SIGINT, self._before)
 
     @contextmanager
-    def turn(self) -> Iterator[asyncio.Event]:
-        """Yield what is set when the running turn is to be stopped."""
+    def turn(self, *, own: bool) -> Iterator[asyncio.Event]:
+        """Yield what is set when the running turn is to be stopped; `own` is one we asked for."""
         self._stop = asyncio.Event()
+        self._is_own = own
         try:
             yield self._stop
         finally:
             self._stop = None
 
     def _interrupted(self) -> None:
-        if self._stop is not None and not self._stop.is_set():
+        # A person who presses a key at the prompt means the answer that is on the screen.
+        may_stop = self._is_own or self.has_prompt
+        if self._stop is not None and may_stop and not self._stop.is_set():
             self._stop.set()
         elif self._stop is not None or not self.has_prompt:
             # A key that was meant for the answer may come when the turn has just ended.
-            self._leave()
+            self.leave()
 
     def _terminated(self) -> None:
         self.is_leaving = True
-        if self._stop is not None:
+        if self._stop is not None and self._is_own:
             self._stop.set()
         else:
-            self._leave()
+            self.leave()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """End the conversation at once, whatever it waits for."""
         self.is_leaving = True
         if self._main is not None:
             self._main.cancel()

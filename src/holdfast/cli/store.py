@@ -1,5 +1,7 @@
 """`holdfast migrate|backup|restore`: the store as a file."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +10,7 @@ import typer
 
 from holdfast.cli.commands import Nothing, command
 from holdfast.cli.output import Printer
+from holdfast.cli.places import named_path
 
 if TYPE_CHECKING:
     from holdfast.config import Config
@@ -22,9 +25,8 @@ def status(printer: Printer, _: Nothing) -> None:
     config = printer.settings.load()
     found = 0
     if _path(config).exists():
-        connection = _connected(config)
-        found = version(connection)
-        connection.close()
+        with _connected(config) as connection:
+            found = version(connection)
     steps = [
         {"number": each.number, "name": each.name, "applied": each.number <= found}
         for each in migrations()
@@ -43,12 +45,10 @@ def up(printer: Printer, _: Nothing) -> None:
     """Bring the store up to this program."""
     from holdfast.storage import migrate
 
-    connection = _connected(printer.settings.load())
-    try:
+    with _connected(printer.settings.load()) as connection:
         done = migrate.up(connection)
-    finally:
-        connection.close()
-    _tell(printer, done, migrate.newest())
+        now = migrate.version(connection)
+    printer.done({"store": now, "done": _names(done)}, _told(done, now))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,10 @@ class DownOptions:
     """How far down."""
 
     to: Annotated[
-        int, typer.Option(metavar="N", help="The last migration to keep.", show_default=False)
+        int,
+        typer.Option(
+            metavar="N", help="The last migration to keep; 0 keeps none.", show_default=False
+        ),
     ]
     force: Annotated[
         bool, typer.Option("--force", help="Also when rows are lost; a backup is written first.")
@@ -71,8 +74,10 @@ def down(printer: Printer, wanted: DownOptions) -> None:
     """
     from holdfast.domain.errors import Code, NotFound
     from holdfast.storage import migrate
-    from holdfast.storage.backup import exclusively
+    from holdfast.storage.files import exclusively
 
+    # Before the store is touched: a wrong number must not cost a backup, or a row.
+    migrate.require_known(wanted.to)
     config = printer.settings.load()
     path = _path(config)
     if not path.exists():
@@ -80,15 +85,16 @@ def down(printer: Printer, wanted: DownOptions) -> None:
     # Asked for only: the lock would not outlive our own opening and closing of the file.
     with exclusively(path):
         pass
-    connection = _connected(config)
-    try:
-        kept = _keep_rows(config, connection, force=wanted.force)
+    with _connected(config) as connection:
+        migrate.require_below(connection, wanted.to)
+        changes = migrate.version(connection) > wanted.to
+        kept = _keep_rows(config, connection, force=wanted.force) if changes else None
         done = migrate.down(connection, wanted.to)
-    finally:
-        connection.close()
+        now = migrate.version(connection)
     if kept is not None:
         printer.remark(f"What was there is kept in {kept}.")
-    _tell(printer, done, wanted.to)
+    form = {"store": now, "done": _names(done), "kept": str(kept) if kept else None}
+    printer.done(form, _told(done, now))
 
 
 def _keep_rows(config: "Config", connection: "Connection", *, force: bool) -> Path | None:
@@ -130,7 +136,7 @@ def backup(printer: Printer, wanted: BackupOptions) -> None:
     from holdfast.storage.backup import back_up
 
     config = printer.settings.load()
-    target = wanted.file.expanduser().absolute()
+    target = named_path(wanted.file)
     path = _path(config)
     # Only where there is a store, because for a new one a key would be made.
     key = store_key(config, path).value if path.exists() else None
@@ -146,25 +152,33 @@ class RestoreOptions:
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A file of `backup`.", show_default=False)
     ]
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", help="Also when the store is then no longer encrypted."),
+    ] = False
 
 
 def restore(printer: Printer, wanted: RestoreOptions) -> None:
     """Put a backup in the place of the store.
 
     The store that was there is kept beside it. Refused while another process has the store open,
-    and when the backup does not verify.
+    when the backup does not verify, and when it would take the encryption away.
     """
     from holdfast.bootstrap import store_key
     from holdfast.storage import backup as backups
     from holdfast.storage.files import private_folder, require_suitable
 
     config = printer.settings.load()
-    source = wanted.file.expanduser().absolute()
+    source = named_path(wanted.file)
     # Before the key is looked for: what is not there would pass for a new store.
     backups.require_file(source)
+    store = _path(config)
+    # A new store would be encrypted; that a backup takes its place must not change it unsaid.
+    if not wanted.plain and not store.exists() and config.encryption != "off":
+        backups.require_sealed(source)
     require_suitable(private_folder(config.home))
     key = store_key(config, source)
-    kept = backups.restore(source, key.value, _path(config))
+    kept = backups.restore(source, key.value, store, plain=wanted.plain)
     told = f"The store is as {source} has it."
     if kept is not None:
         told += f" The one before is kept as {kept}."
@@ -177,7 +191,8 @@ def _path(config: "Config") -> Path:
     return config.home / STORE_NAME
 
 
-def _connected(config: "Config") -> "Connection":
+@contextmanager
+def _connected(config: "Config") -> Iterator["Connection"]:
     """Open the store's file whatever its schema is."""
     from holdfast.bootstrap import store_key
     from holdfast.storage.files import private_file, private_folder
@@ -187,13 +202,19 @@ def _connected(config: "Config") -> "Connection":
     key = store_key(config, path)
     # Behind the key: where there is none, no empty store is left.
     private_file(path)
-    return connect(path, key.value)
+    connection = connect(path, key.value)
+    try:
+        yield connection
+    finally:
+        connection.close()
 
 
-def _tell(printer: Printer, done: "list[Migration]", now: int) -> None:
-    names = [f"{each.number:04d}_{each.name}" for each in done]
-    told = f"The store has schema {now}; " + (", ".join(names) if names else "nothing to do") + "."
-    printer.done({"store": now, "done": names}, told)
+def _names(done: "list[Migration]") -> list[str]:
+    return [f"{each.number:04d}_{each.name}" for each in done]
+
+
+def _told(done: "list[Migration]", now: int) -> str:
+    return f"The store has schema {now}; {', '.join(_names(done)) or 'nothing to do'}."
 
 
 def register(app: typer.Typer) -> None:

@@ -1,5 +1,6 @@
 """The lines of a `--json` stream: the dialect, with the memory it needs filled from the log."""
 
+from collections.abc import Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, Self
 
@@ -32,7 +33,7 @@ class EventLines:
         """Return the lines behind a cursor, knowing what the events before it said."""
         lines = cls(holdfast, session)
         await lines._learn_models()
-        lines._dialect.model = lines._first_model()
+        lines._dialect.model = first_model(session, lines._models, holdfast.config.default_model)
         cursor = 0
         while cursor < after:
             page = await holdfast.events.list(
@@ -61,16 +62,19 @@ class EventLines:
         self._last = event.at
 
     async def _learn_models(self) -> None:
-        # The default answers without being named, so the catalogue may not have it.
-        default = model_of(self._holdfast.config.default_model)
-        for model in (default, *await self._holdfast.models.list()):
-            self._models[model.id] = model.ref
+        self._models |= await known_models(self._holdfast)
 
-    def _first_model(self) -> str:
-        """Return the model that the session asks first."""
-        runtime = self._session.agent.runtime
-        chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
-        wanted = self._session.model_id or (chain[0].model_id if chain else None)
-        if wanted is None:
-            return self._holdfast.config.default_model
-        return self._models.get(wanted, wanted)
+
+async def known_models(holdfast: "Holdfast") -> dict[ModelId, str]:
+    """Return how people write each model that a session can name."""
+    # The default answers without being named, so the catalogue may not have it.
+    default = model_of(holdfast.config.default_model)
+    return {model.id: model.ref for model in (default, *await holdfast.models.list())}
+
+
+def first_model(session: Session, models: Mapping[ModelId, str], default: str) -> str:
+    """Return the model that a session asks first, as people write it."""
+    runtime = session.agent.runtime
+    chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
+    wanted = session.model_id or (chain[0].model_id if chain else None)
+    return default if wanted is None else models.get(wanted, wanted)

@@ -7,7 +7,9 @@ from holdfast.cli.conversation import Conversation
 from holdfast.cli.lines import Prompt
 from holdfast.cli.output import Printer
 from holdfast.cli.slash import REGISTRY, SHOWN_TURNS, Talk, obey
+from holdfast.cli.stream import first_model, known_models
 from holdfast.cli.transcript import last_turns, lines_of_turns
+from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.errors import Code, HoldfastError
 
 
@@ -56,8 +58,12 @@ async def _is_last(talk_of: Talk, line: str) -> bool:
 
 async def _greet(printer: Printer, conversation: Conversation) -> None:
     session = await conversation.session()
+    holdfast = conversation.holdfast
+    model = first_model(session, await known_models(holdfast), holdfast.config.default_model)
+    # An agent with a program of its own chooses its own model.
+    asked = f", model {model}" if isinstance(session.agent.runtime, LlmRuntime) else ""
     printer.remark(
-        f"Holdfast {__version__}, agent {session.agent.slug}, session {session.id}\n"
+        f"Holdfast {__version__}, agent {session.agent.slug}{asked}, session {session.id}\n"
         "/help shows the commands, Ctrl-C stops an answer, Ctrl-D leaves."
     )
 

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
+from holdfast.cli.camel import camel, context_data
 from holdfast.cli.terminal import one_line
 from holdfast.domain import events
-from holdfast.domain.contexts import SessionContext
+from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
     ApprovalRequested,
     Channel,
@@ -38,6 +38,7 @@ from holdfast.domain.events import (
 from holdfast.domain.ids import ModelId
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.sessions import Status, StopReason
+from holdfast.domain.tools import ToolClass
 
 Data = dict[str, Any]
 Word = tuple[str, Data]
@@ -57,6 +58,12 @@ STOPS: Final[Mapping[StopReason, tuple[str, FailureCode | None]]] = {
     StopReason.TURN_LIMIT: ("error", FailureCode.TURN_LIMIT),
     StopReason.BUDGET: ("error", FailureCode.BUDGET_EXCEEDED),
     StopReason.ERROR: ("error", FailureCode.INTERNAL),
+}
+
+# The dialect has one word for both kinds of writing.
+ACTIONS: Final[Mapping[ToolClass, str]] = {
+    **{each: each.value for each in ToolClass},
+    ToolClass.SENSITIVE_WRITE: "write",
 }
 
 
@@ -139,6 +146,9 @@ def _session_compacted(payload: SessionCompacted, _: Event, __: Dialect) -> Word
         "messageId": payload.message_id,
         "keptMessageCount": payload.kept,
         "droppedThrough": payload.dropped_through,
+        "reason": payload.reason,
+        "summary": payload.summary or None,
+        "tokensUsed": _tokens(payload.usage) if payload.usage else None,
     }
 
 
@@ -155,14 +165,14 @@ def _turn_ended(payload: TurnEnded, event: Event, dialect: Dialect) -> Word:
     return "session:turn_completed", {
         "turn": event.turn,
         "stopReason": word,
-        "tokensUsed": {
-            "input": payload.usage.input,
-            "output": payload.usage.output,
-            "model": dialect.model,
-        },
+        "tokensUsed": {**_tokens(payload.usage), "model": dialect.model},
         "costMicrocents": payload.microcents,
         "error": _error(payload, code) if code is not None else None,
     }
+
+
+def _tokens(usage: Usage) -> Data:
+    return {"input": usage.input, "output": usage.output}
 
 
 def _error(payload: TurnEnded, code: FailureCode) -> Data:
@@ -194,7 +204,7 @@ def _step_ended(payload: StepEnded, _: Event, dialect: Dialect) -> Word:
         "costMicrocents": payload.microcents,
         "cumulativeCostMicrocents": dialect.spent,
         "attemptNumber": dialect.failed + 1,
-        "priced": payload.microcents > 0,
+        "priced": payload.priced,
     }
 
 
@@ -226,13 +236,16 @@ def _approval_requested(payload: ApprovalRequested, _: Event, dialect: Dialect) 
         "nodeId": dialect.agent,
         "approvalId": payload.approval_id,
         "callId": payload.call_id,
+        "toolId": payload.tool,
+        "action": ACTIONS[payload.tool_class],
+        "preview": payload.preview or None,
         "question": payload.question,
     }
 
 
 def _own_word(payload: Payload, event: Event, _: Dialect) -> Word:
     """Return an event that the dialect has no word for, under our own name."""
-    return f"holdfast:{name_of(payload)}", {"turn": event.turn, **_camel(payload)}
+    return f"holdfast:{name_of(payload)}", {"turn": event.turn, **camel(payload)}
 
 
 Translation = Callable[[Any, Event, Dialect], Word]
@@ -260,30 +273,6 @@ TABLE: Final[Mapping[type[Payload], Translation]] = {
     events.PlanChanged: _own_word,
     events.ZoneArchived: _own_word,
 }
-
-
-def context_data(context: SessionContext) -> Data:
-    """Return the whole workspace; variables are passed on as they were given."""
-    return {**_camel(context), "variables": context.variables}
-
-
-def _camel(value: Struct) -> Data:
-    """Return the fields of a value that are set, with their names in camel case."""
-    fields = {name: getattr(value, name) for name in value.__struct_fields__}
-    return {_camel_name(name): _plain(found) for name, found in fields.items() if found is not None}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Struct):
-        return _camel(value)
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return msgspec.to_builtins(value)
-
-
-def _camel_name(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def _cut(value: Any) -> Any:

@@ -5,7 +5,6 @@ takes the whole store back to the instant of the backup and keeps what was there
 """
 
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -13,7 +12,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
 import apsw
 
@@ -28,13 +26,9 @@ from holdfast.domain.errors import (
     StorageFull,
 )
 from holdfast.storage import checks
-from holdfast.storage.files import private_file
+from holdfast.storage.files import exclusively, private_file, sync_file, sync_folder
 from holdfast.storage.migrate import newest, up, version
-from holdfast.storage.sqlite import APPLICATION_ID, Connection, connect, translated
-
-# Where SQLite keeps its shared locks: every open connection holds one while it is in WAL mode.
-_LOCK_START: Final = 0x4000_0002
-_LOCK_LENGTH: Final = 510
+from holdfast.storage.sqlite import APPLICATION_ID, Connection, connect, is_plain, translated
 
 
 def back_up(store: Path, key: bytes | None, target: Path, *, force: bool = False) -> Path:
@@ -43,24 +37,28 @@ def back_up(store: Path, key: bytes | None, target: Path, *, force: bool = False
     Writers go on meanwhile; the copy is the store as it was at one instant. It is checked
     before it gets its name.
     """
-    _require_target(store, target, force=force)
-    with _clean_failures(target), _draft_beside(target) as draft:
-        _copy_store(store, key, draft)
-        _sync_file(draft)
-        if force:
-            os.replace(draft, target)
-        else:
-            _link(draft, target)
-        _sync_folder(target.parent)
+    with _clean_failures(target):
+        _require_target(store, target, force=force)
+        with _draft_beside(target) as draft:
+            _copy_store(store, key, draft)
+            sync_file(draft)
+            if force:
+                os.replace(draft, target)
+            else:
+                _link(draft, target)
+            sync_folder(target.parent)
     return target
 
 
-def restore(backup: Path, key: bytes | None, store: Path) -> Path | None:
+def restore(backup: Path, key: bytes | None, store: Path, *, plain: bool = False) -> Path | None:
     """Put a backup in the place of the store; return where the store that was there is kept.
 
-    Refused while another process has the store open, and when the backup does not verify.
+    Refused while another process has the store open, when the backup does not verify, and where
+    an encrypted store would become one that anybody can read, unless `plain` says that it may.
     """
     require_file(backup)
+    if not plain and is_sealed(store):
+        require_sealed(backup)
     with _clean_failures(store):
         if store.exists():
             with exclusively(store):
@@ -69,37 +67,10 @@ def restore(backup: Path, key: bytes | None, store: Path) -> Path | None:
             with backup.open("rb") as source, draft.open("wb") as copy:
                 shutil.copyfileobj(source, copy, 1 << 20)
             _require_restorable(draft, key)
-            _sync_file(draft)
+            sync_file(draft)
             kept = _put_in_place(draft, key, store)
-            _sync_folder(store.parent)
+            sync_folder(store.parent)
     return kept
-
-
-@contextmanager
-def exclusively(store: Path) -> Iterator[None]:
-    """Keep every other process out of the store; refused while one has it open.
-
-    Works on a file that cannot be read, too. Nothing in this process may open the store inside
-    the block: closing it would let go of the lock.
-    """
-    descriptor = os.open(store, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        _lock(descriptor)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_START)
-    except OSError as error:
-        if error.errno not in {errno.EACCES, errno.EAGAIN}:
-            raise
-        raise Conflict(
-            Code.STORE_IN_USE,
-            "Another process has the store open; stop the server and leave every chat first.",
-        ) from None
 
 
 def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
@@ -243,6 +214,9 @@ def _require_target(store: Path, target: Path, *, force: bool) -> None:
         raise Invalid(Code.NOT_A_FOLDER, f"{target.parent} is not a folder; make it first.")
     if target.is_dir():
         raise Invalid(Code.NOT_A_FILE, f"{target} is a folder; name a file in it.")
+    # Replacing would take a device, a pipe or a link away from whoever works with it.
+    if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
+        raise Invalid(Code.NOT_A_FILE, f"{target} is not a file; name another place.")
     if target.exists() and (not force or target.samefile(store)):
         raise _taken(target)
     # The key and the log lie there too, and nothing brings them back.
@@ -253,32 +227,36 @@ def _require_target(store: Path, target: Path, *, force: bool) -> None:
 
 
 def require_file(backup: Path) -> None:
-    """Refuse a path that is not a file."""
+    """Refuse a path that is not a file, and a file with nothing in it."""
     try:
         found = backup.stat()
     except OSError:
         raise NotFound(Code.BACKUP_INVALID, f"There is no {backup}.") from None
     if not stat.S_ISREG(found.st_mode):
         raise Invalid(Code.NOT_A_FILE, f"{backup} is not a file.")
+    if not found.st_size:
+        raise Invalid(Code.BACKUP_INVALID, f"{backup} is empty; a backup never is.")
+
+
+def is_sealed(store: Path) -> bool:
+    """Tell whether there is a store that only its key opens."""
+    return store.is_file() and store.stat().st_size > 0 and not is_plain(store)
+
+
+def require_sealed(backup: Path) -> None:
+    """Refuse a backup that anybody can read."""
+    if is_plain(backup):
+        raise Conflict(
+            Code.BACKUP_PLAIN,
+            f"{backup} is not encrypted, and the store would not be either; add --plain if it may "
+            "be read by anybody who has the file.",
+        )
 
 
 def _taken(target: Path) -> Conflict:
     return Conflict(
         Code.FILE_EXISTS, f"{target} is there already; choose another name, or add --force."
     )
-
-
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -3,12 +3,16 @@
 Only the file system is judged here; what stands in the files is not.
 """
 
+import errno
+import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast.domain.errors import Code, Denied, Invalid
+from holdfast.domain.errors import Code, Conflict, Denied, Invalid
 
 # Names as in /proc/self/mountinfo. A network file system breaks SQLite's shared memory and locks;
 # memory forgets everything at the next boot, so nothing on it may be called saved.
@@ -17,6 +21,10 @@ UNSUITABLE: Final = frozenset(
     | {"tmpfs", "ramfs", "devtmpfs", "autofs"}
 )
 MOUNTS: Final = Path("/proc/self/mountinfo")
+
+# Where SQLite keeps its shared locks: every open connection holds one while it is in WAL mode.
+_LOCK_START: Final = 0x4000_0002
+_LOCK_LENGTH: Final = 510
 
 
 def private_folder(path: Path) -> Path:
@@ -62,6 +70,55 @@ def require_plain_file(path: Path) -> None:
     """Refuse a link: somebody may have planted it, to have us write or read elsewhere."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise Invalid(Code.NOT_A_FILE, f"{path} must be a file, and not a link.")
+
+
+@contextmanager
+def exclusively(store: Path) -> Iterator[None]:
+    """Keep every other process out of the store; refused while one has it open.
+
+    Works on a file that cannot be read, too. Nothing in this process may open the store inside
+    the block: closing it would let go of the lock.
+    """
+    try:
+        descriptor = os.open(store, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise _unusable(store, error) from error
+    try:
+        _lock(store, descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(store: Path, descriptor: int) -> None:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_START)
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EAGAIN}:
+            raise _unusable(store, error) from error
+        raise Conflict(
+            Code.STORE_IN_USE,
+            "Another process has the store open; stop the server and leave every chat first.",
+        ) from None
+
+
+def _unusable(store: Path, error: OSError) -> Denied:
+    return Denied(Code.STORE_UNWRITABLE, f"{store} cannot be opened: {error.strerror}.")
+
+
+def sync_file(path: Path) -> None:
+    """See to it that what was written is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """See to it that the names in the folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _lock_down(name: Path) -> None:

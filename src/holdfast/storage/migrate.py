@@ -100,14 +100,37 @@ def require_current(connection: Connection) -> None:
 def up(connection: Connection, to: int | None = None) -> list[Migration]:
     """Apply every missing migration up to a number; safe to run from several processes at once."""
     target = newest() if to is None else to
-    _require_known(target)
+    require_known(target)
     return _walk(connection, lambda found: _next_up(found, target), _apply)
 
 
 def down(connection: Connection, to: int) -> list[Migration]:
     """Take migrations back until a number is the last one applied."""
-    _require_known(to)
+    require_below(connection, to)
     return _walk(connection, lambda found: _next_down(found, to), _take_back)
+
+
+def require_known(number: int) -> None:
+    """Refuse a number that is no migration's; 0 is the store before the first."""
+    if not 0 <= number <= newest():
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"There is no migration {number}; they are numbered up to {newest()}, and 0 is none.",
+            {"field": "to"},
+        )
+
+
+def require_below(connection: Connection, number: int) -> None:
+    """Refuse a number that going down does not lead to."""
+    require_known(number)
+    found = version(connection)
+    _require_not_newer(found)
+    if found < number:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"The store has schema {found}, and {number} is above it; run `holdfast migrate up`.",
+            {"field": "to", "store": found},
+        )
 
 
 Step = Callable[[Connection, Migration], None]
@@ -171,10 +194,3 @@ def _take_back(connection: Connection, migration: Migration) -> None:
     connection.query(UNMARK, {"number": migration.number})
     connection.query(migration.down)
     connection.pragma("user_version", migration.number - 1)
-
-
-def _require_known(number: int) -> None:
-    if not 0 <= number <= newest():
-        raise Invalid(
-            Code.INVALID_INPUT, f"There is no migration {number}; the last is {newest()}."
-        )

@@ -1,0 +1,24 @@
+"""Configuration: one frozen value; flags > environment > file > defaults.
+
+Adapters receive plain arguments, never the Config. What each setting may be is in `rules.py`,
+where it may be set in `places.py`, how a file is read in `files.py`.
+"""
+
+from holdfast.config.loading import default_home, explain, load
+from holdfast.config.models import absolute_model
+from holdfast.config.places import PLACES, Place
+from holdfast.config.values import Chat, Config, Credential, kinds, value_of
+
+__all__ = [
+    "PLACES",
+    "Chat",
+    "Config",
+    "Credential",
+    "Place",
+    "absolute_model",
+    "default_home",
+    "explain",
+    "kinds",
+    "load",
+    "value_of",
+]

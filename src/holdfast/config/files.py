@@ -1,0 +1,138 @@
+"""The file `holdfast.toml`: read whole, its keys known, each with the line it stands on.
+
+What a value may be is not judged here.
+"""
+
+import difflib
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.config.places import PLACES
+from holdfast.domain.errors import Code, Invalid
+
+FILE_NAME: Final = "holdfast.toml"
+LARGEST: Final = 1 << 20
+
+_HEADER: Final = re.compile(r"\s*\[\[?([^\[\]]+)\]\]?\s*(?:#.*)?")
+_KEY: Final = re.compile(r"\s*([A-Za-z0-9_\-.\"' ]+?)\s*=")
+
+
+class Given(Struct, frozen=True):
+    """A value as somebody gave it, and where, for the one who has to correct it."""
+
+    value: Any
+    where: str
+    details: Mapping[str, Any] = {}
+
+
+def read_file(file: Path, *, required: bool) -> dict[str, Given]:
+    """Return what the file sets, by setting; an unknown key is refused and the nearest named."""
+    text = _text(file, required=required)
+    try:
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _unreadable(file, str(error)) from None
+    known = {place.path: name for name, place in PLACES.items()}
+    lines = _lines(text)
+    found = {}
+    for path, value in _flattened(content):
+        where, details = _spot(file, path, lines.get(path))
+        if path not in known:
+            raise _unknown(where, path, details)
+        found[known[path]] = Given(value, f"{where}: {path}", details)
+    return found
+
+
+def nearest_to(name: str, known: Mapping[str, Any]) -> str:
+    """Return the end of a sentence that names the nearest of what is known."""
+    nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
+    return f"; did you mean {nearest[0]}?" if nearest else "."
+
+
+def _text(file: Path, *, required: bool) -> str:
+    try:
+        content = _content(file)
+    except FileNotFoundError:
+        if required:
+            raise Invalid(
+                Code.CONFIG_INVALID, f"There is no {file}.", {"file": str(file)}
+            ) from None
+        return ""
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or "there is no such path"
+        raise _unreadable(file, told) from None
+    if len(content) > LARGEST:
+        raise _unreadable(file, "it is larger than 1 MiB")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise _unreadable(file, "it is not UTF-8 text") from None
+
+
+def _content(file: Path) -> bytes:
+    # Without waiting, because to open a pipe would be to wait for its writer.
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _unreadable(file, "it is not a file")
+        with open(descriptor, "rb", closefd=False) as stream:
+            return stream.read(LARGEST + 1)
+    finally:
+        os.close(descriptor)
+
+
+def _flattened(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for section, keys in content.items():
+        if not isinstance(keys, Mapping):
+            yield section, keys
+            continue
+        for key, value in keys.items():
+            yield f"{section}.{key}", value
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Return the line on which each key, or list of tables, stands first.
+
+    The parser does not tell. A text over several lines could mislead this, and none of our keys
+    takes one.
+    """
+    found: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.fullmatch(line):
+            section = _bare(header[1])
+            found.setdefault(section, number)
+        elif key := _KEY.match(line):
+            path = _bare(f"{section}.{key[1]}" if section else key[1])
+            found.setdefault(path, number)
+    return found
+
+
+def _bare(path: str) -> str:
+    return ".".join(word.strip().strip("\"'") for word in path.split("."))
+
+
+def _spot(file: Path, path: str, line: int | None) -> tuple[str, dict[str, Any]]:
+    if line is None:
+        return str(file), {"file": str(file), "key": path}
+    return f"{file}, line {line}", {"file": str(file), "line": line, "key": path}
+
+
+def _unknown(where: str, path: str, details: Mapping[str, Any]) -> Invalid:
+    known = {place.path: name for name, place in PLACES.items()}
+    told = f"{where} sets {path}, which Holdfast does not know{nearest_to(path, known)}"
+    return Invalid(Code.CONFIG_INVALID, told, details)
+
+
+def _unreadable(file: Path, problem: str) -> Invalid:
+    details: dict[str, Any] = {"file": str(file)}
+    if line := re.search(r"at line (\d+)", problem):
+        details["line"] = int(line[1])
+    return Invalid(Code.CONFIG_INVALID, f"{file} cannot be read: {problem}.", details)

@@ -1,0 +1,216 @@
+"""Putting the configuration together: four layers, each value judged where it was given."""
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, get_args, get_origin
+
+import msgspec
+
+from holdfast.config.files import FILE_NAME, Given, nearest_to, read_file
+from holdfast.config.models import absolute_model
+from holdfast.config.places import CHAT_VARIABLES, PLACES
+from holdfast.config.rules import RULES
+from holdfast.config.values import Chat, Config, Credential, kinds, value_of
+from holdfast.domain.approvals import TIGHTNESS
+from holdfast.domain.errors import Code, Denied, Invalid
+from holdfast.domain.models import OFFLINE, model_of
+from holdfast.domain.sessions import OnExceed, cap_of
+from holdfast.domain.texts import is_encodable
+from holdfast.domain.tools import FsTier
+
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhd]?)")
+_UNITS: Final = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_WORDS: Final[Mapping[Any, str]] = {
+    bool: "must be true or false",
+    float: "must be a number",
+    int: "must be a whole number",
+    str: "must be a text",
+    Path: "must be a path",
+    timedelta: "must be seconds, or a number with s, m, h or d behind it, such as 24h",
+    tuple[str, ...]: "must be a list of texts",
+    tuple[Path, ...]: "must be a list of paths",
+    tuple[Credential, ...]: "must be tables [[credentials]] with host and secret",
+}
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Config:
+    """Return the configuration; what is not given is read from the process and its home."""
+    return explain(flags, environment, file)[0]
+
+
+def explain(
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> tuple[Config, Mapping[str, str]]:
+    """Return the configuration, and for each setting where its value came from."""
+    env = os.environ if environment is None else environment
+    # Refused and not ignored: whoever sets it believes that sessions are kept there.
+    if env.get("HOLDFAST_DATABASE_URL"):
+        raise Invalid(
+            Code.CONFIG_INVALID,
+            "HOLDFAST_DATABASE_URL is set, but this version keeps sessions in its embedded store "
+            "only; unset it.",
+        )
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    home, origin = _home(given.pop("home", None), env)
+    wanted = file or (Path(env["HOLDFAST_CONFIG"]) if env.get("HOLDFAST_CONFIG") else None)
+    source = wanted or home / FILE_NAME
+    in_file = read_file(source, required=wanted is not None)
+    values = _judged(in_file, strict=True, folder=source.absolute().parent)
+    set_outside = _judged(_in_environment(env), strict=False)
+    before = _config(home, values | set_outside)
+    wishes = {name: Given(value, name, {"key": name}) for name, value in given.items()}
+    flagged = _judged(wishes, strict=False)
+    _require_narrower(before, flagged, source)
+    origins = {"home": origin} | dict.fromkeys(PLACES, "default")
+    origins |= dict.fromkeys(values, f"file {source}") | dict.fromkeys(set_outside, "environment")
+    return _config(home, values | set_outside | flagged), origins | dict.fromkeys(flagged, "flag")
+
+
+def default_home() -> Path:
+    """Return the platform's place for the user's data."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("holdfast", appauthor=False))
+
+
+def _home(flag: Any, env: Mapping[str, str]) -> tuple[Path, str]:
+    origin = "flag" if flag else "environment" if env.get("HOLDFAST_HOME") else "default"
+    chosen = Path(flag or env.get("HOLDFAST_HOME") or default_home())
+    if not _is_text(str(chosen)):
+        raise Invalid(Code.CONFIG_INVALID, "HOLDFAST_HOME must be UTF-8 text.", {"key": "home"})
+    try:
+        return Path(os.path.expanduser(chosen)).absolute(), origin
+    except OSError:
+        told = "HOLDFAST_HOME must be an absolute path, because there is no current folder."
+        raise Invalid(Code.CONFIG_INVALID, told, {"key": "home"}) from None
+
+
+def _in_environment(env: Mapping[str, str]) -> dict[str, Given]:
+    """Return what variables set; an empty one sets nothing."""
+    known = {place.variable: name for name, place in PLACES.items() if place.variable}
+    for variable in env:
+        # A guard that is mistyped must not be taken for one that stands.
+        if variable.startswith(CHAT_VARIABLES) and variable not in known:
+            told = f"{variable} is set, which Holdfast does not know{nearest_to(variable, known)}"
+            raise Invalid(Code.CONFIG_INVALID, told, {"variable": variable})
+    return {
+        name: Given(env[variable], variable, {"variable": variable, "key": PLACES[name].path})
+        for variable, name in known.items()
+        if env.get(variable)
+    }
+
+
+def _judged(
+    layer: Mapping[str, Given], *, strict: bool, folder: Path | None = None
+) -> dict[str, Any]:
+    """Return the values of a layer as their types; `strict` ones have to have them already."""
+    types = kinds()
+    found = {}
+    for name, given in layer.items():
+        try:
+            read = _read(name, given.value, strict=strict, folder=folder)
+            value = _converted(read, types[name], strict=strict)
+            # The one number that has a meaning where others have a fault.
+            found[name] = cap_of(value) if name == "turn_cap" else value
+            fault = RULES[name](found[name]) if name in RULES else None
+        except ValueError as error:
+            fault = str(error)
+        if fault is not None:
+            raise Invalid(Code.CONFIG_INVALID, f"{given.where} {fault}.", given.details)
+    return found
+
+
+def _read(name: str, value: Any, *, strict: bool, folder: Path | None) -> Any:
+    """Return a value in the form of its type, where people have another one for it."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    if not all(_is_text(text) for text in texts if isinstance(text, str)):
+        raise ValueError("must be UTF-8 text without NUL")
+    if isinstance(value, str) and not strict and get_origin(kinds()[name]) is tuple:
+        return [entry.strip() for entry in value.split(",") if entry.strip()]
+    match name:
+        case "default_model" if isinstance(value, str):
+            return _model(value, folder)
+        case "approvals_expire_after":
+            return _duration(value)
+        case "chat.on_exceed" if value == "pause_for_approval":
+            return OnExceed.PAUSE
+        case _:
+            return value
+
+
+def _converted(value: Any, kind: Any, *, strict: bool) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=strict, dec_hook=_path)
+    except msgspec.ValidationError:
+        pass
+    # Our own words, because the library's would repeat the value.
+    plain = next((each for each in get_args(kind) if each is not type(None)), kind)
+    chosen = kind if kind in _WORDS else plain
+    if isinstance(chosen, type) and issubclass(chosen, Enum):
+        raise ValueError(f"must be one of {', '.join(chosen)}")
+    raise ValueError(_WORDS[chosen])
+
+
+def _path(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str | Path) and str(value):
+        return Path(os.path.expanduser(value))
+    raise ValueError("expected a path")
+
+
+def _model(ref: str, folder: Path | None) -> str:
+    try:
+        return model_of(absolute_model(ref, folder=folder)).ref
+    except Invalid:
+        raise ValueError(f"must be written provider:name, for example {OFFLINE}") from None
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value
+    plain = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if isinstance(plain, str) and (parts := _DURATION.fullmatch(plain.strip())):
+        return timedelta(**{_UNITS[parts[2]]: float(parts[1])})
+    raise ValueError(_WORDS[timedelta])
+
+
+def _config(home: Path, values: Mapping[str, Any]) -> Config:
+    inner = {name[5:]: value for name, value in values.items() if name.startswith("chat.")}
+    outer = {name: value for name, value in values.items() if not name.startswith("chat.")}
+    return Config(home=home, chat=Chat(**inner), **outer)
+
+
+def _require_narrower(before: Config, flags: Mapping[str, Any], source: Path) -> None:
+    """Refuse a flag that would open what the file or the environment keeps closed."""
+    for name, wanted in flags.items():
+        allowed = value_of(before, name)
+        if name in _WIDER and _WIDER[name](wanted, allowed):
+            path = PLACES[name].path
+            raise Denied(
+                Code.GRANT_EXCEEDED,
+                f"A flag may narrow {path} and not widen it; edit {path} in {source}.",
+                {"key": path, "file": str(source)},
+            )
+
+
+def _is_text(text: str) -> bool:
+    return "\x00" not in text and is_encodable(text)
+
+
+_TIERS: Final = {tier: width for width, tier in enumerate(FsTier)}
+_WIDER: Final[Mapping[str, Any]] = {
+    "approval": lambda wanted, allowed: TIGHTNESS[wanted] > TIGHTNESS[allowed],
+    "chat.fs_scope": lambda wanted, allowed: _TIERS[wanted] > _TIERS[allowed],
+    "chat.allowed_commands": lambda wanted, allowed: not set(wanted) <= set(allowed),
+    "chat.allowed_command_globs": lambda wanted, allowed: not set(wanted) <= set(allowed),
+    "chat.allowed_domains": lambda wanted, allowed: not set(wanted) <= set(allowed),
+}

@@ -1,0 +1,60 @@
+"""Where each setting may be set: its section and key in the file, and its variable."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Place(NamedTuple):
+    """A section and a key of the file, and a variable of the environment, if there is one."""
+
+    section: str
+    key: str
+    variable: str | None
+
+    @property
+    def path(self) -> str:
+        """Return the key as people write it, its section before it."""
+        return f"{self.section}.{self.key}" if self.section else self.key
+
+
+# Every variable of this beginning is one of ours, so that a mistyped one can be told.
+CHAT_VARIABLES: Final = "HOLDFAST_CHAT_"
+
+
+def _chat(key: str) -> Place:
+    return Place("chat", key, f"{CHAT_VARIABLES}{key.upper()}")
+
+
+def _limit(key: str, variable: str) -> Place:
+    return Place("limits", key, variable)
+
+
+PLACES: Final[Mapping[str, Place]] = {
+    "default_model": Place("chat", "default_model", "HOLDFAST_MODEL"),
+    "approval": _chat("approval"),
+    "chat.fs_scope": _chat("fs_scope"),
+    "chat.extra_roots": _chat("extra_roots"),
+    "chat.linked_dirs": _chat("linked_dirs"),
+    "chat.allowed_commands": _chat("allowed_commands"),
+    "chat.allowed_command_globs": _chat("allowed_command_globs"),
+    "chat.command_env": _chat("command_env"),
+    "chat.allowed_domains": _chat("allowed_domains"),
+    "chat.max_messages": _chat("max_messages"),
+    "chat.max_cost_microcents": _chat("max_cost_microcents"),
+    "chat.on_exceed": _chat("on_exceed"),
+    "chat.allow_unpriced": _chat("allow_unpriced"),
+    "chat.auto_compact": _chat("auto_compact"),
+    "chat.compact_threshold": _chat("compact_threshold"),
+    "chat.reasoning_effort": _chat("reasoning_effort"),
+    "approvals_expire_after": Place("approvals", "expire_after", "HOLDFAST_APPROVALS_EXPIRE_AFTER"),
+    "turn_cap": _limit("turn_cap", "HOLDFAST_TURN_CAP"),
+    "max_tool_rounds": _limit("max_tool_rounds", "HOLDFAST_MAX_TOOL_ROUNDS"),
+    "turns_at_a_time": _limit("turns_at_a_time", "HOLDFAST_TURNS_AT_A_TIME"),
+    "idle_timeout_minutes": _limit("idle_timeout_minutes", "AGENT_SESSION_IDLE_TIMEOUT"),
+    "max_concurrent_sessions": _limit("max_concurrent_sessions", "AGENT_MAX_CONCURRENT_SESSIONS"),
+    # Tables and not text, so no variable has a form for them.
+    "credentials": Place("", "credentials", None),
+    "workspace_root": Place("workspace", "root", "AGENT_WORKSPACE_ROOT"),
+    "encryption": Place("store", "encryption", "HOLDFAST_ENCRYPTION"),
+    "log_level": Place("log", "level", "HOLDFAST_LOG"),
+}

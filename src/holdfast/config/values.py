@@ -1,0 +1,87 @@
+"""What can be set, with its default: one frozen value, the conversations' part nested in it."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import fields
+
+from holdfast.config.rules import RULES
+from holdfast.domain.agents import ReasoningEffort
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.models import OFFLINE
+from holdfast.domain.sessions import TURN_CAP, OnExceed
+from holdfast.domain.tools import FsTier
+
+
+class Credential(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A host, and the name of the keychain's entry that opens it; never the secret itself."""
+
+    host: str
+    secret: str
+
+
+class Chat(Struct, frozen=True, kw_only=True):
+    """The defaults of conversations: what agents may reach, what it may cost, how much is kept."""
+
+    fs_scope: FsTier = FsTier.SANDBOXED
+    extra_roots: tuple[Path, ...] = ()
+    linked_dirs: tuple[str, ...] = ("node_modules", ".venv")
+    allowed_commands: tuple[str, ...] = ()
+    allowed_command_globs: tuple[str, ...] = ()
+    command_env: tuple[str, ...] = ()
+    allowed_domains: tuple[str, ...] = ()
+    max_messages: int | None = None
+    max_cost_microcents: int = 0
+    on_exceed: OnExceed = OnExceed.PAUSE
+    allow_unpriced: bool = True
+    auto_compact: bool = True
+    compact_threshold: float = 0.8
+    reasoning_effort: ReasoningEffort | None = None
+
+    def __post_init__(self) -> None:
+        _require_valid(self, prefix="chat.")
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """Everything that can be set, with its default."""
+
+    home: Path
+    default_model: str = OFFLINE
+    approval: ApprovalMode = ApprovalMode.ASK
+    chat: Chat = field(default_factory=Chat)
+    approvals_expire_after: timedelta = timedelta(hours=24)
+    turn_cap: int = TURN_CAP
+    max_tool_rounds: int = 16
+    turns_at_a_time: int = 64
+    idle_timeout_minutes: float = 30
+    max_concurrent_sessions: int = 5
+    credentials: tuple[Credential, ...] = ()
+    workspace_root: Path | None = None
+    encryption: str = "auto"
+    log_level: str = "warning"
+
+    def __post_init__(self) -> None:
+        _require_valid(self, prefix="")
+
+
+def kinds() -> Mapping[str, Any]:
+    """Return the type of every setting but the home; those of the nested part have a dot."""
+    outer = {each.name: each.type for each in fields(Config) if each.name not in {"home", "chat"}}
+    return outer | {f"chat.{each.name}": each.type for each in fields(Chat)}
+
+
+def value_of(config: Config, name: str) -> Any:
+    """Return the value of a setting."""
+    return getattr(config.chat, name[5:]) if name.startswith("chat.") else getattr(config, name)
+
+
+def _require_valid(part: Config | Chat, *, prefix: str) -> None:
+    for key in part.__struct_fields__:
+        name = f"{prefix}{key}"
+        fault = RULES[name](getattr(part, key)) if name in RULES else None
+        if fault is not None:
+            raise Invalid(Code.CONFIG_INVALID, f"{name} {fault}.", {"key": name})
