@@ -8,7 +8,6 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.calls import CallState
 from holdfast.domain.events import Event, Gap, TurnEnded
-from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, SessionKey
+from holdfast.domain.ids import LOCAL_OWNER, SessionId, SessionKey
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import Head, Session
@@ -38,6 +37,7 @@ from holdfast.services.ink import Ink
 from holdfast.services.inputs import Inputs
 from holdfast.services.journal import Journal
 from holdfast.services.leases import Leases
+from holdfast.services.media import Media
 from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
@@ -49,6 +49,7 @@ from holdfast.services.sessions import Sessions
 from holdfast.services.snapshots import OpeningRules
 from holdfast.services.turns import Turns
 from holdfast.storage.doorbell import StoreDoorbell
+from holdfast.storage.workspaces import Workspaces
 from tests.stand_ins import PATIENCE
 
 
@@ -79,10 +80,6 @@ async def open_house(
         yield house
 
 
-def _home(home: Path, _owner: Owner, _session_id: SessionId) -> str:
-    return str(home)
-
-
 class Anything:
     """Knows every model, and nothing about it."""
 
@@ -105,10 +102,10 @@ async def _assembled(
     journal = Journal(store, doorbell, Ink(clock=outside.clock, mint=mint))
     leases = Leases(store, journal, outside.clock, outside.machine)
     models = Models(store, config.default_model, Anything())
-    folder = partial(_home, config.home)
+    folders = Workspaces(config.home)
     rules = ApprovalRules(is_attended=outside.is_attended, yes_to=outside.yes_to)
     approvals = Approvals(store, journal, doorbell, outside.clock, rules)
-    places = Places(store, folder, Grant())
+    places = Places(store, folders, Grant())
     inputs = Inputs(models, places, approvals, Limits())
     runtimes = {LlmRuntime: runtime}
     turns = Turns(store, journal, inputs, runtimes, mint)
@@ -117,7 +114,7 @@ async def _assembled(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )
     repos = Repos(store, outside.clock, mint, config.workspace_root)
-    openings = Openings(journal, models, repos, folder, OpeningRules())
+    openings = Openings(journal, models, repos, folders, OpeningRules())
     return House(
         config=config,
         owner=LOCAL_OWNER,
@@ -132,6 +129,7 @@ async def _assembled(
         secrets=secrets,
         sessions=Sessions(store, journal, openings, leases, coordinator),
         messages=Messages(store, journal, coordinator),
+        media=Media(store),
         events=events,
         housekeeping=Housekeeping(store, journal, leases, coordinator, outside.clock),
         journal=journal,

@@ -1,12 +1,10 @@
 """The only place where floors meet: a Config becomes a Holdfast."""
 
-import hashlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +37,7 @@ from holdfast.services.ink import Ink
 from holdfast.services.inputs import Inputs
 from holdfast.services.journal import Journal
 from holdfast.services.leases import Leases
+from holdfast.services.media import Media
 from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
@@ -54,6 +53,7 @@ from holdfast.storage.files import private_folder, require_suitable
 from holdfast.storage.keys import KeySources, StoreKey, key_of
 from holdfast.storage.sqlite import is_plain
 from holdfast.storage.store import SqliteStore
+from holdfast.storage.workspaces import Workspaces
 
 STORE_NAME: Final = "history.db"
 
@@ -79,6 +79,7 @@ class Holdfast:
     secrets: Secrets
     sessions: Sessions
     messages: Messages
+    media: Media
     events: Events
     housekeeping: Housekeeping
 
@@ -173,9 +174,9 @@ async def _assembled(
     stack.push_async_callback(tools.aclose)
     engine = EngineRuntime(llms, tools, outside.clock, outside.randomness)
     approvals = Approvals(store, journal, doorbell, outside.clock, _rules(config, outside))
-    folder = partial(_workspace, config.home)
+    folders = Workspaces(config.home)
     ceiling = ceiling_of(config)
-    inputs = Inputs(models, Places(store, folder, ceiling), approvals, limits_of(config))
+    inputs = Inputs(models, Places(store, folders, ceiling), approvals, limits_of(config))
     runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: engine}
     turns = Turns(store, journal, inputs, runtimes, mint)
     events = await stack.enter_async_context(Events(store, doorbell))
@@ -190,13 +191,13 @@ async def _assembled(
         budget=budget_of(config),
         scrubber=lambda: secrets.scrubber,
     )
-    openings = Openings(journal, models, repos, folder, rules)
+    openings = Openings(journal, models, repos, folders, rules)
     return Holdfast(
         config=config,
         owner=owner,
         store=store,
         key_source=key.source,
-        agents=Agents(store, models, outside.clock, mint),
+        agents=Agents(store, models, outside.clock, mint, lambda: secrets.scrubber),
         approvals=approvals,
         calls=Calls(store, journal, coordinator, mint),
         compactions=Compactions(store, journal, inputs, runtimes),
@@ -205,6 +206,7 @@ async def _assembled(
         secrets=secrets,
         sessions=Sessions(store, journal, openings, leases, coordinator),
         messages=Messages(store, journal, coordinator),
+        media=Media(store),
         events=events,
         housekeeping=Housekeeping(store, journal, leases, coordinator, outside.clock),
     )
@@ -243,10 +245,3 @@ def store_key(config: Config, path: Path) -> StoreKey:
         encryption=config.encryption,
     )
     return key_of(config.home, sources, is_new=is_new)
-
-
-def _workspace(home: Path, owner: Owner, session_id: SessionId) -> str:
-    # By its digest, because an owner may be called `..`, and a disk may not tell `a` from `A`.
-    name = hashlib.sha256(owner.encode()).hexdigest()[:16]
-    folder = private_folder(private_folder(home / "workspaces") / name)
-    return str(private_folder(folder / session_id))

@@ -11,7 +11,7 @@ from typing import Any, Final, get_args, get_origin
 import msgspec
 
 from holdfast.config.files import FILE_NAME, Given, nearest_to, read_file
-from holdfast.config.models import absolute_model
+from holdfast.config.models import absolute_model, usual_model
 from holdfast.config.places import CHAT_VARIABLES, PLACES
 from holdfast.config.rules import RULES
 from holdfast.config.values import Chat, Config, Credential, kinds, value_of
@@ -65,15 +65,20 @@ def explain(
     wanted = file or (Path(env["HOLDFAST_CONFIG"]) if env.get("HOLDFAST_CONFIG") else None)
     source = wanted or home / FILE_NAME
     in_file = read_file(source, required=wanted is not None)
+    usual = {"default_model": usual_model(env)}
     values = _judged(in_file, strict=True, folder=source.absolute().parent)
     set_outside = _judged(_in_environment(env), strict=False)
-    before = _config(home, values | set_outside)
+    before = _config(home, usual | values | set_outside)
     wishes = {name: Given(value, name, {"key": name}) for name, value in given.items()}
     flagged = _judged(wishes, strict=False)
     _require_narrower(before, flagged, source)
     origins = {"home": origin} | dict.fromkeys(PLACES, "default")
+    if usual["default_model"] != OFFLINE:
+        origins["default_model"] = "the provider's key in the environment"
     origins |= dict.fromkeys(values, f"file {source}") | dict.fromkeys(set_outside, "environment")
-    return _config(home, values | set_outside | flagged), origins | dict.fromkeys(flagged, "flag")
+    return _config(home, usual | values | set_outside | flagged), origins | dict.fromkeys(
+        flagged, "flag"
+    )
 
 
 def default_home() -> Path:

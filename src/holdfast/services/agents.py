@@ -1,6 +1,6 @@
 """Agents: made, changed and archived by their owner; sessions keep the one they opened with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +10,7 @@ from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime, M
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, slug_of
 from holdfast.domain.queries import AgentQuery, Page, require_limit
+from holdfast.domain.scrubbing import Scrubber
 from holdfast.ports import Clock, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
 from holdfast.services.mint import Mint
@@ -38,8 +39,16 @@ CHANGEABLE: Final = frozenset(
 class Agents:
     """Who answers, for its owner."""
 
-    def __init__(self, store: Store, models: Models, clock: Clock, mint: Mint) -> None:
+    def __init__(
+        self,
+        store: Store,
+        models: Models,
+        clock: Clock,
+        mint: Mint,
+        scrubber: Callable[[], Scrubber] = Scrubber,
+    ) -> None:
         self._store = store
+        self._scrubber = scrubber
         self._models = models
         self._clock = clock
         self._mint = mint
@@ -59,6 +68,7 @@ class Agents:
             wanted["slug"] = await _free_slug(tx, owner, wanted)
             stamps = {"id": self._mint.new(), "owner": owner, "created_at": now, "updated_at": now}
             agent = await self._with_models(tx, _agent(wanted, stamps), models)
+            agent = self._scrubber().cleaned(agent)
             await tx.agents.add(agent)
             return agent
 
@@ -91,7 +101,7 @@ class Agents:
             agent = await find_agent(tx, owner, ref)
             if wanted.get("slug", agent.slug) != agent.slug:
                 await _free_slug(tx, owner, wanted)
-            changed = _agent(asdict(agent) | wanted, {})
+            changed = self._scrubber().cleaned(_agent(asdict(agent) | wanted, {}))
             if models is not None:
                 changed = await self._with_models(tx, changed, models)
             if changed == agent:
@@ -127,7 +137,10 @@ class Agents:
                 "An agent with a program of its own chooses its own models.",
                 {"fields": ["models"]},
             )
-        chosen = [ModelChoice(model_id=await self._models.resolve(tx, ref)) for ref in refs]
+        # A file says how often each is asked; the ids of models are the same everywhere.
+        attempts = {each.model_id: each.max_attempts for each in agent.runtime.models}
+        ids = [await self._models.resolve(tx, ref) for ref in refs]
+        chosen = [ModelChoice(model_id=id_, max_attempts=attempts.get(id_)) for id_ in ids]
         return replace(agent, runtime=replace(agent.runtime, models=tuple(chosen)))
 
 

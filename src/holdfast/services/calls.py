@@ -54,8 +54,15 @@ class Wish(Struct, frozen=True, kw_only=True):
             raise Invalid(
                 Code.INVALID_INPUT, "Say what the call came to: mark_done needs a result."
             )
-        if len(msgspec.json.encode(self.result)) > RESULT_LARGEST:
+        if _size(self.result) > RESULT_LARGEST:
             raise Invalid(Code.INVALID_INPUT, "A result may have 16 KiB at most.")
+
+
+def _size(result: Any) -> int:
+    try:
+        return len(msgspec.json.encode(result))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        raise Invalid(Code.INVALID_INPUT, "A result must be plain JSON.") from None
 
 
 class Calls:
@@ -100,6 +107,9 @@ class Calls:
 
         async def write(pen: Pen) -> Call:
             call = _found(await pen.tx.calls.by_id(pen.head, CallId(call_id)))
+            # Heard again, because a retry after a lost reply is not a second opinion.
+            if call.settlement is SETTLEMENTS[wish.how]:
+                return call
             if call.state is not CallState.UNKNOWN:
                 raise Conflict(
                     Code.CALL_NOT_OPEN,

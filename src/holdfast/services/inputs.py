@@ -3,6 +3,7 @@
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.events import Failure, FailureCode, StepStarted, name_of
 from holdfast.domain.ids import SessionKey
+from holdfast.domain.messages import Role
 from holdfast.domain.sessions import Head, Session, StopReason
 from holdfast.ports import Limits, TurnInput, Tx
 from holdfast.services.approvals import Approvals
@@ -30,7 +31,7 @@ class Inputs:
         if found is None:
             raise session_not_found()
         session, head = found
-        if await _is_past_the_cap(tx, session, head):
+        if await self._is_past_the_cap(tx, session, head):
             return _past_the_cap(session)
         # One snapshot: rows and calls of two instants could contradict each other.
         steps = await tx.events.since(head, head.began, [name_of(StepStarted)])
@@ -53,14 +54,17 @@ class Inputs:
             last_usage=newest.usage if newest else None,
         )
 
-
-async def _is_past_the_cap(tx: Tx, session: Session, head: Head) -> bool:
-    """Tell whether the session has had all its turns, this one not being among them."""
-    # Counted only where it can matter: no more turns are engaged than have settled.
-    if head.settled < session.turn_cap:
-        return False
-    is_engaged = bool(await tx.costs.of_turn(head, head.settled + 1))
-    return not is_engaged and await tx.costs.engaged(head) >= session.turn_cap
+    async def _is_past_the_cap(self, tx: Tx, session: Session, head: Head) -> bool:
+        """Tell whether the session has had all its turns, this one not being among them."""
+        turn = head.settled + 1
+        # Counted only where it can matter: no more turns are engaged than have settled.
+        if head.settled < session.turn_cap or await tx.costs.of_turn(head, turn):
+            return False
+        if await tx.costs.engaged(head) < session.turn_cap:
+            return False
+        # A call that is run again asks no model, and the cap has nothing to say to it.
+        rows = await self._histories.read(tx, head)
+        return any(row.turn == turn and row.role is Role.USER for row in rows)
 
 
 def _past_the_cap(session: Session) -> Outcome:

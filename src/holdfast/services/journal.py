@@ -38,6 +38,7 @@ from holdfast.domain.sessions import Head, Session
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
 from holdfast.ports import Doorbell, NewRow, Store, Tx
+from holdfast.services.deltas import CleanDeltas
 from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.ink import Ink, cleaned, idempotency_key, masked
 
@@ -60,6 +61,10 @@ class Pen:
         self._last = microseconds(head.updated_at)
         self._messages: list[NewRow] = []
         self._events: list[Event] = []
+
+    def cleaned(self, value: T) -> T:
+        """Return a value as it may be written: without the secrets that we hold."""
+        return self._scrubber.cleaned(value)
 
     def move(self, **changes: Any) -> None:
         """Change where the notebook stands."""
@@ -178,6 +183,7 @@ class Pen:
 
     async def _ask(self, question: Question, turn: int) -> None:
         """Write a question down; it waits for its answer from here on."""
+        question = self.cleaned(question)
         event = await self.tell(
             ApprovalRequested(
                 approval_id=question.id,
@@ -255,7 +261,9 @@ class Entry:
 
     async def start(self, session: Session, head: Head, digest: bytes) -> Pen:
         """Begin a new notebook."""
-        return self._pen(await self.tx.sessions.add(session, head, digest))
+        written = self._ink.scrubber().cleaned(session)
+        head = replace(head, title=written.title)
+        return self._pen(await self.tx.sessions.add(written, head, digest))
 
     async def open(self, owner: Owner, session_id: SessionId) -> Pen:
         """Open a notebook for its owner."""
@@ -296,6 +304,10 @@ class Journal:
         self._store = store
         self._doorbell = doorbell
         self._ink = ink
+
+    def deltas(self) -> CleanDeltas:
+        """Return what the drafts of a turn pass through before they are written."""
+        return CleanDeltas(self._ink.scrubber())
 
     def new_id(self) -> str:
         """Return an id for something that is about to be written down."""

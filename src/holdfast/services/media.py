@@ -1,10 +1,20 @@
 """Media: contents that are too large for a row, or that a call has replaced, by their handles."""
 
 import asyncio
+import re
+from typing import Final
 
-from holdfast.domain.ids import SessionKey
+from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.messages import media_handle
 from holdfast.ports import Slice, Store, Tx
+from holdfast.services.heads import find_head, session_not_found
+
+CONTENT_LARGEST: Final = 32 << 20
+_MIME_LONGEST: Final = 255
+_MIME_TYPE: Final = re.compile(
+    r"(?:image|audio|video)/[a-z0-9][a-z0-9.+-]*|application/pdf|text/plain"
+)
 
 
 class SessionShelf:
@@ -18,15 +28,24 @@ class SessionShelf:
         """Store the content and return its handle; it is on disk when this returns."""
         # Hashed in a thread: a large content must not hold up the other sessions.
         handle = await asyncio.to_thread(media_handle, content)
-        await self._store.write(lambda tx: tx.media.keep(self._key, content, mime_type))
+
+        async def put(tx: Tx) -> None:
+            # Deleted while its tool ran: whoever runs the turn learns it here, as at any write.
+            if await tx.sessions.head_by_key(self._key) is None:
+                raise session_not_found()
+            await tx.media.keep(self._key, content, mime_type)
+
+        await self._store.write(put)
         return handle
 
     async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> Slice | None:
         """Return a part of a content that this session has kept or inherited."""
 
         async def look(tx: Tx) -> bytes | None:
-            for segment in reversed(await tx.sessions.lineage(self._key)):
-                content = await tx.media.read(segment.key, handle)
+            line = reversed(await tx.sessions.lineage(self._key))
+            # Its own first: a session without a row of its own is not in its line.
+            for key in dict.fromkeys((self._key, *(segment.key for segment in line))):
+                content = await tx.media.read(key, handle)
                 if content is not None:
                     return content
             return None
@@ -36,3 +55,45 @@ class SessionShelf:
             return None
         first = max(start, 0)
         return Slice(content=content[first:end], start=first, total=len(content))
+
+
+class Media:
+    """What people attach to their messages, for its owner."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def keep(
+        self, owner: Owner, session_id: SessionId, content: bytes, *, mime_type: str
+    ) -> str:
+        """Store a content for a session and return its handle, to be sent in a message."""
+        if not _MIME_TYPE.fullmatch(mime_type) or len(mime_type) > _MIME_LONGEST:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                "A content is image/*, audio/*, video/*, application/pdf or text/plain.",
+                {"field": "mime_type"},
+            )
+        if not content or len(content) > CONTENT_LARGEST:
+            raise Invalid(Code.INVALID_INPUT, "A content has 1 byte to 32 MiB.")
+        head = await self._store.read(lambda tx: find_head(tx, owner, session_id))
+        return await SessionShelf(self._store, head.key).keep(content, mime_type=mime_type)
+
+    async def read(self, owner: Owner, session_id: SessionId, handle: str) -> bytes:
+        """Return a content that the session holds."""
+
+        async def look(tx: Tx) -> bytes | None:
+            return await find_content(tx, (await find_head(tx, owner, session_id)).key, handle)
+
+        content = await self._store.read(look)
+        if content is None:
+            raise NotFound(Code.MEDIA_NOT_FOUND, "The session holds no such content.")
+        return content
+
+
+async def find_content(tx: Tx, key: SessionKey, handle: str) -> bytes | None:
+    """Return a content that the session has kept, or has inherited as a fork."""
+    for segment in reversed(await tx.sessions.lineage(key)):
+        content = await tx.media.read(segment.key, handle)
+        if content is not None:
+            return content
+    return None

@@ -13,6 +13,7 @@ from holdfast.ports import Coordinator, Store, Tx
 from holdfast.services.heads import find_head
 from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.journal import Journal, Pen
+from holdfast.services.media import find_content
 from holdfast.services.turns import mend, open_step
 
 PAGE_MOST: Final = 10_000
@@ -45,9 +46,6 @@ class Messages:
             parts=require_sendable(parts),
             id=MessageId(require_uuid(id, what="message id")) if id is not None else None,
         )
-        # Media is a handle to stored bytes, and nothing stores bytes yet.
-        if any(isinstance(part, Media) for part in draft.parts):
-            raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
         message, key, interrupted = await self._journal.write(
             owner, session_id, lambda pen: _admit(pen, draft, on_busy)
         )
@@ -115,7 +113,7 @@ async def _admit(
 ) -> tuple[Message, SessionKey, bool]:
     """Write the message into its turn; tell the session, and whether a turn was stopped for it."""
     # Before the status is judged: a retry gets its first answer even when the session is closed.
-    stored = await _repeated(pen, draft)
+    stored = await _repeated(pen, pen.cleaned(draft))
     if stored is not None:
         return stored, pen.head.key, False
     busy = pen.head.status is Status.RUNNING
@@ -125,6 +123,7 @@ async def _admit(
         )
     if busy and on_busy is OnBusy.INTERRUPT:
         await abort(pen)
+    await _require_held(pen, draft)
     pen.head = admitting(pen.head)
     message = await pen.append(draft, pen.head.turn)
     if pen.head.title is None:
@@ -140,6 +139,13 @@ async def _repeated(pen: Pen, draft: MessageDraft) -> Message | None:
             Code.MESSAGE_ID_REUSED, "A message with this id and other content is stored already."
         )
     return stored
+
+
+async def _require_held(pen: Pen, draft: MessageDraft) -> None:
+    """Refuse a handle to bytes that the session does not hold."""
+    for part in draft.parts:
+        if isinstance(part, Media) and await find_content(pen.tx, pen.head.key, part.ref) is None:
+            raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
 
 
 async def abort(pen: Pen) -> None:

@@ -1,7 +1,10 @@
 """Openings: a new notebook, either blank or as a fork that goes on from a row of another."""
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus
@@ -22,7 +25,7 @@ from holdfast.services.heads import session_not_found
 from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.journal import Entry, Journal
 from holdfast.services.models import Models
-from holdfast.services.places import PrivateFolder
+from holdfast.services.places import Folders
 from holdfast.services.repos import Repos, find_repo
 from holdfast.services.snapshots import OpeningRules, frozen
 
@@ -35,14 +38,14 @@ class Openings:
         journal: Journal,
         models: Models,
         repos: Repos,
-        folder: PrivateFolder,
+        folders: Folders,
         rules: OpeningRules,
     ) -> None:
-        """`folder` names the private folder of a session that has no other workspace."""
+        """`folders` are the private ones, for sessions that have no other workspace."""
         self._journal = journal
         self._models = models
         self._repos = repos
-        self._folder = folder
+        self._folders = folders
         self._rules = rules
 
     async def open(
@@ -93,6 +96,29 @@ class Openings:
             return await _started(entry, child, head, digest)
 
         return await self._journal.enter(compose)
+
+    async def patched(self, tx: Tx, session: Session, changes: Mapping[str, Any]) -> Session:
+        """Return the session with its owner's changes, each judged like a wish at opening."""
+        kept = {name: getattr(session, name) for name in ("title", "tags", "approval", "metadata")}
+        try:
+            wishes = msgspec.convert(kept | dict(changes), SessionRequest)
+        except msgspec.ValidationError as error:
+            raise Invalid(Code.INVALID_INPUT, f"The change is not valid: {error}.") from None
+        model = session.model_id
+        if "model" in changes:
+            model = await self._models.resolve(tx, wishes.model) if wishes.model else None
+        return replace(
+            session,
+            title=wishes.title,
+            tags=wishes.tags,
+            model_id=model,
+            metadata=wishes.metadata,
+            approval=wishes.approval,
+        )
+
+    def forget(self, owner: Owner, session_id: SessionId) -> None:
+        """Remove the private folder of a session that was deleted."""
+        self._folders.remove(owner, session_id)
 
     def _session_id(self, wanted: str | None) -> SessionId:
         return SessionId(
@@ -147,7 +173,9 @@ class Openings:
     ) -> SessionContext:
         if request.context is not None:
             return request.context
-        return SessionContext(working_dir=repo.path if repo else self._folder(owner, session_id))
+        return SessionContext(
+            working_dir=repo.path if repo else self._folders.of(owner, session_id)
+        )
 
 
 async def _opened_before(

@@ -1,8 +1,7 @@
 """Places: where the calls of a session act, and how far they reach at this moment."""
 
 import hashlib
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Session
@@ -10,7 +9,16 @@ from holdfast.domain.tools import Grant
 from holdfast.ports import Store, Workplace
 from holdfast.services.media import SessionShelf
 
-PrivateFolder = Callable[[Owner, SessionId], str]
+
+class Folders(Protocol):
+    """The private folders of sessions, each readable by us only."""
+
+    def of(self, owner: Owner, session_id: SessionId) -> str:
+        """Return the folder of a session, made if it is missing."""
+
+    def remove(self, owner: Owner, session_id: SessionId) -> None:
+        """Remove the folder of a session with all that is in it, if there is one."""
+
 
 _MADE_MOST: Final = 10_000
 # Whoever has tools has these: they touch nothing but the session itself.
@@ -20,10 +28,10 @@ ALWAYS: Final = frozenset({"checkpoint", "read_output"})
 class Places:
     """Builds workplaces out of sessions and the configuration."""
 
-    def __init__(self, store: Store, folder: PrivateFolder, ceiling: Grant) -> None:
+    def __init__(self, store: Store, folders: Folders, ceiling: Grant) -> None:
         """`ceiling` is what the configuration allows at all, now and not when a session opened."""
         self._store = store
-        self._folder = folder
+        self._folders = folders
         self._ceiling = ceiling
         # Made once for a process: the disk need not be asked with every turn.
         self._made: dict[SessionKey, str] = {}
@@ -48,7 +56,7 @@ class Places:
         if key not in self._made:
             if len(self._made) >= _MADE_MOST:
                 self._made.clear()
-            self._made[key] = self._folder(session.owner, session.id)
+            self._made[key] = self._folders.of(session.owner, session.id)
         return self._made[key]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -29,7 +28,7 @@ from holdfast.services.leases import Leases
 from holdfast.services.messages import abort
 from holdfast.services.openings import Openings
 
-CHANGEABLE: Final = frozenset({"title", "tags", "approval", "metadata"})
+CHANGEABLE: Final = frozenset({"title", "tags", "model", "approval", "metadata"})
 _CLOSING: Final[Mapping[Status, Verb]] = {
     Status.COMPLETED: Verb.COMPLETE,
     Status.CANCELLED: Verb.CANCEL,
@@ -129,7 +128,7 @@ class Sessions:
     async def update(
         self, owner: Owner, session_id: SessionId, changes: Mapping[str, Any]
     ) -> Session:
-        """Change the title, the tags, the approval mode or the metadata."""
+        """Change the title, the tags, the model, the approval mode or the metadata."""
         unknown = sorted(set(changes) - CHANGEABLE)
         if unknown:
             raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
@@ -138,7 +137,7 @@ class Sessions:
             found = await pen.tx.sessions.get_by_key(pen.head.key)
             if found is None:
                 raise session_not_found()
-            session = _patched(found[0], changes)
+            session = pen.cleaned(await self._openings.patched(pen.tx, found[0], changes))
             await pen.tx.sessions.patch(pen.head.key, session)
             pen.move(title=session.title)
 
@@ -208,6 +207,7 @@ class Sessions:
         gone = await self._journal.enter(compose, urgent=True)
         for head in gone:
             self._coordinator.interrupt(head.key)
+            self._openings.forget(owner, head.session_id)
         # Out of the log file too: what was deleted must not be found by reading the disk.
         await self._store.scrub()
         return tuple(head.session_id for head in gone)
@@ -282,22 +282,6 @@ async def _verified(tx: Tx, head: Head) -> Verification:
     is_whole = not rows or rows[-1].hash == chain
     faults = () if is_whole else ("The last message is not the one the session ends with.",)
     return Verification(session_id=head.session_id, messages=len(rows), head=chain, faults=faults)
-
-
-def _patched(session: Session, changes: Mapping[str, Any]) -> Session:
-    """Return the session with its owner's changes, each judged like a wish at opening."""
-    kept = {name: getattr(session, name) for name in CHANGEABLE}
-    try:
-        wishes = msgspec.convert(kept | dict(changes), SessionRequest)
-    except msgspec.ValidationError as error:
-        raise Invalid(Code.INVALID_INPUT, f"The change is not valid: {error}.") from None
-    return replace(
-        session,
-        title=wishes.title,
-        tags=wishes.tags,
-        metadata=wishes.metadata,
-        approval=wishes.approval,
-    )
 
 
 def _time(session: Session, order: SessionOrder) -> Any:

@@ -74,7 +74,12 @@ class Turns:
                 return await self._record(lease, [turn])
             # Closed in any case: that is the abort signal which reaches the provider.
             async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
-                async for drafts in batches:
+                deltas = self._journal.deltas()
+                async for batch in batches:
+                    drafts = deltas.passed(batch)
+                    # All of it may have to wait, for the end of what may be a secret.
+                    if not drafts:
+                        continue
                     written = await self._record(lease, drafts)
                     if written is not Written.GOES_ON:
                         return written
