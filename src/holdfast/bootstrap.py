@@ -172,6 +172,7 @@ async def _assembled(
     models = Models(store, config.default_model, llms)
     tools = toolbox(config, secrets, outside.clock)
     stack.push_async_callback(tools.aclose)
+    (await stack.enter_async_context(Background())).start(tools.rest())
     engine = EngineRuntime(llms, tools, outside.clock, outside.randomness)
     approvals = Approvals(store, journal, doorbell, outside.clock, _rules(config, outside))
     folders = Workspaces(config.home)

@@ -4,6 +4,7 @@ name · grant · arguments · capability · the tool's own policy. Approvals com
 between `plan` and `run`.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -20,6 +21,8 @@ from holdfast.tools.tool import Tool, ToolTrouble
 log = logging.getLogger(__name__)
 
 REMOTE_PREFIX: Final = "mcp_"
+# Seconds; a server that is started takes moments, one that is forgotten takes memory for ever.
+REST_AFTER: Final = 600.0
 _SECRET_REFERENCE: Final = "{{secrets."  # noqa: S105 — the way to name one, not one
 
 
@@ -28,6 +31,8 @@ class LocalToolbox:
 
     def __init__(self, tools: Iterable[Tool[Any]], remote: McpTools | None = None) -> None:
         self._remote = remote
+        # Servers live as long as their session is used: who comes back finds them started anew.
+        self._used: dict[str, float] = {}
         self._tools: dict[str, Tool[Any]] = {}
         for tool in tools:
             if tool.name in self._tools:
@@ -58,6 +63,7 @@ class LocalToolbox:
         )
         if self._remote is None or not place.servers:
             return own
+        self._used[place.session] = asyncio.get_running_loop().time()
         found = await self._remote.offers(place)
         return (*own, *(tool for tool in found if _is_granted(place, tool.name)))
 
@@ -100,6 +106,19 @@ class LocalToolbox:
         """Let go of what lives as long as the session."""
         if self._remote is not None:
             await self._remote.leave(session)
+
+    async def rest(self, *, after: float = REST_AFTER) -> None:
+        """Let go, again and again, of what sessions have not used for a while; never returns."""
+        while True:
+            await asyncio.sleep(after / 10)
+            before = asyncio.get_running_loop().time() - after
+            for session in [each for each, used in self._used.items() if used < before]:
+                del self._used[session]
+                try:
+                    await self.leave(session)
+                except Exception:
+                    # The others still want to be let go of, and nobody waits for this.
+                    log.exception("the servers of a session could not be let go of")
 
     async def aclose(self) -> None:
         """Let go of everything."""
