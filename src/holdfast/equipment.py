@@ -3,6 +3,7 @@
 A part of `bootstrap`: it only turns settings into plain arguments.
 """
 
+import os
 from functools import partial
 
 from holdfast.config import Config, Credential
@@ -13,11 +14,15 @@ from holdfast.domain.tools import Grant
 from holdfast.ports import Clock, Limits
 from holdfast.services.secrets import Secrets
 from holdfast.tools.checkpoints import checkpoint_tool
+from holdfast.tools.commands import command_tools
 from holdfast.tools.fetching import WebSettings
 from holdfast.tools.files import FileSettings, file_tools
+from holdfast.tools.git import git_tools
+from holdfast.tools.launcher import Launcher
 from holdfast.tools.lines import McpSettings
 from holdfast.tools.remote import McpTools
 from holdfast.tools.shelves import output_tool
+from holdfast.tools.surroundings import ProcessSettings
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web import web_tools
 
@@ -31,7 +36,21 @@ def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
     web = WebSettings(
         credentials={each.host: partial(_of_host, secrets, each) for each in config.credentials}
     )
-    own = (*file_tools(files), *web_tools(web), output_tool(), checkpoint_tool(clock.now))
+    processes = ProcessSettings(
+        environment=os.environ,
+        command_env=config.chat.command_env,
+        extra_roots=roots,
+        hidden=(str(config.home),),
+    )
+    launcher = Launcher()
+    own = (
+        *file_tools(files),
+        *command_tools(processes, launcher),
+        *git_tools(processes, launcher),
+        *web_tools(web),
+        output_tool(),
+        checkpoint_tool(clock.now),
+    )
     return LocalToolbox(own, McpTools(McpSettings(web=web, secret=partial(_of_server, secrets))))
 
 

@@ -262,7 +262,7 @@ async def test_another_folder_than_the_one_agreed_to_is_not_entered(
 async def test_a_child_that_lives_on_can_be_talked_to(launcher: Launcher, tmp_path: Path) -> None:
     source = "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"
 
-    child = await launcher.start(python(source, tmp_path), stdin=asyncio.subprocess.PIPE)
+    child = await launcher.start(python(source, tmp_path))
     try:
         assert child.stdin is not None
         assert child.stdout is not None

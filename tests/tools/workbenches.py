@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import FsTier, Grant
 from holdfast.ports import Asked, Done, Planned, Slice, Workplace
@@ -181,8 +179,3 @@ def marked(mark: str) -> list[int]:
 def codes(done: Done) -> tuple[str, str]:
     """Return status and code of a call."""
     return done.status, done.error.code if done.error else ""
-
-
-def replaced(bench: Workbench, **changes: Any) -> Workplace:
-    """Return the place with something else about it."""
-    return msgspec.structs.replace(bench.place, **changes)

@@ -38,7 +38,7 @@ SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, sett
        result_sequence, started_at, ended_at, checksum
   FROM calls
  WHERE session_key = :session_key
- ORDER BY turn, sequence
+ ORDER BY sequence
 """
 
 OF_TURN = """
@@ -52,14 +52,14 @@ SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, sett
 """
 
 UNKNOWN = """
--- The calls of an owner whose outcome nobody knows, by session and turn.
+-- The calls of an owner whose outcome nobody knows, session by session.
 SELECT c.id, c.turn, c.sequence, c.name, c.arguments, c.state, c.effect, c.idempotency_key,
        c.settlement, c.result_sequence, c.started_at, c.ended_at, c.checksum, s.id
   FROM calls c
   JOIN sessions s ON s.key = c.session_key
  WHERE c.state = 'unknown'
    AND s.owner = :owner
- ORDER BY c.session_key, c.turn, c.sequence
+ ORDER BY c.session_key, c.sequence
 """
 
 

@@ -107,7 +107,7 @@ class Child:
             self._transport.kill()
 
 
-async def start(order: Order, means: Means, *, stdin: int, limit: int) -> Child:
+async def start(order: Order, means: Means, *, stdin: int, stderr: int, limit: int) -> Child:
     """Start a child; whether it could be started is known when it has `ended`."""
     loop = asyncio.get_running_loop()
     with _descriptors(_encoded(order, means)) as (given, control, heard):
@@ -123,6 +123,7 @@ async def start(order: Order, means: Means, *, stdin: int, limit: int) -> Child:
                 *(sys.executable, "-I", "-S", "-c", _BOOT),
                 *(str(Path(__file__).parents[1]), *map(str, given)),
                 stdin=stdin,
+                stderr=stderr,
                 env={},
                 cwd="/",
                 start_new_session=True,

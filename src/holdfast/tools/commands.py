@@ -39,6 +39,12 @@ class CommandArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     args: Annotated[tuple[Word, ...], Meta(max_length=4096)] = ()
     timeout_s: Annotated[int, Meta(ge=1, le=600)] = 60
 
+    def __post_init__(self) -> None:
+        if any(each.isspace() for each in self.command):
+            raise ValueError("A command is one word: put arguments in args")
+        if not all("\x00" not in word and is_encodable(word) for word in self.call):
+            raise ValueError("A word of a command holds neither NUL nor half a character")
+
     @property
     def call(self) -> tuple[str, ...]:
         """Return all words of the call."""
@@ -70,7 +76,6 @@ class _Commands:
         self._launcher = launcher
 
     async def plan(self, place: Workplace, arguments: CommandArguments) -> Aim:
-        _require_words(arguments.call)
         if not is_allowed(place.grants, arguments.call):
             raise _not_allowed(arguments.call)
         around, program = await in_thread(lambda _: self._found(place, arguments))
@@ -141,17 +146,6 @@ def not_started(refused: NotStarted, command: str) -> ToolTrouble:
     return ToolTrouble(
         ResultCode.FAILED, f"{visible(command)} cannot be started: {refused.reason}."
     )
-
-
-def _require_words(call: tuple[str, ...]) -> None:
-    if any(each.isspace() for each in call[0]):
-        raise ToolTrouble(
-            ResultCode.INVALID_ARGUMENTS, "A command is one word: put arguments in args."
-        )
-    if not all("\x00" not in word and is_encodable(word) for word in call):
-        raise ToolTrouble(
-            ResultCode.INVALID_ARGUMENTS, "Words of a command hold neither NUL nor half characters."
-        )
 
 
 def _not_allowed(call: tuple[str, ...]) -> ToolTrouble:

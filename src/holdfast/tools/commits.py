@@ -39,6 +39,12 @@ class CommitArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     message: Annotated[str, Meta(min_length=1, max_length=64 << 10)]
     paths: Annotated[tuple[Path, ...], Meta(max_length=1000)] = ()
 
+    def __post_init__(self) -> None:
+        if not self.message.strip() or "\x00" in self.message or not is_encodable(self.message):
+            raise ValueError("The message is empty, or no text")
+        if any(path.startswith(("-", "/")) for path in self.paths):
+            raise ValueError("Paths are relative and do not begin with a dash")
+
 
 class Prepared(Struct, frozen=True, kw_only=True):
     """A commit but for its object: what it would hold and where it would stand."""
@@ -175,18 +181,6 @@ class Commits:
                 "Hooks, filters, fsmonitor and signing programs do not run.",
             ]
         )
-
-
-def require_commit(arguments: CommitArguments) -> None:
-    """Refuse arguments that no repository could make right."""
-    message = arguments.message
-    if not message.strip() or "\x00" in message or not is_encodable(message):
-        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "The message is empty, or no text.")
-    for path in arguments.paths:
-        if path.startswith(("-", "/")):
-            raise ToolTrouble(
-                ResultCode.INVALID_ARGUMENTS, "Paths are relative and do not begin with a dash."
-            )
 
 
 def _author(settings: Settings) -> tuple[str, str]:

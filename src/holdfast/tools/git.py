@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import Asked, Workplace
-from holdfast.tools.commits import CommitArguments, Commits, require_commit
+from holdfast.tools.commits import CommitArguments, Commits
 from holdfast.tools.environments import restricted_path
 from holdfast.tools.launcher import Finished, Launcher
 from holdfast.tools.pathspecs import pathspec, protected_among
@@ -103,7 +103,6 @@ class _GitTools:
                     return await looking.diff(spec, has_commit=head.commit is not None)
 
     async def plan_commit(self, place: Workplace, arguments: CommitArguments) -> Aim:
-        require_commit(arguments)
         around, git, repository = await self._found(place)
         return await Commits(git, repository, around).plan(arguments)
 

@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 import time
-from asyncio.subprocess import DEVNULL
+from asyncio.subprocess import DEVNULL, PIPE
 from typing import Final
 
 from msgspec import Struct
@@ -17,7 +17,14 @@ from holdfast.tools import landlock, seccomp
 from holdfast.tools.children import FUSE, Child, NotStarted, Order, start
 from holdfast.tools.outputs import Kept
 from holdfast.tools.patience import to_its_end
-from holdfast.tools.sandbox import Confinement, Means, Namespaces, Strength, strength
+from holdfast.tools.sandbox import (
+    Confinement,
+    Means,
+    Namespaces,
+    Strength,
+    can_count,
+    strength,
+)
 
 OUTPUT_MOST: Final = 4 << 20
 _DRAIN: Final = 1.0
@@ -73,9 +80,16 @@ class Launcher:
         run = _Run(order, await self.means(), output_most)
         return await to_its_end(run.whole(time_limit), stop=run.stop)
 
-    async def start(self, order: Order, *, stdin: int = DEVNULL, limit: int = _CHUNK) -> Child:
-        """Start a child that lives on; whoever started it has to `close` it."""
-        return await start(order, await self.means(), stdin=stdin, limit=limit)
+    async def start(self, order: Order, *, limit: int = _CHUNK) -> Child:
+        """Start a child that lives on and can be talked to; its complaints go nowhere.
+
+        `limit` bounds a line of its output. Whoever started it has to `close` it.
+        """
+        return await start(order, await self.means(), stdin=PIPE, stderr=DEVNULL, limit=limit)
+
+
+async def _piped(order: Order, means: Means) -> Child:
+    return await start(order, means, stdin=DEVNULL, stderr=PIPE, limit=_CHUNK)
 
 
 class _Run:
@@ -97,7 +111,7 @@ class _Run:
     async def whole(self, time_limit: float) -> Finished:
         loop = asyncio.get_running_loop()
         began = time.monotonic()
-        self._child = child = await start(self._order, self._means, stdin=DEVNULL, limit=_CHUNK)
+        self._child = child = await _piped(self._order, self._means)
         alarm = loop.call_later(time_limit, self._late)
         try:
             if self._is_stopped:
@@ -144,7 +158,7 @@ async def _probed() -> Means:
     means = replace(known, namespaces=world, mounts=True, network=True)
     while (refused := await _refusal(means)) is not None:
         means = _without(means, refused)
-    return means
+    return replace(means, counts=can_count(means))
 
 
 async def _refusal(means: Means) -> NotStarted | None:

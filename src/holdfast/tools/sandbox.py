@@ -5,9 +5,11 @@ that `supervisor/` carries out. Nothing is claimed that the means do not give.
 """
 
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
@@ -37,6 +39,10 @@ _KEPT_CAPABILITIES: Final = 0b1111_1011  # chown, dac_override, fowner, fsetid, 
 _FILE_LARGEST: Final = 4 << 30
 _FILES_MOST: Final = 8_192
 PROCESSES_MOST: Final = 4_096
+# Since when a namespace has a highest process number of its own, and a count for its own users.
+# To an older kernel the same words would speak of the whole machine.
+_OWN_NUMBERS: Final = (6, 14)
+_OWN_COUNTS: Final = (5, 14)
 
 
 class Namespaces(StrEnum):
@@ -55,6 +61,8 @@ class Means(Struct, frozen=True, kw_only=True):
     network: bool = False
     landlock: int = 0
     seccomp: bool = False
+    # Whether the number of a command's processes can be bounded.
+    counts: bool = False
 
 
 class Confinement(Struct, frozen=True, kw_only=True):
@@ -89,7 +97,7 @@ def orders(confinement: Confinement, means: Means) -> dict[str, Any]:
         "unshare": _flags(means, has_own_network) if has_namespaces else 0,
         "maps_user": means.namespaces is Namespaces.USER,
         "mounts": _mounts(confinement) if has_namespaces and means.mounts else None,
-        "processes": confinement.processes if has_namespaces and _kernel() >= (6, 14) else 0,
+        "processes": confinement.processes if has_namespaces and _kernel() >= _OWN_NUMBERS else 0,
         "loopback": has_own_network,
         "limits": list(_limits(confinement, means)),
         "kept_capabilities": _KEPT_CAPABILITIES,
@@ -114,7 +122,8 @@ def strength(means: Means) -> Strength:
         (
             means.mounts,
             "the rest of the system is read-only, and the sockets of other programs are hidden",
-            "no mounts of their own: commands can reach the sockets of other programs",
+            "no mounts of their own: commands can reach the sockets of other programs and, with"
+            " full reach, Holdfast's own files",
         ),
         (
             means.network or means.seccomp,
@@ -126,11 +135,24 @@ def strength(means: Means) -> Strength:
             "system calls are filtered",
             "system calls are not filtered on this machine",
         ),
+        (
+            means.counts,
+            "the number of a command's processes is bounded",
+            "a command can start processes without number until its time is over",
+        ),
     ]
     return Strength(
         active=tuple(yes for holds, yes, _ in told if holds),
         weaker=tuple(no for holds, _, no in told if not holds),
     )
+
+
+def can_count(means: Means) -> bool:
+    """Tell whether the number of a command's processes can be bounded here."""
+    if means.namespaces is Namespaces.NONE:
+        return sys.platform == "linux" and os.geteuid() != 0
+    needed = _OWN_COUNTS if means.namespaces is Namespaces.USER else _OWN_NUMBERS
+    return _kernel() >= needed
 
 
 def _flags(means: Means, has_own_network: bool) -> int:
@@ -202,27 +224,27 @@ def _limits(confinement: Confinement, means: Means) -> Iterator[tuple[int, int]]
     yield resource.RLIMIT_NOFILE, _FILES_MOST
     yield resource.RLIMIT_FSIZE, _FILE_LARGEST
     # Counted by user; where that is a user of the namespace, nobody else is counted.
-    if means.namespaces is Namespaces.USER and _kernel() >= (5, 14):
+    if means.namespaces is Namespaces.USER and _kernel() >= _OWN_COUNTS:
         yield resource.RLIMIT_NPROC, confinement.processes
     elif means.namespaces is Namespaces.NONE and os.geteuid() != 0:
         yield resource.RLIMIT_NPROC, confinement.processes + _running()
 
 
 def _running() -> int:
-    """Return how many processes and threads our user has."""
+    """Return how many processes and threads our user has; more where nobody can count them."""
     found = 0
     try:
-        for entry in os.scandir("/proc"):
-            if entry.name.isdecimal() and entry.stat().st_uid == os.geteuid():
-                found += os.stat(f"{entry.path}/task").st_nlink - 2
+        names = [name for name in os.listdir("/proc") if name.isdecimal()]
     except OSError:
-        # Somebody ended while we counted, or there is nothing to count in.
-        found += PROCESSES_MOST
+        return PROCESSES_MOST
+    for name in names:
+        # Whoever ended meanwhile does not count.
+        with suppress(OSError):
+            threads = os.stat(f"/proc/{name}/task")
+            found += threads.st_nlink - 2 if threads.st_uid == os.geteuid() else 0
     return found
 
 
 def _kernel() -> tuple[int, int]:
-    if sys.platform != "linux":
-        return (0, 0)
-    major, minor = os.uname().release.split(".")[:2]
-    return int(major), int("".join(each for each in minor if each.isdigit()) or 0)
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release if sys.platform == "linux" else "")
+    return (int(found[1]), int(found[2])) if found else (0, 0)

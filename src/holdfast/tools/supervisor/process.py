@@ -96,7 +96,9 @@ def _in_the_open(order: dict[str, Any], control: int, report: int) -> None:
     _let_go(order)
 
     def quell(number: int) -> None:
-        for each in (-command, *descendants()):
+        # Once to each: a second signal would hit whoever is tidying up after the first.
+        moved = [each for each in descendants() if not _is_in_group(each, command)]
+        for each in (-command, *moved):
             send(each, number)
 
     status, until = _watch(command, control, quell)
@@ -184,6 +186,12 @@ def _ring_for(child: int, poll: select.poll) -> int | None:
     except (AttributeError, OSError):
         return _LOOK_MS
     return None
+
+
+def _is_in_group(process: int, group: int) -> bool:
+    with Passing(ProcessLookupError):
+        return os.getpgid(process) == group
+    return True
 
 
 def _is_alone() -> bool:

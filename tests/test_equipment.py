@@ -1,0 +1,49 @@
+"""What an installation is equipped with, as its configuration says."""
+
+from pathlib import Path
+
+from holdfast import keychain
+from holdfast.config import Chat, Config
+from holdfast.domain.sessions import Budget, OnExceed
+from holdfast.domain.tools import CATALOGUE, FsTier, Grant
+from holdfast.equipment import budget_of, ceiling_of, limits_of, toolbox
+from holdfast.execution.machine import SystemClock
+from holdfast.ports import Limits
+from holdfast.services.secrets import Secrets
+
+
+def test_every_tool_of_the_catalogue_is_there_and_no_other(tmp_path: Path) -> None:
+    tools = toolbox(Config(home=tmp_path), Secrets(keychain, {}), SystemClock())
+
+    assert tools.names == CATALOGUE
+
+
+def test_nothing_is_allowed_that_the_configuration_does_not_list(tmp_path: Path) -> None:
+    config = Config(home=tmp_path)
+
+    assert ceiling_of(config) == Grant()
+    assert budget_of(config) is None
+    assert limits_of(config) == Limits()
+
+
+def test_what_the_configuration_lists_is_the_ceiling(tmp_path: Path) -> None:
+    chat = Chat(
+        fs_scope=FsTier.PROJECT,
+        allowed_commands=("git status",),
+        allowed_command_globs=("ls **",),
+        allowed_domains=("example.com",),
+        max_cost_microcents=5,
+        on_exceed=OnExceed.FAIL,
+        auto_compact=False,
+        max_messages=7,
+    )
+    config = Config(home=tmp_path, chat=chat, max_tool_rounds=3)
+
+    assert ceiling_of(config) == Grant(
+        fs=FsTier.PROJECT,
+        commands=("git status",),
+        command_globs=("ls **",),
+        domains=("example.com",),
+    )
+    assert budget_of(config) == Budget(microcents=5, on_exceed=OnExceed.FAIL)
+    assert limits_of(config) == Limits(tool_rounds=3, max_messages=7, compact_threshold=None)

@@ -1,0 +1,235 @@
+"""A turn with two rounds of tools, lived by many processes, each of which kills itself at a point.
+
+    python -m tests.torture.clients.rounds JSON
+
+One process forks the others: what takes long is loaded once. A life can be repeated at any time,
+because everything in it has a key.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast import Event, Holdfast, SessionRequest
+from holdfast.bootstrap import Outside
+from holdfast.config import Config
+from holdfast.domain.approvals import Answer, ApprovalMode, ApprovalState
+from holdfast.domain.contexts import SessionContext
+from holdfast.domain.events import ApprovalRequested
+from holdfast.domain.ids import SessionId
+from holdfast.ports import Asked, Done, Planned, Store, Toolbox, Workplace
+from holdfast.services.calls import How, Wish
+from tests.builders import an_id
+from tests.tooled import open_wrapped
+from tests.torture.attempts import Record
+from tests.torture.spies import EarlyStore, SpyStore
+
+SESSION, MESSAGE, NEXT = an_id(501), an_id(502), an_id(503)
+EFFECTS, CALL = "effects.txt", "w1"
+STEPS: tuple[dict[str, Any], ...] = (
+    {
+        "text": "I look first.",
+        "tool_calls": [{"id": "r1", "name": "read_file", "arguments": {"path": "a.txt"}}],
+    },
+    {
+        "tool_calls": [
+            {
+                "id": CALL,
+                "name": "write_file",
+                "arguments": {"path": EFFECTS, "content": "one line\n", "mode": "append"},
+            }
+        ]
+    },
+    {"text": "It is done."},
+    {"text": "We go on."},
+)
+# Written by the coordinator when it is time, not by the turn.
+APART = {"renew", "other", "release"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """What one process does, and where it ends; without a point it lives to the end.
+
+    A point is `commit` or a method of the toolbox, the how manieth, and `before` or `after`.
+    """
+
+    home: str
+    mode: str = "auto"
+    point: tuple[str, int, str] | None = None
+    # Whether questions are answered with yes by this process.
+    allows: bool = False
+    # How the unknown call is settled, if it is.
+    settles: str = ""
+    # The kind of commit that the store lies about: the control.
+    lying: str = ""
+    marks: list[str] = field(default_factory=list)
+
+    @property
+    def desk(self) -> Path:
+        """Return where the tools act: beside the home."""
+        return Path(self.home).parent / "desk"
+
+
+def script(folder: Path) -> str:
+    """Write what the model says and return its name."""
+    file = folder / "model.json"
+    file.write_text(json.dumps(STEPS))
+    return f"scripted:{file}"
+
+
+class Striking:
+    """Counts what happens, and kills this process where it must end."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._counts: dict[str, int] = {}
+
+    def pass_by(self, what: str, when: str, name: str) -> None:
+        """Note that something is about to happen, or has happened."""
+        if when == "before":
+            self._counts[what] = self._counts.get(what, 0) + 1
+            self._life.marks.append(f"{what} {self._counts[what]} {name}")
+        if self._life.point == (what, self._counts[what], when):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def commit(self, when: str) -> Callable[[str], None]:
+        """Return what acts around a commit."""
+        return lambda kind: None if kind in APART else self.pass_by("commit", when, kind)
+
+
+class StrikingToolbox:
+    """A toolbox in which a process can end right before and right after an act."""
+
+    def __init__(self, theirs: Toolbox, striking: Striking) -> None:
+        self._theirs = theirs
+        self._striking = striking
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._theirs, name)
+
+    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+        self._striking.pass_by("plan", "before", asked.name)
+        planned = await self._theirs.plan(place, asked)
+        self._striking.pass_by("plan", "after", asked.name)
+        return planned
+
+    async def run(self, place: Workplace, planned: Planned) -> Done:
+        self._striking.pass_by("run", "before", planned.asked.name)
+        done = await self._theirs.run(place, planned)
+        self._striking.pass_by("run", "after", planned.asked.name)
+        return done
+
+
+def settings(home: Path) -> Config:
+    """Return the configuration of a home whose model is the script beside it."""
+    model = f"scripted:{home.parent / 'model.json'}"
+    return Config(home=home, default_model=model, approval=ApprovalMode.AUTO)
+
+
+async def lived(life: Life) -> None:
+    """Open, send, answer, settle, go on: each with its key, so that it can be said again."""
+    striking = Striking(life)
+
+    def wrap(store: Store) -> Store:
+        kept = EarlyStore(store, delay=60, kind=life.lying) if life.lying else store
+        return SpyStore(kept, before=striking.commit("before"), after=striking.commit("after"))
+
+    home = Path(life.home)
+    wrapped = open_wrapped(
+        settings(home),
+        lambda theirs: StrikingToolbox(theirs, striking),
+        outside=Outside(wrap=wrap),
+    )
+    async with wrapped as house:
+        record = Record(home.parent / "life.jsonl")
+        await _open(house, life, record)
+        await _send(house, record, MESSAGE, "go")
+        await _played(house, life)
+        if life.settles:
+            await _settle(house, life)
+            await _send(house, record, NEXT, "go on")
+            await _played(house, life)
+        record.close()
+
+
+async def _open(house: Holdfast, life: Life, record: Record) -> None:
+    number = record.attempt("open", SESSION, SESSION)
+    request = SessionRequest(
+        context=SessionContext(working_dir=str(life.desk)), approval=ApprovalMode(life.mode)
+    )
+    session = await house.open("holdfast", request, id=SESSION)
+    record.answer(number, "ok", created_at=session.created_at.isoformat(), at=None)
+
+
+async def _send(house: Holdfast, record: Record, key: str, text: str) -> None:
+    number = record.attempt("send", SESSION, key, text)
+    sent = await house.send(SessionId(SESSION), text, id=key)
+    answer = {"sequence": sent.sequence, "hash": sent.hash, "turn": sent.turn}
+    record.answer(number, "ok", **answer, created_at=sent.created_at.isoformat())
+
+
+async def _played(house: Holdfast, life: Life) -> None:
+    """Wait until no turn runs or waits, answering questions if that is this life's part."""
+    session = SessionId(SESSION)
+    async with asyncio.timeout(30), aclosing(house.follow(session)) as news:
+        while not await _is_quiet(house):
+            item = await anext(news)
+            if life.allows and isinstance(item, Event):
+                await _allow(house, item)
+
+
+async def _is_quiet(house: Holdfast) -> bool:
+    now = await house.sessions.get(house.owner, SessionId(SESSION))
+    return now.turn == now.settled
+
+
+async def _allow(house: Holdfast, news: Event) -> None:
+    if not isinstance(news.payload, ApprovalRequested):
+        return
+    session, yes = SessionId(SESSION), Answer(state=ApprovalState.ALLOWED, by="ada")
+    asked = await house.approvals.get(house.owner, session, news.payload.approval_id)
+    if asked.state is ApprovalState.WAITING:
+        await house.approvals.answer(house.owner, session, asked.id, yes)
+
+
+async def _settle(house: Holdfast, life: Life) -> None:
+    """Settle what is unknown; a retry that was cut off is unknown itself, and taken as not done."""
+    for call in await house.calls.list(house.owner):
+        how = How(life.settles) if call.id == CALL else How.SKIP
+        result = "as seen" if how is How.MARK_DONE else None
+        wish = Wish(how=how, by="ada", result=result)
+        await house.calls.settle(house.owner, SessionId(SESSION), call.id, wish)
+    await _played(house, life)
+
+
+def forked(life: Life) -> int:
+    """Live in a process of its own and return how it ended; a signal is a negative number."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            asyncio.run(lived(life))
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def main() -> None:
+    """Live all lives one after the other; print how each of them ended."""
+    for given in json.loads(sys.argv[1]):
+        if given.get("point"):
+            given["point"] = tuple(given["point"])
+        print(forked(Life(**given)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
