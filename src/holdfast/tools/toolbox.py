@@ -34,6 +34,7 @@ class LocalToolbox:
         # Servers live as long as their session is used: who comes back finds them started anew.
         self._used: dict[str, float] = {}
         self._tools: dict[str, Tool[Any]] = {}
+        self._offered: dict[str, LlmTool] = {}
         for tool in tools:
             if tool.name in self._tools:
                 raise ValueError(f"the tool {tool.name} is registered twice")
@@ -57,7 +58,7 @@ class LocalToolbox:
     async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and can be had at this place."""
         own = tuple(
-            LlmTool(name=tool.name, description=tool.description, parameters=tool.parameters())
+            self._offer(tool)
             for tool in self._tools.values()
             if tool.name in place.tools and tool.is_available(place)
         )
@@ -124,6 +125,14 @@ class LocalToolbox:
         """Let go of everything."""
         if self._remote is not None:
             await self._remote.aclose()
+
+    def _offer(self, tool: Tool[Any]) -> LlmTool:
+        # Kept, because making a schema takes longer than all the rest of a short turn.
+        if tool.name not in self._offered:
+            self._offered[tool.name] = LlmTool(
+                name=tool.name, description=tool.description, parameters=tool.parameters()
+            )
+        return self._offered[tool.name]
 
     async def _tool(self, place: Workplace, name: str) -> Tool[Any]:
         tool = self._tools.get(name)
