@@ -20,6 +20,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import ModelId
 from holdfast.domain.tools import NARROWEST, FsTier, Grant
 from tests.builders import MODEL_ID, a_tool, an_agent
+from tests.marks import demands
 
 MANY_TOOLS = tuple(a_tool(str(number)) for number in range(129))
 
@@ -104,6 +105,7 @@ def test_an_agents_texts_are_texts(changes: dict[str, Any], field: str) -> None:
     assert (refused.code, refused.details["field"]) == (Code.INVALID_TEXT, field)
 
 
+@demands("S0-014")
 def test_a_secret_is_never_put_into_a_prompt() -> None:
     refused = refusal(an_agent, system_prompt="Use {{secrets.canary}} to log in.")
 

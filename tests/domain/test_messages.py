@@ -120,7 +120,7 @@ def test_the_notices_that_close_a_turn_are_those_of_a_bad_end() -> None:
     assert set(NoticeCode) - CLOSING == informational
 
 
-@demands("S0-036")
+@demands("S0-036", "S0-045c")
 def test_reasoning_has_no_place_for_a_signature() -> None:
     stored = b'[{"type": "reasoning", "text": "hm", "signature": "canary"}]'
 
@@ -154,7 +154,7 @@ def test_what_is_no_handle_names_nothing(text: str) -> None:
     assert media_hash(text) is None
 
 
-@demands("S0-035")
+@demands("S0-035", "S0-045c")
 def test_media_is_a_handle_and_never_the_bytes() -> None:
     stored = b'[{"type": "media", "mime_type": "image/png", "ref": "media://x", "data": "canary"}]'
 

@@ -1,11 +1,13 @@
 """Turns, rows and ports with defaults, so that a test shows only what matters to it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from holdfast.domain.agents import Agent, LlmRuntime, Retry
 from holdfast.domain.agents import Runtime as RuntimeSpec
+from holdfast.domain.approvals import Approval, ApprovalMode, Question
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import Draft
 from holdfast.domain.ids import AgentId, CallId, MessageId, Owner, SessionId, uuid7
@@ -22,13 +24,24 @@ from holdfast.domain.messages import (
     ToolError,
     ToolResult,
 )
-from holdfast.domain.models import Model
+from holdfast.domain.models import Model, model_of
+from holdfast.domain.tools import Effect
 from holdfast.engine.runtime import EngineRuntime
-from holdfast.ports import Llm, LlmDelta, LlmRequest, TurnInput
-from holdfast.services.approvals import Nobody
-from holdfast.tools.toolbox import LocalToolbox
+from holdfast.ports import (
+    Asked,
+    Done,
+    Llm,
+    LlmDelta,
+    LlmRequest,
+    LlmTool,
+    Planned,
+    Standing,
+    TurnInput,
+    Workplace,
+)
 
 NOW = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
+MODEL = model_of("maker:model")
 MILLISECONDS = int(NOW.timestamp() * 1000)
 
 
@@ -51,6 +64,16 @@ class CountingRandomness:
     def bits(self, count: int) -> int:
         self._count += 1
         return self._count % (1 << count)
+
+
+class Nobody:
+    """An approver where nobody can be asked."""
+
+    async def standing(self, question: Question) -> Standing:
+        return Standing(mode=ApprovalMode.ASK, is_attended=False)
+
+    async def decision(self, question: Question) -> Approval:
+        raise AssertionError(f"nobody was asked {question.id}")
 
 
 def the_id(number: int) -> str:
@@ -103,19 +126,19 @@ def an_agent(runtime: RuntimeSpec | None = None, system_prompt: str = "") -> Age
     )
 
 
-def a_turn(
-    *history: Message, model: Model, agent: Agent | None = None, turn: int = 1, ordinal: int = 1
-) -> TurnInput:
-    return TurnInput(
-        agent=agent or an_agent(),
-        models=(model,),
-        context=SessionContext(working_dir="/work"),
-        history=history or (a_row(1, Role.USER, Text(text="Hello")),),
-        turn=turn,
-        step=1,
-        ordinal=ordinal,
-        approver=Nobody(),
-    )
+def a_turn(*history: Message, model: Model, **changes: Any) -> TurnInput:
+    """A turn of one model, by default the first one, in which somebody says hello."""
+    fields: dict[str, Any] = {
+        "agent": an_agent(),
+        "models": (model,),
+        "context": SessionContext(working_dir="/work"),
+        "history": history or (a_row(1, Role.USER, Text(text="Hello")),),
+        "turn": 1,
+        "step": 1,
+        "ordinal": 1,
+        "approver": Nobody(),
+    }
+    return TurnInput(**fields | changes)
 
 
 def a_row(sequence: int, role: Role, *parts: Part, turn: int = 1) -> Message:
@@ -168,8 +191,27 @@ def summary(sequence: int, text: str, dropped_through: int) -> Message:
     return a_row(sequence, Role.SYSTEM, part, turn=0)
 
 
+class NoTools:
+    """A toolbox with nothing in it; without a place nobody even looks."""
+
+    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+        return Effect.UNSAFE
+
+    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+        return ()
+
+    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+        raise AssertionError(f"nobody may plan {asked.id}")
+
+    async def run(self, place: Workplace, planned: Planned) -> Done:
+        raise AssertionError(f"nobody may run {planned.asked.id}")
+
+    async def leave(self, session: str) -> None:
+        """Do nothing."""
+
+
 def an_engine(llm: Llm) -> EngineRuntime:
-    return EngineRuntime(llm, LocalToolbox(()), StillClock(), CountingRandomness())
+    return EngineRuntime(llm, NoTools(), StillClock(), CountingRandomness())
 
 
 async def played(llm: Llm, turn: TurnInput) -> list[Sequence[Draft]]:

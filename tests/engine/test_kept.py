@@ -1,12 +1,13 @@
 """Kept projections: the same request as a projection made anew, however the history grows."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.domain.messages import CHAIN_START, Message, NoticeCode
 from holdfast.engine.kept import KEPT_MOST, KeptProjections
 from holdfast.engine.projection import project
+from holdfast.ports import LlmReasoning
 from tests.builders import hash_of
 from tests.engine.builders import assistant, call, notice, result, summary, user
 
@@ -27,8 +28,12 @@ def lives(draw: st.DrawFn) -> list[tuple[list[Message], int]]:
     rows: list[Message] = []
     requests: list[tuple[list[Message], int]] = []
     for turn in range(1, draw(st.integers(1, 6)) + 1):
+        if draw(st.booleans()):
+            rows.append(notice(len(rows) + 1, NoticeCode.CALL_SETTLED, turn=0))
         rows.append(user(len(rows) + 1, f"question {turn}", turn))
         requests.append((list(rows), turn))
+        if draw(st.integers(0, 3)) == 0:
+            rows.append(notice(len(rows) + 1, NoticeCode.CALL_SETTLED, turn=0))
         if draw(st.booleans()):
             rows.append(call(len(rows) + 1, f"call{turn}", turn))
             rows.append(result(len(rows) + 1, f"call{turn}", "x", turn=turn))
@@ -45,13 +50,45 @@ def lives(draw: st.DrawFn) -> list[tuple[list[Message], int]]:
     return requests
 
 
-@given(lives())
-def test_a_kept_projection_is_the_one_made_anew(life: list[tuple[list[Message], int]]) -> None:
+@settings(max_examples=60)
+@given(lives(), st.none() | st.integers(1, 4))
+def test_a_kept_projection_is_the_one_made_anew(
+    life: list[tuple[list[Message], int]], window: int | None
+) -> None:
     kept = KeptProjections()
 
     for rows, turn in life:
         history = chained(rows)
+        assert kept.project(history, turn=turn, window=window) == project(
+            history, turn=turn, window=window
+        )
+
+
+@settings(max_examples=60)
+@given(lives())
+def test_rows_that_are_not_on_disk_yet_are_projected_all_the_same(
+    life: list[tuple[list[Message], int]],
+) -> None:
+    kept = KeptProjections()
+
+    for rows, turn in life:
+        # As in a running turn: what it has written itself has no hash here.
+        known = next(place for place, row in enumerate(rows) if row.turn == turn) + 1
+        history = [*chained(rows[:known]), *(replace(row, hash="") for row in rows[known:])]
         assert kept.project(history, turn=turn) == project(history, turn=turn)
+
+
+def test_a_kept_projection_knows_the_thoughts_of_its_turn_only() -> None:
+    kept = KeptProjections()
+    thought = LlmReasoning(text="hm", signature="s", provider="p")
+    history = chained([user(1, "a"), assistant(2, "b"), user(3, "c", 2), assistant(4, "d", 2)])
+    thoughts = {history[3].id: (thought,)}
+
+    for _ in range(2):
+        request = kept.project(history, turn=2, thoughts=thoughts)
+        assert [message.reasoning for message in request] == [(), (), (), (thought,), ()]
+    later = chained([*history, user(5, "e", 3)])
+    assert "hm" not in repr(kept.project(later, turn=3))
 
 
 def test_only_so_many_projections_are_kept() -> None:

@@ -25,7 +25,6 @@ from holdfast.domain.messages import Reasoning, Role, Text
 from holdfast.domain.models import OFFLINE, Model, Prices, model_of
 from holdfast.domain.sessions import StopReason
 from holdfast.engine.failures import CODES
-from holdfast.engine.runtime import EngineRuntime
 from holdfast.llm.router import Llms
 from holdfast.ports import (
     CallArguments,
@@ -44,10 +43,8 @@ from holdfast.ports import (
     TextDelta,
 )
 from tests.engine.builders import (
-    CountingRandomness,
     ListedLlm,
     StalledLlm,
-    StillClock,
     a_turn,
     an_agent,
     an_engine,
@@ -56,6 +53,7 @@ from tests.engine.builders import (
     the_id,
     user,
 )
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -447,6 +445,7 @@ async def test_a_faulty_script_found_by_the_request_fails_the_turn_as_data(tmp_p
     )
 
 
+@demands("S0-045")
 async def test_nothing_is_asked_before_the_start_is_written_down() -> None:
     llm = ListedLlm(STOP)
     runtime: Runtime = an_engine(llm)
@@ -467,3 +466,22 @@ async def test_closing_the_turn_closes_the_provider_s_stream() -> None:
 
     assert heard == [(started(),), (delta("Half"),)]
     assert llm.closed == 2
+
+
+async def test_a_provider_that_stumbles_after_its_last_word_has_answered() -> None:
+    class Clumsy:
+        async def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
+            try:
+                yield SAY
+                yield STOP
+            finally:
+                raise OSError("could not close")
+
+    batches = await played(Clumsy(), a_turn(model=MODEL))
+
+    assert batches[-1] == (
+        *half(),
+        StepEnded(step=1, usage=STOP.usage),
+        cost(STOP.usage),
+        Outcome(stop_reason=StopReason.STOP),
+    )

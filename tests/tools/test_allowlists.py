@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.domain.tools import Grant
 from holdfast.tools.allowlists import has_entries, is_allowed, word_matches, words
+from tests.marks import demands
 
 EXACT = [
     ("git status", ("git", "status"), True),
@@ -67,6 +68,7 @@ GLOBS = [
 ]
 
 
+@demands("S0-185")
 @pytest.mark.parametrize(("entry", "call", "allowed"), EXACT)
 def test_an_entry_allows_the_very_same_words(
     entry: str, call: tuple[str, ...], allowed: bool

@@ -18,6 +18,7 @@ from holdfast.tools.children import NotStarted
 from holdfast.tools.commands import not_started, shown
 from holdfast.tools.environments import child_environment, restricted_path
 from holdfast.tools.programs import executables, find_program, needed_by
+from tests.marks import demands
 from tests.tools.workbenches import PYTHON, Workbench, codes, marked
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +42,7 @@ async def test_an_allowed_command_gives_what_the_catalogue_says(bench: Workbench
     assert isinstance(duration, int)
 
 
+@demands("S0-205")
 async def test_what_the_list_does_not_hold_is_refused_and_the_remedy_named(
     bench: Workbench,
 ) -> None:
@@ -88,6 +90,7 @@ async def test_other_arguments_do_not_fit(bench: Workbench, arguments: dict[str,
     assert codes(await bench.call("run_command", **arguments)) == ("error", "invalid_arguments")
 
 
+@demands("S0-205")
 async def test_a_tool_without_a_list_is_not_offered(bench: Workbench) -> None:
     offered = {tool.name for tool in await bench.toolbox.offers(bench.place)}
     bench.allow("ls")
@@ -97,6 +100,7 @@ async def test_a_tool_without_a_list_is_not_offered(bench: Workbench) -> None:
     assert "run_command" in with_list
 
 
+@demands("S0-205")
 async def test_every_grant_has_to_allow_the_command(bench: Workbench) -> None:
     bench.grants = (Grant(commands=("true", "false")), Grant(commands=("true",)))
 

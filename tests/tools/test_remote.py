@@ -19,6 +19,7 @@ from holdfast.ports import Done, LlmTool, Planned
 from holdfast.tools.addresses import blocked_because
 from holdfast.tools.lines import McpSettings
 from holdfast.tools.remote import McpTools
+from tests.marks import demands
 from tests.tools.hosts import HOST, chain, code_of, says, serving, settings
 from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, with_servers
 
@@ -278,6 +279,7 @@ async def test_the_hints_of_a_server_count_only_if_the_user_trusts_it(
     assert tools.effect("mcp_books_other") is Effect.UNSAFE
 
 
+@demands("S0-275")
 async def test_a_server_knows_its_own_variables_and_no_others_of_ours(
     book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,7 +390,7 @@ async def test_a_server_that_died_is_missed_even_when_a_child_of_it_lives_on(
     died = await hands.call("mcp_books_die")
     again = await hands.call("mcp_books_fork")
 
-    assert [code_of(died), code_of(again)] == ["error/unknown", "ok"]
+    assert [code_of(died), code_of(again)] == ["unknown/unknown", "ok"]
     assert await gone(pids)
 
 
@@ -476,8 +478,8 @@ async def test_each_session_has_a_server_of_its_own(
         ('answer(id, error={"code": -32603, "message": "no"})', "error/failed"),
         ('answer(id, result={"content": "no list"})', "error/failed"),
         ('answer(id, result={"content": [{"type": "text", "text": 5}]})', "error/failed"),
-        ("sys.exit()", "error/unknown"),
-        ('print("x" * (9 << 20), flush=True)', "error/unknown"),
+        ("sys.exit()", "unknown/unknown"),
+        ('print("x" * (9 << 20), flush=True)', "unknown/unknown"),
         ('print("[" * 100000); answer(id, result={"content": []})', "ok"),
         ('print("noise"); answer(id, result={"content": []})', "ok"),
         ('answer(999, result={"content": []}); answer(id, result={"content": []})', "ok"),
@@ -606,6 +608,7 @@ async def test_a_server_on_the_web_is_reached_like_every_other_host(
     assert "canary" not in repr((done, plan))
 
 
+@demands("S0-220", "S0-242")
 @pytest.mark.parametrize(
     ("url", "domains", "address", "why"),
     [
@@ -642,6 +645,7 @@ async def test_a_server_on_the_web_obeys_the_same_rules(
     assert why in told
 
 
+@demands("S0-242")
 @pytest.mark.parametrize("address", ["8.8.8.8", "10.0.0.1", "::ffff:127.0.0.1"])
 async def test_a_local_server_is_on_this_machine_whatever_its_name_leads_to(
     tmp_path: Path, address: str

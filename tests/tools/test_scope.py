@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.domain.tools import FsTier, Grant
 from holdfast.tools.kernel import Kernel
+from tests.marks import demands
 from tests.tools.workshops import CANARY, Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +46,7 @@ async def test_relative_paths_are_read_from_the_working_directory(shop: Workshop
     assert await content(shop, shop.inside / "a/b.txt") == "b\n"
 
 
+@demands("S0-185")
 @pytest.mark.parametrize(
     "path",
     [
@@ -181,12 +183,14 @@ async def test_the_scratch_folder_is_in_scope_though_it_lies_in_the_protected_ho
         assert told(refused) in (OUTSIDE, ("denied", "protected_path"))
 
 
+@demands("S0-185b")
 async def test_the_narrowest_grant_decides(shop: Workshop) -> None:
     assert shop.place.grants == (Grant(fs=FsTier.FULL), Grant(fs=FsTier.SANDBOXED))
 
     assert told(await shop.plan("read_file", path="../outside/canary.txt")) == OUTSIDE
 
 
+@demands("S0-185")
 async def test_a_project_reaches_from_the_top_of_its_repository_on(project: Workshop) -> None:
     assert await content(project, "../outside/canary.txt") == CANARY
     assert await content(project, project.outside / "canary.txt") == CANARY
@@ -240,6 +244,7 @@ async def test_a_worktree_is_a_repository_too(tmp_path: Path) -> None:
     assert await content(shop, "../outside/canary.txt") == CANARY
 
 
+@demands("S0-185")
 async def test_the_full_tier_reaches_everything_by_every_spelling(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, tier=FsTier.FULL)
     (shop.inside / "out").symlink_to(shop.outside)

@@ -73,7 +73,6 @@ class Chain:
         A batch that ends with an `Outcome` ends the turn; then nothing was heard.
         """
         course = Course(chain_of(play.turn.models, play.settings))
-        is_folded = False
         while True:
             heard: Heard | None = None
             async with aclosing(self._attempt(play, course.entry.model)) as parts:
@@ -85,9 +84,8 @@ class Chain:
             failed = _failed_unheard(heard)
             if heard is None or failed is None:
                 break
-            is_too_long = failed.kind is FailureKind.TOO_LONG
-            if is_too_long and not is_folded and self.compactor.can_fold(play):
-                is_folded = True
+            # Once only: what was folded cannot be folded again.
+            if failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
                 yield await self._shortened(play, heard)
                 continue
             attempt = course.attempt

@@ -13,7 +13,7 @@ from holdfast.domain.models import Model
 from holdfast.domain.turns import turns
 from holdfast.engine.budgets import charge, is_affordable
 from holdfast.engine.play import Play
-from holdfast.engine.projection import dropped_through, project
+from holdfast.engine.projection import GO_ON, dropped_through, project
 from holdfast.engine.step import Answer, ask
 from holdfast.ports import Failed, Llm, LlmMessage, LlmRequest
 
@@ -112,8 +112,8 @@ def _as_data(folded: list[Message], mark: str) -> str:
     """Return the conversation as one text, fenced by a mark that nobody in it could know."""
     last = max((row.turn for row in folded), default=0)
     # As the turn after them sees them, so that what was settled last is told, too.
-    lines = [_line(message) for message in project(folded, turn=last + 1)]
-    body = "\n\n".join(lines)
+    said = project(folded, turn=last + 1)
+    body = "\n\n".join(_line(message) for message in said if message.text != GO_ON)
     return f"The conversation, as data:\n<conversation {mark}>\n{body}\n</conversation {mark}>"
 
 

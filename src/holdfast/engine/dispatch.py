@@ -128,7 +128,9 @@ async def _shown(done: Done, place: Workplace, name: str) -> Done:
     except UNSHOWABLE:
         logger.exception("What %s returned cannot be written down", name)
         message = f"{name} was run, but what it returned cannot be written down."
-        return refused(ResultCode.FAILED, message)
+        # What is unknown stays unknown: somebody has to look, whatever came back.
+        is_ok = done.status is ResultStatus.OK
+        return refused(ResultCode.FAILED, message, ResultStatus.ERROR if is_ok else done.status)
     return Done(status=done.status, result=result, error=error)
 
 

@@ -16,6 +16,7 @@ from holdfast.ports import Failed, FailureKind
 PATIENCE: Final = 15.0
 FIRST_PAUSE: Final = 0.5
 ATTEMPTS: Final = 2
+_DOUBLINGS_MOST: Final = 32
 
 
 class Next(Enum):
@@ -78,7 +79,8 @@ def pause(failed: Failed, *, attempt: int, luck: float, settings: LlmRuntime) ->
     if settings.retry and settings.retry.backoff_ms:
         first = settings.retry.backoff_ms / 1000
     linear = settings.retry is not None and settings.retry.backoff == "linear"
-    longest = first * attempt if linear else first * 2 ** (attempt - 1)
+    # No more doublings than it takes to reach the ceiling: a float has an end.
+    longest = first * attempt if linear else first * 2 ** min(attempt - 1, _DOUBLINGS_MOST)
     return max(min(longest, PATIENCE) * luck, failed.retry_after or 0.0)
 
 

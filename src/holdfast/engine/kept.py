@@ -31,9 +31,10 @@ class KeptProjections:
         thoughts: Thoughts = MappingProxyType({}),
     ) -> tuple[LlmMessage, ...]:
         """Return the messages of a request in that turn."""
-        if window is not None:
-            return project(history, turn=turn, window=window, thoughts=thoughts)
         now = _start_of(history, turn, len(history))
+        # A row that is not on disk yet has no hash, and so no name for what lies before it.
+        if window is not None or (now and not history[now - 1].hash):
+            return project(history, turn=turn, window=window, thoughts=thoughts)
         # Another step of the same turn finds what the first one kept.
         known = self._kept.get(history[now - 1].hash) if now else None
         settled = known or self._settled(history, turn, now)

@@ -155,6 +155,8 @@ class Conversation:
         self._messages: list[LlmMessage] = []
         self._speaker = "user"
         self._texts: list[str] = []
+        # Thought, and nothing said yet: it goes with what is said or called next, or nowhere.
+        self._thinking: list[LlmReasoning] = []
         self._reasoning: list[LlmReasoning] = []
         self._calls: list[ToolCall] = []
 
@@ -165,6 +167,7 @@ class Conversation:
         twin._messages = self._messages.copy()
         twin._speaker = self._speaker
         twin._texts = self._texts.copy()
+        twin._thinking = self._thinking.copy()
         twin._reasoning = self._reasoning.copy()
         twin._calls = self._calls.copy()
         return twin
@@ -194,22 +197,23 @@ class Conversation:
                 self.user(f"({part.text})")
 
     def user(self, text: str) -> None:
-        if text:
+        if text.strip():
             self._pass_to("user")
             self._texts.append(text)
 
     def assistant(self, text: str, reasoning: Sequence[LlmReasoning] = ()) -> None:
         # Text after calls belongs to the next step, so their results have to come between.
         self.answered()
-        if text or reasoning:
+        # Nothing but blanks is refused by some providers, unless what they signed counts them in.
+        words = text if text.strip() or reasoning else ""
+        self._thinking.extend(reasoning)
+        if words:
             self._pass_to("assistant")
-            self._reasoning.extend(reasoning)
-        if text:
-            self._texts.append(text)
+            self._texts.append(words)
 
     def call(self, call: ToolCall, reasoning: Sequence[LlmReasoning] = ()) -> None:
+        self._thinking.extend(reasoning)
         self._pass_to("assistant")
-        self._reasoning.extend(reasoning)
         self._calls.append(call)
 
     def answered(self) -> None:
@@ -229,6 +233,9 @@ class Conversation:
             self._speaker = speaker
         if speaker == "assistant" and not self._messages:
             self._messages.append(LlmMessage(role="user", text=BEGINNING))
+        if speaker == "assistant":
+            self._reasoning.extend(self._thinking)
+        self._thinking.clear()
 
     def _close(self) -> None:
         if self._texts or self._calls:

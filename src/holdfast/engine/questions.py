@@ -30,7 +30,10 @@ async def permit(
         # Asked before a crash: the same question waits on, and is not asked twice.
         yield _answered(await approver.decision(standing.earlier.question))
     else:
-        yield Permission(how=how, note=standing.earlier.note if standing.earlier else None)
+        earlier = standing.earlier
+        # A note belongs to its answer: where something else decides, nobody has said it.
+        is_answer = earlier is not None and EARLIER[earlier.state] is how
+        yield Permission(how=how, note=earlier.note if earlier and is_answer else None)
 
 
 def _answered(approval: Approval) -> Permission:

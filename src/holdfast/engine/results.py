@@ -6,10 +6,12 @@ What is cut is kept whole on the session's shelf, and the cut names the handle.
 import base64
 import binascii
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.messages import media_handle
 from holdfast.engine.texts import storable
 from holdfast.ports import Shelf
 
@@ -22,6 +24,7 @@ UNSHOWABLE: Final = (RecursionError, TypeError, ValueError, OverflowError, msgsp
 # Room for the line between the halves, and no text is cut to less than can be read.
 _MARK_ROOM: Final = 256
 _SHARE_SMALLEST: Final = 1_024
+_MIME_LONGEST: Final = 255
 _BYTES_KEYS: Final = ("data", "blob")
 _DATA: Final = re.compile(
     r"data:([\w.+-]+/[\w.+-]+)(?:;[\w.+-]+=[\w.+-]+)*;base64,([A-Za-z0-9+/]{64,}={0,2})"
@@ -33,7 +36,11 @@ async def bounded(result: Any, shelf: Shelf) -> Any:
 
     Raises one of `UNSHOWABLE` for what cannot be written down at all.
     """
-    plain = await without_bytes(_mended(result), shelf)
+    moving = _Moving(storable)
+    plain = moving.moved(result)
+    # Found out before anything is kept: what cannot be encoded leaves nothing behind.
+    _text(plain)
+    await moving.put_on(shelf)
     if _fits(plain):
         return plain
     if isinstance(plain, dict):
@@ -45,68 +52,71 @@ async def bounded(result: Any, shelf: Shelf) -> Any:
     return _cut(whole, handle, LARGEST, LINES_MOST)
 
 
-async def without_bytes(value: Any, shelf: Shelf) -> Any:
-    """Return the value with inline media replaced by their handles."""
-    if isinstance(value, str):
-        return await _without_data(value, shelf) if ";base64," in value else value
-    if isinstance(value, bytes | bytearray | memoryview):
-        return await shelf.keep(bytes(value), mime_type="application/octet-stream")
-    if isinstance(value, dict):
-        shown = await _without_media(value, shelf)
-        return {key: await without_bytes(inner, shelf) for key, inner in shown.items()}
-    if isinstance(value, list | tuple):
-        return [await without_bytes(inner, shelf) for inner in value]
-    return value
+async def without_bytes(value: Any, shelf: Shelf | None) -> Any:
+    """Return the value with inline media replaced by their handles; without a shelf as it is.
 
-
-def is_too_deep(value: Any) -> bool:
-    """Tell whether a value is nested more deeply than can be written down."""
-    layer = [value]
-    for _ in range(DEEPEST):
-        inner = [each.values() if isinstance(each, dict) else each for each in layer]
-        layer = [one for each in inner for one in each if isinstance(one, dict | list)]
-        if not layer:
-            return False
-    return True
-
-
-def _mended(value: Any, depth: int = 0) -> Any:
-    """Return the value with texts that a row can hold; raises for what is nested too deeply."""
-    if depth > DEEPEST:
-        raise ValueError("nested too deeply")
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, dict):
-        return {_mended(key): _mended(inner, depth + 1) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_mended(inner, depth + 1) for inner in value]
-    return value
-
-
-async def _without_media(value: dict[str, Any], shelf: Shelf) -> dict[str, Any]:
-    """Return an object that carries base64 as one that carries a handle."""
-    mime_type = value.get("mimeType") or value.get("mime_type") or value.get("media_type")
-    if not isinstance(mime_type, str):
+    Raises `ValueError` for what is nested too deeply.
+    """
+    moving = _Moving()
+    moved = moving.moved(value)
+    if shelf is None:
         return value
-    for key in _BYTES_KEYS:
-        content = _decoded(value.get(key))
-        if content is not None:
-            handle = await shelf.keep(content, mime_type=storable(mime_type)[:255])
-            kept = {name: inner for name, inner in value.items() if name != key}
-            return {**kept, "ref": handle, "byte_length": len(content)}
-    return value
+    await moving.put_on(shelf)
+    return moved
 
 
-async def _without_data(text: str, shelf: Shelf) -> str:
-    pieces, end = [], 0
-    for match in _DATA.finditer(text):
-        content = _decoded(match[2])
-        if content is None:
-            continue
-        handle = await shelf.keep(content, mime_type=match[1][:255])
-        pieces += [text[end : match.start()], handle]
-        end = match.end()
-    return "".join([*pieces, text[end:]])
+class _Moving:
+    """Takes the bytes out of a value, in one pass and without waiting for anybody."""
+
+    def __init__(self, mend: Callable[[str], str] = str) -> None:
+        self._mend = mend
+        self._taken: dict[str, tuple[bytes, str]] = {}
+
+    async def put_on(self, shelf: Shelf) -> None:
+        """Put what was taken where its handles say it is."""
+        for content, mime_type in self._taken.values():
+            await shelf.keep(content, mime_type=mime_type)
+
+    def moved(self, value: Any, depth: int = 0) -> Any:
+        """Return the value without bytes, and with texts that a row can hold."""
+        if depth > DEEPEST:
+            raise ValueError("nested too deeply")
+        if isinstance(value, str):
+            text = self._mend(value)
+            return _DATA.sub(self._handle_of_url, text) if ";base64," in text else text
+        if isinstance(value, bytes | bytearray | memoryview):
+            return self._take(bytes(value), "application/octet-stream")
+        if isinstance(value, dict):
+            shown = self._without_media(value)
+            return {self._key(key): self.moved(each, depth + 1) for key, each in shown.items()}
+        if isinstance(value, list | tuple):
+            return [self.moved(each, depth + 1) for each in value]
+        return value
+
+    def _key(self, key: Any) -> Any:
+        return self._mend(key) if isinstance(key, str) else key
+
+    def _without_media(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Return an object that carries base64 as one that carries a handle."""
+        mime_type = value.get("mimeType") or value.get("mime_type") or value.get("media_type")
+        if not isinstance(mime_type, str):
+            return value
+        for key in _BYTES_KEYS:
+            content = _decoded(value.get(key))
+            if content is not None:
+                handle = self._take(content, storable(mime_type))
+                kept = {name: inner for name, inner in value.items() if name != key}
+                return {**kept, "ref": handle, "byte_length": len(content)}
+        return value
+
+    def _handle_of_url(self, url: re.Match[str]) -> str:
+        content = _decoded(url[2])
+        return url[0] if content is None else self._take(content, url[1])
+
+    def _take(self, content: bytes, mime_type: str) -> str:
+        handle = media_handle(content)
+        self._taken[handle] = content, mime_type[:_MIME_LONGEST]
+        return handle
 
 
 def _decoded(data: object) -> bytes | None:
@@ -122,6 +132,8 @@ async def _with_cut_texts(result: dict[str, Any], shelf: Shelf) -> dict[str, Any
     """Cut the long texts of a result, each to its share, so that its other fields stay as is."""
     texts = {key: inner for key, inner in result.items() if isinstance(inner, str)}
     rest = {key: "" if key in texts else inner for key, inner in result.items()}
+    if not _fits(rest):
+        return result
     count = max(len(texts), 1)
     share = max((LARGEST - _size(rest)) // count, _SHARE_SMALLEST)
     lines = (LINES_MOST - _lines(rest)) // count

@@ -26,11 +26,11 @@ from holdfast.engine.chain import Chain, Heard
 from holdfast.engine.dispatch import NOT_AN_OBJECT, answer, dispatch, refused
 from holdfast.engine.failures import ROUNDS_USED, TOOLS_FAIL, internal
 from holdfast.engine.play import Play
-from holdfast.engine.results import is_too_deep, without_bytes
+from holdfast.engine.results import without_bytes
 from holdfast.engine.step import AskedCall
 from holdfast.engine.texts import storable
 from holdfast.engine.verdicts import verdict
-from holdfast.ports import Clock, Llm, LlmReasoning, Randomness, Toolbox, TurnInput
+from holdfast.ports import Clock, Llm, LlmReasoning, Randomness, Shelf, Toolbox, TurnInput
 
 logger = logging.getLogger("holdfast.engine")
 
@@ -153,9 +153,7 @@ class EngineRuntime:
 
     async def _call(self, play: Play, asked: AskedCall) -> Call:
         place = play.turn.place
-        arguments = _arguments(asked.arguments)
-        if place is not None:
-            arguments = await without_bytes(arguments, place.shelf)
+        arguments = await _arguments(asked.arguments, place.shelf if place else None)
         # A provider may repeat itself, or name nothing that a row can hold; a session may not.
         is_good = _CALL_ID.fullmatch(asked.id) is not None and play.take_call_id(asked.id)
         call_id = asked.id if is_good else f"call_{self._new_id()}"
@@ -262,14 +260,13 @@ def _intent(call: Call, heard: Heard) -> MessageDraft:
     )
 
 
-def _arguments(text: str) -> dict[str, Any]:
+async def _arguments(text: str, shelf: Shelf | None) -> dict[str, Any]:
     """Return the arguments of a call; what is no JSON object is kept as text, and refused later."""
-    if not text.strip():
-        return {}
     try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        found = None
-    if isinstance(found, dict) and not is_too_deep(found):
-        return found
+        found = msgspec.json.decode(text) if text.strip() else {}
+        if isinstance(found, dict):
+            return {**await without_bytes(found, shelf)}
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        # Said by the result of the call, which the model can read.
+        pass
     return {NOT_AN_OBJECT: storable(text[:_INVALID_TEXT_LONGEST])}

@@ -1,0 +1,132 @@
+"""Who is asked before a call runs: the whole table, and what was said before."""
+
+from itertools import product
+
+import pytest
+
+from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question
+from holdfast.domain.ids import ApprovalId
+from holdfast.domain.tools import ToolClass
+from holdfast.engine.policy import EARLIER, RULES, Rule, Ruling, ruling
+from holdfast.ports import Standing
+from tests.engine.stand_ins import an_approval
+
+YES, ASK, NO = Rule.YES, Rule.ASK, Rule.NO
+
+# Columns: read, write, sensitive write, process, egress, commit, money.
+TABLE = {
+    ApprovalMode.DENY: [YES, NO, NO, NO, NO, NO, ASK],
+    ApprovalMode.ASK: [YES, ASK, ASK, ASK, ASK, ASK, ASK],
+    ApprovalMode.EDITS: [YES, YES, ASK, ASK, ASK, ASK, ASK],
+    ApprovalMode.AUTO: [YES, YES, ASK, YES, YES, ASK, ASK],
+}
+CLASSES = [
+    ToolClass.READ,
+    ToolClass.WRITE,
+    ToolClass.SENSITIVE_WRITE,
+    ToolClass.PROCESS,
+    ToolClass.EGRESS,
+    ToolClass.COMMIT,
+    ToolClass.MONEY,
+]
+ONE_BY_ONE = {ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY}
+EVERYTHING = list(product(ApprovalMode, ToolClass))
+
+
+def test_the_table_is_the_contracts_and_total() -> None:
+    assert {
+        (mode, of): rule
+        for mode, rules in TABLE.items()
+        for of, rule in zip(CLASSES, rules, strict=True)
+    } == RULES
+    assert set(RULES) == set(EVERYTHING)
+    assert set(EARLIER) == set(ApprovalState)
+
+
+def a_question(of: ToolClass) -> Question:
+    return Question(
+        id=ApprovalId("q"), tool="tool", tool_class=of, question="May I?", digest="d", memory="m"
+    )
+
+
+AT_ONCE = {YES: Ruling.RUN, ASK: Ruling.ASK, NO: Ruling.REFUSE}
+
+
+@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+def test_a_mode_decides_about_what_was_never_asked(mode: ApprovalMode, of: ToolClass) -> None:
+    assert ruling(a_question(of), Standing(mode=mode), None) is AT_ONCE[RULES[mode, of]]
+
+
+@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+def test_a_tightened_tool_is_asked_about_where_the_mode_says_yes(
+    mode: ApprovalMode, of: ToolClass
+) -> None:
+    expected = Ruling.REFUSE if RULES[mode, of] is NO else Ruling.ASK
+
+    assert ruling(a_question(of), Standing(mode=mode), "ask") is expected
+    # A word that nobody knows does not loosen anything.
+    assert ruling(a_question(of), Standing(mode=mode), "whatever") is expected
+
+
+@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+def test_a_forbidden_tool_never_runs_whatever_was_allowed(
+    mode: ApprovalMode, of: ToolClass
+) -> None:
+    earlier = an_approval(a_question(of), ApprovalState.ALLOWED)
+    standing = Standing(mode=mode, earlier=earlier, is_remembered=True)
+
+    assert ruling(a_question(of), standing, "deny") is Ruling.REFUSE
+
+
+@pytest.mark.parametrize("tightened", [None, "ask"])
+@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+def test_what_is_remembered_runs_but_for_what_is_asked_one_by_one(
+    mode: ApprovalMode, of: ToolClass, tightened: str | None
+) -> None:
+    standing = Standing(mode=mode, is_remembered=True)
+    unremembered = ruling(a_question(of), Standing(mode=mode), tightened)
+
+    found = ruling(a_question(of), standing, tightened)
+    if unremembered is Ruling.ASK and of not in ONE_BY_ONE:
+        assert found is Ruling.RUN
+    else:
+        assert found is unremembered
+
+
+@pytest.mark.parametrize("tightened", [None, "ask"])
+@pytest.mark.parametrize("state", ApprovalState)
+@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+def test_an_earlier_answer_counts_where_somebody_would_be_asked(
+    mode: ApprovalMode, of: ToolClass, state: ApprovalState, tightened: str | None
+) -> None:
+    earlier = an_approval(a_question(of), state)
+    standing = Standing(mode=mode, earlier=earlier, is_remembered=True)
+    at_once = ruling(a_question(of), Standing(mode=mode), tightened)
+
+    found = ruling(a_question(of), standing, tightened)
+    if at_once is Ruling.ASK:
+        assert found is EARLIER[state]
+    elif at_once is Ruling.RUN and state is ApprovalState.DENIED:
+        # Somebody has said no to this very call; a looser mode does not take that back.
+        assert found is Ruling.REJECTED
+    else:
+        assert found is at_once
+
+
+@pytest.mark.parametrize("tightened", [None, "ask"])
+@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+def test_where_nobody_can_be_asked_nobody_is(
+    mode: ApprovalMode, of: ToolClass, tightened: str | None
+) -> None:
+    attended = ruling(a_question(of), Standing(mode=mode), tightened)
+
+    found = ruling(a_question(of), Standing(mode=mode, is_attended=False), tightened)
+    assert found is (Ruling.UNATTENDED if attended is Ruling.ASK else attended)
+
+
+@pytest.mark.parametrize("state", [ApprovalState.ALLOWED, ApprovalState.WAITING])
+def test_an_answer_that_is_there_counts_although_nobody_is(state: ApprovalState) -> None:
+    earlier = an_approval(a_question(ToolClass.WRITE), state)
+    standing = Standing(mode=ApprovalMode.ASK, earlier=earlier, is_attended=False)
+
+    assert ruling(a_question(ToolClass.WRITE), standing, None) is EARLIER[state]
