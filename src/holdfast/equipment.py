@@ -51,7 +51,8 @@ def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
         output_tool(),
         checkpoint_tool(clock.now),
     )
-    return LocalToolbox(own, McpTools(McpSettings(web=web, secret=partial(_of_server, secrets))))
+    remote = McpTools(McpSettings(web=web, secret=partial(_of_server, secrets)))
+    return LocalToolbox(own, remote, lambda: secrets.scrubber)
 
 
 async def _of_host(secrets: Secrets, credential: Credential) -> Secret:

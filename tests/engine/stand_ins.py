@@ -181,6 +181,7 @@ class StandInToolbox:
         self.keys: list[str] = []
         self.cancelled: list[str] = []
         self.offering: BaseException | None = None
+        self.missing: tuple[str, ...] = ()
 
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
         return self.tools[name].effect if name in self.tools else Effect.UNSAFE
@@ -193,6 +194,9 @@ class StandInToolbox:
             LlmTool(name=name, description=f"{name}s", parameters={"type": "object"})
             for name in self.tools
         )
+
+    async def troubles(self, place: Workplace) -> tuple[str, ...]:
+        return self.missing
 
     async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
         self.paper.require_results(f"the plan of {asked.id}")

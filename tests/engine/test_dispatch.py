@@ -14,12 +14,13 @@ from holdfast.domain.drafts import Draft, MessageDraft
 from holdfast.domain.events import ToolEnded, ToolStarted
 from holdfast.domain.ids import ApprovalId, CallId, SessionId
 from holdfast.domain.messages import (
+    Notice,
+    NoticeCode,
     ResultStatus,
     Role,
     ToolCall,
     ToolError,
     ToolResult,
-    media_handle,
 )
 from holdfast.domain.tools import Effect, ResultCode, ToolClass, ToolSpec
 from holdfast.engine.dispatch import NOT_AN_OBJECT, REFUSALS
@@ -601,14 +602,22 @@ async def test_a_note_is_told_with_the_answer_it_belongs_to_and_no_other(
     ]
 
 
-async def test_arguments_are_written_down_and_run_without_the_bytes_in_them() -> None:
-    picture = base64.b64encode(bytes(range(256))).decode()
-    handle = media_handle(bytes(range(256)))
-    script = asks(("c1", "look", f'{{"at": "data:image/png;base64,{picture}"}}'))
+async def test_arguments_are_run_and_written_down_as_they_came_bytes_included() -> None:
+    picture = f"data:image/png;base64,{base64.b64encode(bytes(range(256))).decode()}"
+    script = asks(("c1", "look", f'{{"at": "{picture}"}}'))
     stage = Stage(ScriptedLlm(script, says("Well.")))
 
     batches = await stage.play(stage.turn())
 
-    assert picture not in repr(batches)
-    assert named(batches)[1][0] == intent("c1", arguments={"at": handle})
-    assert stage.shelf.kept == {handle: bytes(range(256))}
+    assert named(batches)[1][0] == intent("c1", arguments={"at": picture})
+
+
+async def test_what_is_missing_is_told_once() -> None:
+    toolbox = StandInToolbox()
+    toolbox.missing = ("The server notes did not start.",)
+    stage = Stage(ScriptedLlm(says("Well.")), toolbox)
+
+    first, *_ = await stage.play(stage.turn())
+
+    part = Notice(code=NoticeCode.MCP_UNAVAILABLE, text="The server notes did not start.")
+    assert first == (MessageDraft(role=Role.SYSTEM, parts=(part,)),)

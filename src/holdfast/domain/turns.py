@@ -89,9 +89,14 @@ def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery
 
 def after_abort(step: OpenStep | None, calls: Sequence[Call]) -> Mend:
     """Decide what an interrupt by the user leaves: the text so far, and every call answered."""
+    return cut_short(step, calls, Outcome(stop_reason=StopReason.ABORTED))
+
+
+def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) -> Mend:
+    """Decide what is left of a turn that ends in its middle: its text, and every call answered."""
     return Mend(
         drafts=(*_kept_text(step), *_closed_step(step), *_sent(step), *_answers(calls)),
-        outcome=Outcome(stop_reason=StopReason.ABORTED),
+        outcome=outcome,
     )
 
 

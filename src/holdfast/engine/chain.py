@@ -85,7 +85,8 @@ class Chain:
             if heard is None or failed is None:
                 break
             # Once only: what was folded cannot be folded again.
-            if failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
+            is_wanted = play.turn.limits.compact_threshold is not None
+            if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
                 yield await self._shortened(play, heard)
                 continue
             attempt = course.attempt

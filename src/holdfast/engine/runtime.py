@@ -17,7 +17,16 @@ from holdfast.domain.calls import Call, is_open
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, StepEnded, StepFailed, ToolEnded
 from holdfast.domain.ids import CallId, MessageId, SessionId, uuid7
-from holdfast.domain.messages import Part, Reasoning, ResultStatus, Role, Text, ToolCall
+from holdfast.domain.messages import (
+    Notice,
+    NoticeCode,
+    Part,
+    Reasoning,
+    ResultStatus,
+    Role,
+    Text,
+    ToolCall,
+)
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.times import microseconds
 from holdfast.domain.tools import Effect, ResultCode
@@ -26,11 +35,11 @@ from holdfast.engine.chain import Chain, Heard
 from holdfast.engine.dispatch import NOT_AN_OBJECT, answer, dispatch, refused
 from holdfast.engine.failures import ROUNDS_USED, TOOLS_FAIL, internal
 from holdfast.engine.play import Play
-from holdfast.engine.results import without_bytes
+from holdfast.engine.results import DEEPEST
 from holdfast.engine.step import AskedCall
 from holdfast.engine.texts import storable
 from holdfast.engine.verdicts import verdict
-from holdfast.ports import Clock, Llm, LlmReasoning, Randomness, Shelf, Toolbox, TurnInput
+from holdfast.ports import Clock, Llm, LlmReasoning, Randomness, Toolbox, TurnInput
 
 logger = logging.getLogger("holdfast.engine")
 
@@ -121,13 +130,17 @@ class EngineRuntime:
         # Whoever swallowed the signal, nothing is sent after it.
         stop_if_cancelled()
         place = play.turn.place
+        troubles: tuple[str, ...] = ()
         try:
             if play.offers is None:
                 play.offers = await uncancelled(self._toolbox.offers(place)) if place else ()
+                troubles = await uncancelled(self._toolbox.troubles(place)) if place else ()
         # Nothing was asked and every call is answered: the turn can end like any other.
         except Exception:  # noqa: BLE001
             yield (Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted()),)
             return
+        if untold := _untold(play, troubles):
+            yield untold
         if self._chain.compactor.is_due(play):
             folded = await self._chain.compactor.fold(play, reason="auto")
             if folded:
@@ -153,7 +166,7 @@ class EngineRuntime:
 
     async def _call(self, play: Play, asked: AskedCall) -> Call:
         place = play.turn.place
-        arguments = await _arguments(asked.arguments, place.shelf if place else None)
+        arguments = _arguments(asked.arguments)
         # A provider may repeat itself, or name nothing that a row can hold; a session may not.
         is_good = _CALL_ID.fullmatch(asked.id) is not None and play.take_call_id(asked.id)
         call_id = asked.id if is_good else f"call_{self._new_id()}"
@@ -260,12 +273,31 @@ def _intent(call: Call, heard: Heard) -> MessageDraft:
     )
 
 
-async def _arguments(text: str, shelf: Shelf | None) -> dict[str, Any]:
+def _untold(play: Play, troubles: Sequence[str]) -> tuple[Draft, ...]:
+    """Return what is missing as rows; what the record says already is not said again."""
+    told = {part.text for row in play.rows for part in row.parts if isinstance(part, Notice)}
+    return tuple(
+        MessageDraft(
+            role=Role.SYSTEM, parts=(Notice(code=NoticeCode.MCP_UNAVAILABLE, text=trouble),)
+        )
+        for trouble in dict.fromkeys(troubles)
+        if trouble not in told
+    )
+
+
+def _is_deep(value: Any, depth: int = 0) -> bool:
+    """Tell whether a value is nested more deeply than a row may be."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > DEEPEST or any(_is_deep(each, depth + 1) for each in inner)
+
+
+def _arguments(text: str) -> dict[str, Any]:
     """Return the arguments of a call; what is no JSON object is kept as text, and refused later."""
     try:
         found = msgspec.json.decode(text) if text.strip() else {}
-        if isinstance(found, dict):
-            return {**await without_bytes(found, shelf)}
+        # As they came, bytes inside included: what is run has to be what was asked for.
+        if isinstance(found, dict) and msgspec.json.encode(found) and not _is_deep(found):
+            return found
     except (msgspec.DecodeError, ValueError, RecursionError):
         # Said by the result of the call, which the model can read.
         pass

@@ -8,13 +8,15 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Final
 
-from holdfast.domain.models import Model, Prices
+from holdfast.domain.models import OFFLINE, Model, Prices
 from holdfast.llm.providers import PROVIDERS
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 _MICROCENTS: Final = 100_000_000
+# It is a few rules of our own, and nobody sends a bill for them.
+_FREE: Final = Prices(input=0, output=0)
 
 
 def prices_of(model: Model) -> Prices | None:
@@ -22,6 +24,8 @@ def prices_of(model: Model) -> Prices | None:
 
     The first call reads large tables: not on the event loop.
     """
+    if model.ref == OFFLINE:
+        return _FREE
     known = _known(model)
     price = _dearest(known, datetime.now(UTC)) if known else None
     asked, answered = _microcents(price, "input_mtok"), _microcents(price, "output_mtok")

@@ -60,7 +60,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     tool_rounds: int = 16
     max_messages: int | None = None
-    # None switches it off; a provider that says "too long" is heard all the same.
+    # None switches compaction off, also when a provider says "too long".
     compact_threshold: float | None = 0.8
     allow_unpriced: bool = True
 

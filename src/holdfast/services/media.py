@@ -41,16 +41,7 @@ class SessionShelf:
     async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> Slice | None:
         """Return a part of a content that this session has kept or inherited."""
 
-        async def look(tx: Tx) -> bytes | None:
-            line = reversed(await tx.sessions.lineage(self._key))
-            # Its own first: a session without a row of its own is not in its line.
-            for key in dict.fromkeys((self._key, *(segment.key for segment in line))):
-                content = await tx.media.read(key, handle)
-                if content is not None:
-                    return content
-            return None
-
-        content = await self._store.read(look)
+        content = await self._store.read(lambda tx: find_content(tx, self._key, handle))
         if content is None:
             return None
         first = max(start, 0)
@@ -92,8 +83,10 @@ class Media:
 
 async def find_content(tx: Tx, key: SessionKey, handle: str) -> bytes | None:
     """Return a content that the session has kept, or has inherited as a fork."""
-    for segment in reversed(await tx.sessions.lineage(key)):
-        content = await tx.media.read(segment.key, handle)
+    line = reversed(await tx.sessions.lineage(key))
+    # Its own first: a session without a row of its own is not in its line.
+    for holder in dict.fromkeys((key, *(segment.key for segment in line))):
+        content = await tx.media.read(holder, handle)
         if content is not None:
             return content
     return None

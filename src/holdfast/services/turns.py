@@ -26,7 +26,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.leases import Lease
 from holdfast.domain.sessions import Status, StopReason, Verb, has_waiting_turn, moved
-from holdfast.domain.turns import Mend, OpenStep, closing_notice
+from holdfast.domain.turns import Mend, OpenStep, closing_notice, cut_short
 from holdfast.ports import Runtime, Store
 from holdfast.services.approvals import expire
 from holdfast.services.inputs import Inputs
@@ -90,7 +90,17 @@ class Turns:
                 raise
             failure = self._unclassified("the turn raised")
             log.exception("turn failed: %s", failure.correlation_id)
-        return await self._record(lease, [Outcome(stop_reason=StopReason.ERROR, failure=failure)])
+        return await self._given_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
+
+    async def _given_up(self, lease: Lease, outcome: Outcome) -> Written:
+        """End a turn that broke in its middle; its step and its calls do not stay open."""
+
+        async def write(pen: Pen) -> Written:
+            calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
+            await mend(pen, cut_short(await open_step(pen), calls, outcome))
+            return Written.NEXT_TURN_WAITS if pen.head.holder else Written.ALL_ENDED
+
+        return await self._journal.write_by_key(lease.key, write, lease=lease)
 
     async def _record(self, lease: Lease, drafts: Sequence[Draft]) -> Written:
         """Write a batch; tell whether it ended the turn, and whether another one waits."""

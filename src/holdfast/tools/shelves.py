@@ -8,8 +8,8 @@ from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports import Asked, Workplace
 from holdfast.tools.tool import Aim, Tool, ToolTrouble, nothing_to_ask
 
-# As much as a result may hold, so that no part of it is put on the shelf again.
-_PART_LARGEST: Final = 48 << 10
+# So much that a result holds it with all its escapes, and no part is put on the shelf again.
+_PART_LARGEST: Final = 16 << 10
 
 
 class ReadOutputArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,7 +26,7 @@ def output_tool() -> Tool[ReadOutputArguments]:
         name="read_output",
         description=(
             "Read a part of a long result by its media:// handle. start and end count bytes; at"
-            " most 48 KiB are returned at once, so go on from the `end` in the result."
+            " most 16 KiB are returned at once, so go on from the `end` in the result."
         ),
         arguments=ReadOutputArguments,
         effect=lambda _: Effect.PURE,

@@ -6,13 +6,14 @@ between `plan` and `run`.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.domain.approvals import digest_of
 from holdfast.domain.messages import ResultStatus, ToolError
+from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import Asked, Done, LlmTool, Planned, Workplace
 from holdfast.tools.remote import McpTools
@@ -29,8 +30,14 @@ _SECRET_REFERENCE: Final = "{{secrets."  # noqa: S105 — the way to name one, n
 class LocalToolbox:
     """The tools of this machine by name, and those of MCP servers as they are found."""
 
-    def __init__(self, tools: Iterable[Tool[Any]], remote: McpTools | None = None) -> None:
+    def __init__(
+        self,
+        tools: Iterable[Tool[Any]],
+        remote: McpTools | None = None,
+        scrubber: Callable[[], Scrubber] = Scrubber,
+    ) -> None:
         self._remote = remote
+        self._scrubber = scrubber
         # Servers live as long as their session is used: who comes back finds them started anew.
         self._used: dict[str, float] = {}
         self._tools: dict[str, Tool[Any]] = {}
@@ -96,7 +103,8 @@ class LocalToolbox:
                     )
             tool = await self._tool(place, asked.name)
             result = await tool.act(place, _strict(tool, asked.arguments), asked)
-            return Done(status=ResultStatus.OK, result=result)
+            # Here, because the model gets it from here: what is written comes too late for that.
+            return self._scrubber().cleaned(Done(status=ResultStatus.OK, result=result))
         except ToolTrouble as trouble:
             return _refused(trouble)
         # A fault in a tool is this call's result; the log alone gets its words.
