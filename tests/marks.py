@@ -7,6 +7,7 @@ It judges nothing: `seeds/test_manifest.py` and `house/test_rows.py` do.
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,6 +51,7 @@ def sources(root: Path = TESTS) -> Iterator[tuple[str, ast.Module]]:
             yield path.relative_to(root).as_posix(), ast.parse(path.read_bytes(), str(path))
 
 
+@cache
 def marked_tests(root: Path = TESTS) -> tuple[MarkedTest, ...]:
     """Return every test below the folder, with or without marks."""
     return tuple(

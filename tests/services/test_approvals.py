@@ -30,6 +30,7 @@ from holdfast.domain.sessions import Status, StopReason
 from holdfast.domain.tools import ToolClass
 from tests.builders import an_id
 from tests.houses import crashed, current, news_until, payloads, played
+from tests.marks import demands
 from tests.stand_ins import SettableClock
 from tests.tooled import (
     FOR_ALL,
@@ -399,6 +400,7 @@ class TestExpiry:
         assert (waiting, shown.state) == ([], EXPIRED)
         assert not (desk / "a.txt").exists()
 
+    @demands("S0-064")
     @pytest.mark.parametrize("verb", ["interrupt", "close"])
     async def test_it_comes_with_the_end_of_the_turn(
         self, desk: Path, config: Config, verb: str

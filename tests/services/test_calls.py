@@ -273,8 +273,7 @@ class TestRetry:
     ) -> None:
         gate = Gate()
         act = Recorder(gate=gate)
-        first, session = doubt.house, doubt.session
-        home = doubt.config.home
+        session = doubt.session
         dead = StandInMachine("third")
         dead.dead.add(doubt.outside.machine.holder())
         third = Outside(clock=clock, randomness=SeededRandomness(3), machine=dead)
@@ -284,8 +283,7 @@ class TestRetry:
             wish = Wish(how=How.RETRY, by="ada")
             await house.calls.settle(house.owner, session.id, "c1", wish)
             await gate.reached()
-            left = crashed(home, "crashed again")
-        del first
+            left = crashed(doubt.config.home, "crashed again")
         last = StandInMachine("last")
         last.dead.add(dead.holder())
         outside = Outside(clock=clock, randomness=SeededRandomness(4), machine=last)

@@ -172,7 +172,7 @@ async def test_the_agent_is_frozen_when_the_session_opens(quiet: Holdfast) -> No
     assert (await quiet.open("new")).agent.system_prompt == "Be long."
 
 
-@demands("S0-009")
+@demands("S0-009", "S0-174")
 @pytest.mark.parametrize(
     ("request_", "details"),
     [

@@ -5,6 +5,7 @@ import pytest
 from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.domain.secrets import Secret
 from holdfast.services.secrets import KeptSecret, Secrets, whole_account
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -37,6 +38,7 @@ def opened(secret: Secret | None) -> str | None:
     return secret.reveal() if secret is not None else None
 
 
+@demands("S0-275")
 async def test_a_key_comes_from_the_keychain_our_variable_or_the_customary_one() -> None:
     keychain = MemoryKeychain(openai__default="from-keychain")
     environment = {"HOLDFAST_OPENAI_API_KEY": "from-ours ", "OPENAI_API_KEY": "from-theirs"}
@@ -158,6 +160,7 @@ async def test_a_key_is_kept_listed_and_removed() -> None:
     ]
 
 
+@demands("S0-275")
 async def test_without_a_keychain_nothing_is_kept_anywhere() -> None:
     keychain = MemoryKeychain()
     keychain.is_locked = True

@@ -105,6 +105,7 @@ async def test_status_and_times_follow_the_turns(
         assert again.finished_at is None
 
 
+@demands("S0-080", "S0-080b")
 async def test_the_runtime_learns_the_conversation_and_no_session(
     home: Path, outside: Outside
 ) -> None:

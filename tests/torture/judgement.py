@@ -158,3 +158,5 @@ def _life(book: Notebook) -> Iterator[Finding]:
         yield "STUCK", f"turn {book.settled + 1} of {book.id} waits for nobody ({book.status})"
     if book.status == "running" and not held:
         yield "STUCK", f"{book.id} says running and nobody runs it"
+    for question in book.waiting if book.status != "running" else ():
+        yield "STUCK", f"question {question} of {book.id} waits, and nobody needs the answer"

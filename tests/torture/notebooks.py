@@ -87,6 +87,8 @@ class Notebook:
     rows: tuple[Row, ...]
     news: tuple[News, ...]
     calls: tuple[tuple[str, str, str], ...]
+    # Questions that nobody has answered.
+    waiting: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -150,12 +152,16 @@ def read_books(home: Path) -> Books:
         calls: dict[int, list[tuple[str, str, str]]] = {}
         for key, *call in connection.execute(CALLS):
             calls.setdefault(key, []).append((call[0], call[1], call[2]))
+        waiting: dict[int, list[str]] = {}
+        for key, question in connection.execute(WAITING):
+            waiting.setdefault(key, []).append(question)
         notebooks = {
             row[0]: Notebook(
                 **dict(zip(COLUMNS.split(), row, strict=True)),
                 rows=tuple(rows.get(row[0], ())),
                 news=_merged(news.get(row[0], []), rows.get(row[0], [])),
                 calls=tuple(calls.get(row[0], ())),
+                waiting=tuple(waiting.get(row[0], ())),
             )
             for row in connection.execute(SESSIONS)
         }
@@ -193,7 +199,13 @@ SELECT session_key, sequence, turn, at, name, payload
 CALLS = """
 SELECT session_key, id, state, effect
   FROM calls
- ORDER BY session_key, position
+ ORDER BY session_key, sequence
+"""
+
+WAITING = """
+SELECT session_key, id
+  FROM approvals
+ WHERE state = 'waiting'
 """
 
 

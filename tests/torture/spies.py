@@ -21,11 +21,19 @@ KINDS = (
     ("session.forked", "fork"),
     ("session.opened", "open"),
     ("session.resumed", "resume"),
+    ("call.settled", "settle"),
     ("step.failed+acquire", "mend"),
     ("turn.ended:aborted", "interrupt"),
     ("turn.ended:error", "turn failure"),
+    ("turn.ended:interrupted", "cut off"),
     ("turn.ended", "turn end"),
     ("turn.started", "turn start"),
+    ("approval.requested", "question"),
+    ("approval.answered", "answer"),
+    ("tool.started", "start"),
+    ("message:tool_call", "intent"),
+    # Often together with the start of the next step.
+    ("message:tool_result", "result"),
     ("step.started", "step"),
     ("step.delta", "delta batch"),
     ("message:user", "admit"),
@@ -37,6 +45,12 @@ KINDS = (
     ("agents.save", "agent change"),
     ("epoch", "acquire"),
     ("sessions.save", "release"),
+)
+
+
+TABLES = (
+    *("agents", "models", "repos", "sessions", "messages", "events"),
+    *("calls", "approvals", "media", "costs"),
 )
 
 
@@ -75,9 +89,8 @@ class SpyTx:
 
     def __init__(self, tx: Tx) -> None:
         self.seen: set[str] = set()
-        for name in ("agents", "models", "repos", "sessions", "messages", "events", "calls"):
+        for name in TABLES:
             setattr(self, name, SpyTable(name, getattr(tx, name), self.seen))
-        self.costs = SpyTable("costs", tx.costs, self.seen)
 
 
 class SpyStore:
@@ -124,14 +137,15 @@ def kind_of(seen: set[str]) -> str:
 
 
 class EarlyStore:
-    """A store that lies: it answers a sent message first and writes it a moment later.
+    """A store that lies: it answers first and writes a moment later what is of one kind.
 
     The control of the rows that kill: whoever cannot see its losses cannot see ours.
     """
 
-    def __init__(self, store: Store, delay: float = 0.3) -> None:
+    def __init__(self, store: Store, delay: float = 0.3, kind: str = "admit") -> None:
         self._store = store
         self._delay = delay
+        self._kind = kind
         self._late: set[Awaitable[object]] = set()
 
     def __getattr__(self, name: str) -> Any:
@@ -143,7 +157,7 @@ class EarlyStore:
         async def rehearsed(tx: Tx) -> T:
             spy = SpyTx(tx)
             result = await work(spy)  # type: ignore[arg-type]
-            if kind_of(spy.seen) == "admit":
+            if kind_of(spy.seen) == self._kind:
                 raise _UndoneError(result)
             return result
 

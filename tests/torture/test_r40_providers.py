@@ -16,6 +16,7 @@ from tests.llm.builders import a_request, heard, said
 from tests.llm.conftest import few_authorities
 from tests.llm.dialects import CANARY, CHAT, DIALECTS, Call, Dialect, Saying, Thought
 from tests.llm.fake_providers import FakeProvider, Reply, a_provider, refusing
+from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
@@ -92,6 +93,7 @@ FAULTS: dict[str, Fault] = {
 }
 
 
+@proves("R40")
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.provider)
 async def test_every_fault_is_told_once_and_nothing_is_raised(
@@ -107,6 +109,7 @@ async def test_every_fault_is_told_once_and_nothing_is_raised(
         assert len(fake.received) == sized(test=1, torture=5, release=20), "it was sent again"
 
 
+@proves("R40")
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
@@ -130,6 +133,7 @@ async def test_the_fault_is_told_by_its_kind(
             assert told.kind in kinds
 
 
+@proves("R40")
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.provider)
 async def test_a_provider_that_sends_byte_by_byte_can_be_left_at_any_byte(
     dialect: Dialect, luck: random.Random, sized: Sized, tell: Tell
@@ -165,6 +169,7 @@ async def left_in_the_middle(
     return number
 
 
+@proves("R40")
 async def test_the_faults_would_be_seen_if_there_were_none(luck: random.Random) -> None:
     async with a_provider() as fake:
         for dialect in DIALECTS:
@@ -174,6 +179,7 @@ async def test_the_faults_would_be_seen_if_there_were_none(luck: random.Random) 
             assert [each.text for each in deltas if isinstance(each, TextDelta)] == [*SAYING.text]
 
 
+@proves("R40")
 async def test_faults_of_one_answer_do_not_reach_another(luck: random.Random, sized: Sized) -> None:
     names = [name for name in FAULTS if name != "100,000 calls"]
     async with a_provider() as fake, asking(fake, CHAT) as vendors:

@@ -40,7 +40,7 @@ from holdfast.domain.messages import ResultStatus
 from holdfast.engine.coalesce import ENOUGH
 from holdfast.storage.backup import back_up
 from tests.keychains import ENTRIES, Known, using
-from tests.marks import proves
+from tests.marks import demands, proves
 from tests.torture.canaries import Canary, Hit, Hunt, canaries
 from tests.torture.clients.house import settings
 from tests.torture.conftest import Tell
@@ -170,6 +170,7 @@ PATHS: dict[str, Way] = {
 }
 
 
+@demands("S0-278")
 @proves("S30")
 @pytest.mark.parametrize("path", PATHS)
 def test_what_we_hold_is_nowhere_whatever_way_it_took(

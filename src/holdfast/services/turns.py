@@ -71,7 +71,7 @@ class Turns:
         try:
             turn = await self._store.read(lambda tx: self._inputs.gather(tx, lease.key))
             if isinstance(turn, Outcome):
-                return await self._record(lease, [turn])
+                return await self._given_up(lease, turn)
             # Closed in any case: that is the abort signal which reaches the provider.
             async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
                 deltas = self._journal.deltas()

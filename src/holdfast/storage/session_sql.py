@@ -176,6 +176,15 @@ SELECT :session_key, sequence, id, turn, role, parts, model_id, created_at, hash
    AND sequence BETWEEN :first AND :last
 """
 
+INHERIT_MEDIA = """
+-- The contents of an ancestor, held by its fork from now on.
+INSERT INTO media_uses (session_key, hash, mime_type)
+SELECT :session_key, hash, mime_type
+  FROM media_uses
+ WHERE session_key = :ancestor
+    ON CONFLICT DO NOTHING
+"""
+
 DETACH = """
 -- A fork that stands alone.
 UPDATE sessions

@@ -35,6 +35,7 @@ from holdfast.storage.session_sql import (
     HEAD_BY_KEY,
     IDLE,
     INHERIT,
+    INHERIT_MEDIA,
     IS_BURIED,
     LINEAGE,
     PATCH,
@@ -174,6 +175,8 @@ class Sessions:
         for part in ancestors:
             stretch = {"ancestor": part.key, "first": part.first, "last": part.last}
             await self._db.execute(INHERIT, {"session_key": key, **stretch})
+            held = {"session_key": key, "ancestor": part.key}
+            await self._db.execute(INHERIT_MEDIA, held)
         await self._db.execute(DETACH, {"key": key})
 
     async def remove(self, head: Head, at: datetime) -> None:

@@ -11,11 +11,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import Event, Holdfast, SessionRequest
 from holdfast.bootstrap import Outside
@@ -24,12 +23,14 @@ from holdfast.domain.approvals import Answer, ApprovalMode, ApprovalState
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
-from holdfast.ports import Asked, Done, Planned, Store, Toolbox, Workplace
+from holdfast.ports import Asked, Done, Planned, Store, Toolbox, Tx, Workplace
 from holdfast.services.calls import How, Wish
 from tests.builders import an_id
 from tests.tooled import open_wrapped
 from tests.torture.attempts import Record
-from tests.torture.spies import EarlyStore, SpyStore
+from tests.torture.spies import EarlyStore, SpyTx, Work, kind_of
+
+T = TypeVar("T")
 
 SESSION, MESSAGE, NEXT = an_id(501), an_id(502), an_id(503)
 EFFECTS, CALL = "effects.txt", "w1"
@@ -50,8 +51,8 @@ STEPS: tuple[dict[str, Any], ...] = (
     {"text": "It is done."},
     {"text": "We go on."},
 )
-# Written by the coordinator when it is time, not by the turn.
-APART = {"renew", "other", "release"}
+# Written when it is time, and not by the turn.
+APART = {"renew", "other", "release", "prune"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +93,47 @@ class Striking:
         self._life = life
         self._counts: dict[str, int] = {}
 
-    def pass_by(self, what: str, when: str, name: str) -> None:
-        """Note that something is about to happen, or has happened."""
-        if when == "before":
-            self._counts[what] = self._counts.get(what, 0) + 1
-            self._life.marks.append(f"{what} {self._counts[what]} {name}")
-        if self._life.point == (what, self._counts[what], when):
+    def before(self, what: str, name: str) -> int:
+        """Note that something is about to happen; return the how manieth it is."""
+        number = self._counts[what] = self._counts.get(what, 0) + 1
+        self._life.marks.append(f"{what} {number} {name}")
+        self._strike(what, number, "before")
+        return number
+
+    def after(self, what: str, number: int) -> None:
+        """Note that it has happened."""
+        self._strike(what, number, "after")
+
+    def _strike(self, what: str, number: int, when: str) -> None:
+        if self._life.point == (what, number, when):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def commit(self, when: str) -> Callable[[str], None]:
-        """Return what acts around a commit."""
-        return lambda kind: None if kind in APART else self.pass_by("commit", when, kind)
+
+class StrikingStore:
+    """A store in which a process can end right before and right after a commit of its turn."""
+
+    def __init__(self, theirs: Store, striking: Striking) -> None:
+        self._theirs = theirs
+        self._striking = striking
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._theirs, name)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        numbers: list[int] = []
+
+        async def watched(tx: Tx) -> T:
+            spy = SpyTx(tx)
+            result = await work(spy)  # type: ignore[arg-type]
+            kind = kind_of(spy.seen)
+            if kind not in APART:
+                numbers.append(self._striking.before("commit", kind))
+            return result
+
+        result = await self._theirs.write(watched, urgent=urgent)
+        for number in numbers:
+            self._striking.after("commit", number)
+        return result
 
 
 class StrikingToolbox:
@@ -116,15 +147,15 @@ class StrikingToolbox:
         return getattr(self._theirs, name)
 
     async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
-        self._striking.pass_by("plan", "before", asked.name)
+        number = self._striking.before("plan", asked.name)
         planned = await self._theirs.plan(place, asked)
-        self._striking.pass_by("plan", "after", asked.name)
+        self._striking.after("plan", number)
         return planned
 
     async def run(self, place: Workplace, planned: Planned) -> Done:
-        self._striking.pass_by("run", "before", planned.asked.name)
+        number = self._striking.before("run", planned.asked.name)
         done = await self._theirs.run(place, planned)
-        self._striking.pass_by("run", "after", planned.asked.name)
+        self._striking.after("run", number)
         return done
 
 
@@ -140,7 +171,7 @@ async def lived(life: Life) -> None:
 
     def wrap(store: Store) -> Store:
         kept = EarlyStore(store, delay=60, kind=life.lying) if life.lying else store
-        return SpyStore(kept, before=striking.commit("before"), after=striking.commit("after"))
+        return StrikingStore(kept, striking)
 
     home = Path(life.home)
     wrapped = open_wrapped(
