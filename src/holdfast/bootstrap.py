@@ -190,6 +190,7 @@ async def _assembled(
         ceiling=ceiling,
         turn_cap=config.turn_cap,
         budget=budget_of(config),
+        reasoning_effort=config.chat.reasoning_effort,
         scrubber=lambda: secrets.scrubber,
     )
     openings = Openings(journal, models, repos, folders, rules)

@@ -26,6 +26,16 @@ PRINTED = {
         "  5  step.failed\n  6  step.started\n…\n…  turn.ended\n"
         "user: Are you there?\nassistant: I am still here."
     ),
+    "tools.py": (
+        "> list .\n[list_directory: ok]\nboats/\ntides.txt\n(1 more are protected.)\n\n"
+        "> search for low tide in .\n[find_text: ok]\n…\n"
+        "> read .env\n[read_file: denied]\n"
+        "I could not do that: denied (protected_path): .env is protected from agents.\n\n"
+        "> write plan.txt: Sail at 12:40.\n[write_file asks, yes]\n[write_file: ok]\n"
+        "I wrote 15 bytes to plan.txt.\n\n"
+        "> write diary.txt: Dear diary.\n[write_file asks, no]\n[write_file: denied]\n…\n"
+        "['.env', 'boats', 'plan.txt', 'tides.txt']"
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.house.source import ROOT, Module, module, modules
+from tests.marks import demands
 
 ANYWHERE = "anywhere"
 
@@ -47,6 +48,7 @@ NEVER_IMPORTED = {"httptools": "http", "uvloop": "http"}
 NOT_RUN_ON = {"build", "dev", "models"}
 
 
+@demands("S0-145")
 def test_the_contracts_of_import_linter_hold() -> None:
     command = Path(sysconfig.get_path("scripts")) / "lint-imports"
 
@@ -62,6 +64,7 @@ def test_the_contracts_of_import_linter_hold() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+@demands("S0-145")
 def test_each_package_from_outside_is_imported_in_its_one_home() -> None:
     assert [fault for one in modules() for fault in strays(one)] == []
 

@@ -71,10 +71,14 @@ def test_another_name_costs_the_same(model: str, same: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["openai:nobodys-model", "ollama:qwen3:8b", "offline:holdfast", "nobody:gpt-4o"]
+    "model", ["openai:nobodys-model", "ollama:qwen3:8b", "scripted:x.yaml", "nobody:gpt-4o"]
 )
 def test_what_is_not_in_the_tables_has_no_price(model: str) -> None:
     assert (prices_of(model_of(model)), context_window_of(model_of(model))) == (None, None)
+
+
+def test_the_offline_model_is_free() -> None:
+    assert prices_of(model_of("offline:holdfast")) == Prices(input=0, output=0)
 
 
 def test_the_context_window_is_known_where_the_tables_know_it() -> None:

@@ -38,6 +38,7 @@ from tests.llm.dialects import (
     Thought,
 )
 from tests.llm.fake_providers import FakeProvider
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -480,6 +481,7 @@ async def test_without_tools_nothing_is_said_of_them(fake: FakeProvider, dialect
     assert not {"tools", "tool_choice", "toolConfig"} & set(body)
 
 
+@demands("S0-278")
 async def test_the_key_is_in_a_header_and_nowhere_else(
     fake: FakeProvider, dialect: Dialect
 ) -> None:

@@ -95,7 +95,7 @@ def test_a_model_is_described_with_its_prices_and_its_window() -> None:
     )
 
 
-@pytest.mark.parametrize("model", ["offline:holdfast", "scripted:x.yaml", "openai:nobodys-model"])
+@pytest.mark.parametrize("model", ["scripted:x.yaml", "openai:nobodys-model"])
 def test_a_model_that_nobody_has_a_price_for_stays_as_it_is(model: str) -> None:
     assert Llms().describe(model_of(model)) == model_of(model)
 

@@ -1,5 +1,8 @@
 """Inputs: all that a runtime may know about a turn, gathered from one snapshot of the store."""
 
+from msgspec.structs import replace
+
+from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.events import Failure, FailureCode, StepStarted, name_of
 from holdfast.domain.ids import SessionKey
@@ -48,7 +51,7 @@ class Inputs:
             place=self._places.of(session, key),
             tools=session.tools,
             approver=self._approvals.of(key),
-            limits=self._limits,
+            limits=_limits(session.agent, self._limits),
             budget=session.budget,
             spent=head.microcents,
             last_usage=newest.usage if newest else None,
@@ -73,3 +76,11 @@ def _past_the_cap(session: Session) -> Outcome:
         message=f"The session has had its {session.turn_cap} turns. Open a new one, or fork this.",
     )
     return Outcome(stop_reason=StopReason.TURN_LIMIT, failure=failure)
+
+
+def _limits(agent: Agent, configured: Limits) -> Limits:
+    """Return how far a turn may go, with the window that the agent itself asks for."""
+    memory = agent.runtime.memory if isinstance(agent.runtime, LlmRuntime) else None
+    if memory is None or memory.window_size is None:
+        return configured
+    return replace(configured, max_messages=memory.window_size)

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.agents import Agent
+from holdfast.domain.agents import Agent, LlmRuntime, ReasoningEffort, Runtime
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Invalid
@@ -32,6 +32,7 @@ class OpeningRules(Struct, frozen=True, kw_only=True):
     ceiling: Grant = Grant()
     turn_cap: int = TURN_CAP
     budget: Budget | None = None
+    reasoning_effort: ReasoningEffort | None = None
     scrubber: Callable[[], Scrubber] = Scrubber
 
 
@@ -55,9 +56,17 @@ def frozen(agent: Agent, context: SessionContext, rules: OpeningRules) -> Snapsh
         names = ", ".join(missing)
         told.append(_notice(NoticeCode.TOOL_UNAVAILABLE, f"These tools cannot be had: {names}."))
     grant = rules.ceiling if agent.grant is None else agent.grant
-    return Snapshot(
-        agent=replace(agent, system_prompt=prompt.text, grant=grant), notices=tuple(told)
+    kept = replace(
+        agent, system_prompt=prompt.text, grant=grant, runtime=_runtime(agent.runtime, rules)
     )
+    return Snapshot(agent=kept, notices=tuple(told))
+
+
+def _runtime(runtime: Runtime, rules: OpeningRules) -> Runtime:
+    """Return how the agent runs, with what the configuration wants where it says nothing."""
+    if isinstance(runtime, LlmRuntime) and runtime.reasoning_effort is None:
+        return replace(runtime, reasoning_effort=rules.reasoning_effort)
+    return runtime
 
 
 def _is_known(tool: ToolSpec, agent: Agent) -> bool:
