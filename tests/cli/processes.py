@@ -68,13 +68,15 @@ def running(home: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 class Terminal:
     """A person's terminal with the command in it: type, and wait for what appears."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(
+        self, home: Path, *arguments: str, columns: int = 100, term: str = "xterm"
+    ) -> None:
         self._keyboard, self._screen = pty.openpty()
-        termios.tcsetwinsize(self._screen, (24, 100))
+        termios.tcsetwinsize(self._screen, (24, columns))
         self._process = subprocess.Popen(
             [sys.executable, "-c", _AT_TERMINAL, os.ttyname(self._screen), COMMAND, *arguments],
             start_new_session=True,
-            env=environment(home, TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1"),
+            env=environment(home, TERM=term, COLUMNS=str(columns), PROMPT_TOOLKIT_NO_CPR="1"),
         )
         self.shown = ""
         self._read_to = 0
@@ -134,9 +136,11 @@ class Terminal:
 
 
 @contextmanager
-def at_terminal(home: Path, *arguments: str) -> Iterator[Terminal]:
+def at_terminal(
+    home: Path, *arguments: str, columns: int = 100, term: str = "xterm"
+) -> Iterator[Terminal]:
     """Run the command at a terminal."""
-    terminal = Terminal(home, *arguments)
+    terminal = Terminal(home, *arguments, columns=columns, term=term)
     try:
         yield terminal
     finally:

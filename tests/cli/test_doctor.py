@@ -1,10 +1,13 @@
 """`holdfast doctor`."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from holdfast.storage.migrate import newest
+from holdfast.tools.files import file_weaknesses
+from holdfast.tools.launcher import Launcher
 from tests.cli.conftest import Cli
 from tests.cli.test_sessions import change_a_message, leave_a_turn_waiting
 
@@ -104,3 +107,56 @@ def test_a_file_system_that_forgets_is_a_finding(cli: Cli, monkeypatch: pytest.M
     assert ran.code == 1
     assert [each["code"] for each in ran.document["findings"]] == ["unsuitable_file_system"]
     assert not Path("/dev/shm/holdfast-doctor").exists()
+
+
+def test_what_agents_may_do_and_how_they_are_kept_is_told(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
+    home.mkdir(mode=0o700)
+    (home / "holdfast.toml").write_text(
+        "[chat]\n"
+        'approval = "edits"\n'
+        'fs_scope = "project"\n'
+        'extra_roots = ["/srv/shared"]\n'
+        'allowed_commands = ["make test"]\n'
+        'allowed_command_globs = ["git log *"]\n'
+        'allowed_domains = ["api.example"]\n'
+    )
+
+    ran, plain = cli("doctor", "--json"), cli("doctor")
+
+    assert ran.document["allowed"] == {
+        "approval": "edits",
+        "fs_scope": "project",
+        "extra_roots": ["/srv/shared"],
+        "commands": ["make test"],
+        "command_globs": ["git log *"],
+        "domains": ["api.example"],
+    }
+    assert ran.document["keys"] == [{"account": "openai:default", "origin": "OPENAI_API_KEY"}]
+    told = dict(line.split("  ", 1) for line in plain.out.splitlines() if "  " in line)
+    assert {name: value.strip() for name, value in told.items()}.items() >= {
+        ("approval", "edits"),
+        ("file scope", "project, /srv/shared"),
+        ("commands", "make test, git log *"),
+        ("domains", "api.example"),
+        ("keys", "openai:default"),
+    }
+    assert "canary" not in ran.out + plain.out
+
+
+def test_everything_that_keeps_tools_in_place_is_told_as_it_is_here(cli: Cli) -> None:
+    strength = asyncio.run(Launcher().strength())
+
+    ran, plain = cli("doctor", "--json"), cli("doctor")
+
+    safety = ran.document["safety"]
+    assert set(safety["active"]) >= set(strength.active)
+    assert safety["weaker"] == [*file_weaknesses(), *strength.weaker]
+    assert ran.code == 0
+    for line in (
+        *(f"safe: {each}" for each in safety["active"]),
+        *(f"weaker: {each}" for each in safety["weaker"]),
+    ):
+        assert line in plain.out.splitlines()

@@ -8,6 +8,7 @@ BLACK_BOX = {
     "chat", "chat-list", "chat-resume", "serve", "doctor", "config", "backup", "restore",
     "sessions list", "sessions show", "sessions messages", "sessions events", "sessions resume",
     "sessions interrupt", "sessions fork", "sessions close", "sessions delete", "sessions verify",
+    "sessions compact", "approvals list", "approvals answer", "calls list", "calls settle",
     "agents list", "agents show", "agents create", "agents edit", "agents archive",
     "repos list", "repos add", "repos remove",
     "migrate status", "migrate up", "migrate down",

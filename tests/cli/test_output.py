@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.cli.output import Printer, local_time, money
+from holdfast.cli.output import Printer, local_time, money, price
 from holdfast.cli.settings import Color, Settings
 from tests.builders import AT
 from tests.cli.conftest import Cli
@@ -84,6 +84,23 @@ def test_a_record_leaves_out_what_is_not_set(capsys: pytest.CaptureFixture[str])
 def test_money_is_in_dollars_or_unknown() -> None:
     assert money(12_345_678, priced=True) == "$0.1235"
     assert money(0, priced=False) == "?"
+
+
+def test_a_price_is_a_word() -> None:
+    assert price(0, priced=True) == "free"
+    assert price(12_345_678, priced=True) == "$0.1235"
+    assert price(0, priced=False) == "? (unpriced)"
+    assert price(12_345_678, priced=False) == "$0.1235 and ? (unpriced)"
+
+
+def test_a_line_has_a_style_where_there_are_colours(
+    terminal: Callable[[], StandInTerminal],
+) -> None:
+    stream = terminal()
+    Printer(Settings()).line("one\x1b[2J", style="32")
+    Printer(Settings(color=Color.NEVER)).line("two", style="32")
+
+    assert stream.getvalue() == "\x1b[32mone\x1b[0m\ntwo\n"
 
 
 def test_times_are_local() -> None:

@@ -1,23 +1,31 @@
 """What a conversation looks like."""
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
+from holdfast import SessionRequest
 from holdfast.bootstrap import Holdfast
+from holdfast.cli.manners import Manner
 from holdfast.cli.output import Printer
 from holdfast.cli.screen import JsonScreen, TextScreen
 from holdfast.cli.settings import Settings
 from holdfast.cli.stream import EventLines
+from holdfast.domain.calls import Settlement
 from holdfast.domain.events import (
+    ApprovalAnswered,
     ApprovalRequested,
+    CallSettled,
     Channel,
+    Event,
     Failure,
     FailureCode,
     Gap,
     MessageAppended,
     Payload,
     SessionClosed,
+    SessionCompacted,
     StepDelta,
     StepFailed,
     StepStarted,
@@ -27,9 +35,11 @@ from holdfast.domain.events import (
     TurnStarted,
 )
 from holdfast.domain.ids import ApprovalId, CallId, MessageId
-from holdfast.domain.messages import ResultStatus, Role
+from holdfast.domain.messages import ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import ToolClass
+from holdfast.engine.dispatch import REFUSALS
+from holdfast.engine.policy import Ruling
 from tests.builders import MODEL_ID, an_event, an_id
 from tests.cli.test_terminal import StandInTerminal
 
@@ -166,23 +176,88 @@ async def test_tools_questions_and_closings_are_remarks(
 
     await shown(
         screen,
-        ToolStarted(call_id=call, name="read_file", arguments={}),
+        ToolStarted(call_id=call, name="read_file", arguments={"path": "a.txt"}),
         ToolEnded(call_id=call, name="read_file", status=ResultStatus.OK),
         ApprovalRequested(
             approval_id=ApprovalId(an_id(4)),
             tool="write_file",
             tool_class=ToolClass.WRITE,
-            question="May I?",
+            question="May \u202eI?",
         ),
+        ApprovalAnswered(approval_id=ApprovalId(an_id(4)), decision="denied", by="ada"),
+        CallSettled(call_id=call, how=Settlement.SKIPPED, by="ada"),
         SessionClosed(status=Status.COMPLETED, reason="idle_timeout"),
         SessionClosed(status=Status.CANCELLED),
     )
 
     assert capsys.readouterr() == (
         "",
-        "read_file …\nread_file: ok\nMay I?\nThe session was closed: idle_timeout.\n"
+        "read_file a.txt …\nread_file a.txt: ok\n"
+        "write_file asks: May \\u202eI?\n"
+        f"`holdfast approvals answer {an_id(4)} --allow` answers it, or --deny.\n"
+        "The question: denied, by ada\n"
+        "The unknown call c1 was skipped.\n"
+        "The session was closed: idle_timeout.\n"
         "The session was closed: cancelled.\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("offline:holdfast", "free"),
+        ("scripted", "? (unpriced)"),
+    ],
+)
+async def test_a_person_is_told_what_a_turn_has_cost(
+    holdfast: Holdfast,
+    script: Callable[[str], str],
+    model: str,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session = await answered(holdfast, script("[{text: five}]") if model == "scripted" else model)
+    page = await holdfast.events.list(holdfast.owner, session.id)
+    ended = page.items[-1]
+    assert isinstance(ended, Event)
+    assert isinstance(ended.payload, TurnEnded)
+
+    for manner in (Manner(asks=True), Manner(is_attended=False)):
+        await TextScreen(Printer(Settings()), holdfast, manner).show(ended)
+
+    spent = ended.payload.usage
+    assert capsys.readouterr().err == f"{spent.input} tokens in, {spent.output} out, {told}\n"
+    assert spent.output > 0
+
+
+async def test_what_a_flag_does_not_answer_for_is_not_recommended(
+    quiet: Holdfast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, message = REFUSALS[Ruling.UNATTENDED]
+    nobody = ToolError(code=code, message=message)
+    screen = TextScreen(
+        Printer(Settings()), quiet, Manner(is_attended=False, yes_to=frozenset({"edit_file"}))
+    )
+
+    for name in ("write_file", "edit_file", "git_commit"):
+        ended = ToolEnded(
+            call_id=CallId(name), name=name, status=ResultStatus.DENIED, failure=nobody
+        )
+        await shown(screen, ended)
+
+    assert capsys.readouterr().err.splitlines() == [
+        f"write_file: denied (rejected): {message} --yes-to write_file answers for you.",
+        f"edit_file: denied (rejected): {message}",
+        f"git_commit: denied (rejected): {message}",
+    ]
+
+
+async def test_a_summary_is_told_of(quiet: Holdfast, capsys: pytest.CaptureFixture[str]) -> None:
+    folded = SessionCompacted(message_id=MessageId(an_id(9)), kept=2, dropped_through=6)
+
+    await shown(TextScreen(Printer(Settings()), quiet), folded)
+
+    assert capsys.readouterr().err == "What came before message 7 is summed up.\n"
 
 
 async def test_what_was_missed_is_read_from_the_message(
@@ -244,8 +319,6 @@ async def test_a_model_that_came_later_is_looked_up(holdfast: Holdfast) -> None:
 
 
 async def test_the_first_model_is_the_sessions_then_the_agents(holdfast: Holdfast) -> None:
-    from holdfast import SessionRequest
-
     await holdfast.agents.create(holdfast.owner, {"name": "x", "models": ("openai:a", "openai:b")})
     own = await holdfast.open("x", SessionRequest(model="openai:c"))
     agents = await holdfast.open("x")
@@ -259,9 +332,9 @@ async def test_the_first_model_is_the_sessions_then_the_agents(holdfast: Holdfas
     assert models == ["openai:c", "openai:a"]
 
 
-async def answered(holdfast: Holdfast) -> Session:
+async def answered(holdfast: Holdfast, model: str | None = None) -> Session:
     """Open a session and have one turn in it."""
-    session = await holdfast.open()
+    session = await holdfast.open("holdfast", SessionRequest(model=model))
     await holdfast.send(session.id, "What is 2+3?")
     async for item in holdfast.follow(session.id):
         if not isinstance(item, Gap) and isinstance(item.payload, TurnEnded):

@@ -30,8 +30,8 @@ def test_the_list_shows_what_was_written_to_last_first(cli: Cli) -> None:
 
     assert heading == ["ID", "STATUS", "UPDATED", "AGENT", "COST", "TITLE"]
     assert [(row[1], row[3], row[4], row[5]) for row in rows] == [
-        ("idle", "holdfast", "?", "Second"),
-        ("idle", "holdfast", "?", "First"),
+        ("idle", "holdfast", "$0.0000", "Second"),
+        ("idle", "holdfast", "$0.0000", "First"),
     ]
 
 
@@ -90,9 +90,9 @@ def test_a_session_is_shown_with_its_cost(cli: Cli, chatted: str) -> None:
     plain = cli("sessions", "show", chatted)
 
     assert (form["id"], form["state"], form["turn"]) == (chatted, "idle", 1)
-    assert form["cost"] == {"microcents": 0, "priced": False}
+    assert form["cost"] == {"microcents": 0, "priced": True}
     facts = dict(line.split(None, 1) for line in plain.out.splitlines())
-    assert (facts["id"], facts["status"], facts["cost"]) == (chatted, "idle", "?")
+    assert (facts["id"], facts["status"], facts["cost"]) == (chatted, "idle", "$0.0000")
 
 
 def test_messages_are_printed_in_their_order(cli: Cli, chatted: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -153,8 +154,8 @@ async def test_commands_show_what_they_say(
     assert out.count("> What is 1+1?") == 1
     assert out.count("> What is 2+2?") == 2
     assert f"{conversation.session_id}  idle, 2 turns, 4 messages" in out
-    assert "/fork [TURN]  go on in a new session" in out
-    assert "//text        send /text as it stands" in out
+    assert re.search(r"^/fork \[TURN\] +go on in a new session", out, re.MULTILINE)
+    assert re.search(r"^//text +send /text as it stands$", out, re.MULTILINE)
 
 
 async def test_a_fork_goes_on_from_the_end_of_a_turn(

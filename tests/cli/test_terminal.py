@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line
+from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line, spelled_out
 
 FORBIDDEN = {
     *map(chr, range(0x20)),
@@ -54,6 +54,25 @@ def test_no_text_keeps_a_character_that_steers(text: str) -> None:
 @given(st.text(alphabet=st.characters(exclude_categories=("Cc", "Cf", "Cs"))))
 def test_plain_text_stays_as_it_is(text: str) -> None:
     assert clean(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("one\n\ttwo \\u0041", "one\n\ttwo \\u0041"),
+        ("a\x1b[31mb\rc\x00", "a\\u001b[31mb\\u000dc\\u0000"),
+        ("a\u202eb\u200bc\ufeffd\u3164", "a\\u202eb\\u200bc\\ufeffd\\u3164"),
+        ("x\U000e0041", "x\\ue0041"),
+        ("ein Bär, 熊", "ein Bär, 熊"),
+    ],
+)
+def test_what_cannot_be_seen_is_spelled_out_and_nothing_is_lost(text: str, shown: str) -> None:
+    assert spelled_out(text) == shown
+
+
+@given(st.text())
+def test_what_is_spelled_out_is_shown_as_it_stands(text: str) -> None:
+    assert clean(spelled_out(text)) == spelled_out(text)
 
 
 def test_one_line_is_short() -> None:

@@ -22,10 +22,12 @@ SERVICES = {
 # Public to their neighbours in the house, and of no use to a program.
 FOR_NEIGHBOURS = {
     "agents": {"built_in"},
+    "approvals": {"decision", "of", "standing"},
     "events": {"batches", "start"},
     "housekeeping": {"keep"},
     "models": {"chain", "check", "resolve"},
     "repos": {"require_inside"},
+    "secrets": {"key_of", "of_host", "of_server", "remember"},
 }
 
 

@@ -44,4 +44,6 @@ async def test_the_catalogue_is_ordered_and_holds_each_model_once(quiet: Holdfas
     for models in (["openai:two", "groq:one"], ["openai:one", "groq:one"]):
         await quiet.agents.create(quiet.owner, {"name": "Helper", "models": models})
 
-    assert await quiet.models.list() == [model_of(ref) for ref in ("groq:one", "openai:one", "openai:two")]
+    assert await quiet.models.list() == [
+        model_of(ref) for ref in ("groq:one", "openai:one", "openai:two")
+    ]

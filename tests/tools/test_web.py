@@ -494,7 +494,10 @@ async def test_an_answer_is_read_strictly(method: str, raw: bytes, expected: str
     [
         (b"\r\n" + b"x" * ((4 << 20) + 1), "error/too_large"),
         (b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"x" * (9 << 20)), "error/too_large"),
-        (b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"x" * 9999, mtime=0), "error/too_large"),
+        (
+            b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"x" * 9999, mtime=0),
+            "error/too_large",
+        ),
         (b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"", mtime=0) * 99, "error/too_large"),
         (b"X: y\r\n" * 300 + b"\r\n", "error/too_large"),
         (b"X: " + b"y" * 99_999 + b"\r\n\r\n", "error/too_large"),

@@ -29,3 +29,11 @@ class SettableClock:
         self._shift += timedelta(seconds=passed) + by
         self._since = time.monotonic()
         self._pace = self._pace if pace is None else pace
+
+
+class PatientClock(SettableClock):
+    """A clock by which leases last ten times as long: nobody loses one because the disk is slow."""
+
+    def boot_ms(self) -> int:
+        """Return a tenth of the true time since boot."""
+        return super().boot_ms() // 10

@@ -9,7 +9,9 @@ import pytest
 
 from tests.torture.crew import Crew
 
-Sized = Callable[..., int]
+# How much slower a machine may be that runs other tests at the same time.
+SHARED = 60
+
 Tell = Callable[[str], None]
 
 
@@ -19,15 +21,29 @@ def level(request: pytest.FixtureRequest) -> str:
     return str(request.config.getoption("--level"))
 
 
+class Sized:
+    """What a level means for sizes and for deadlines."""
+
+    def __init__(self, level: str) -> None:
+        self._level = level
+
+    def __call__(self, *, test: int, torture: int, release: int | None = None) -> int:
+        """Choose a size; without one of its own, release is torture once more."""
+        sizes = {"test": test, "torture": torture, "release": release or torture}
+        return sizes[self._level]
+
+    def within(self, seconds: float) -> float:
+        """Return the seconds that a promise of so many may take.
+
+        At the level `test` other tests run beside, and a deadline would measure those.
+        """
+        return seconds * SHARED if self._level == "test" else seconds
+
+
 @pytest.fixture
 def sized(level: str) -> Sized:
-    """Choose a size by level; without one of its own, release is torture once more."""
-
-    def choose(*, test: int, torture: int, release: int | None = None) -> int:
-        sizes = {"test": test, "torture": torture, "release": release or torture}
-        return sizes[level]
-
-    return choose
+    """Choose sizes by level, and how strict a deadline is."""
+    return Sized(level)
 
 
 @pytest.fixture

@@ -5,10 +5,11 @@ import os
 import shutil
 import struct
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.torture.crew import wait_until
 
 SHUTDOWN = 0x8004587D
 WITHOUT_LOG_FLUSH = 2
@@ -18,8 +19,9 @@ TOOLS = ("mkfs.ext4", "losetup", "mount", "umount")
 class LoopDisk:
     """A file system that can lose its power at any moment."""
 
-    def __init__(self, device: str, mount: Path) -> None:
-        self._device = device
+    def __init__(self, image: Path, mount: Path) -> None:
+        self._image = image
+        self._device = ""
         self.mount = mount
 
     def cut(self) -> None:
@@ -33,20 +35,27 @@ class LoopDisk:
     def restart(self) -> None:
         """Bring the power back; all who used the disk must be gone."""
         self.leave()
+        # A copy on a device of its own: whoever made a namespace meanwhile has the mount in it,
+        # and as long as he lives the file system that was cut off would be mounted again.
+        again = self._image.with_suffix(".again")
+        _run("cp", "--sparse=always", str(self._image), str(again))
+        again.replace(self._image)
         self.enter()
 
     def enter(self) -> None:
         """Mount the disk."""
+        self._device = _run("losetup", "--find", "--show", str(self._image)).strip()
         _run("mount", "-t", "ext4", self._device, str(self.mount))
 
     def leave(self) -> None:
-        """Unmount the disk, waiting a moment for the last user to go."""
-        for _ in range(100):
-            done = subprocess.run(["umount", str(self.mount)], capture_output=True, check=False)
-            if done.returncode == 0:
-                return
-            time.sleep(0.05)
-        raise OSError(f"{self.mount} is still in use")
+        """Unmount the disk, when the last user has gone."""
+        wait_until(self._is_left)
+        # Where somebody still has the mount, the device goes with him.
+        _run("losetup", "--detach", self._device)
+
+    def _is_left(self) -> bool:
+        done = subprocess.run(["umount", str(self.mount)], capture_output=True, check=False)
+        return done.returncode == 0
 
 
 def missing_means() -> str:
@@ -67,17 +76,13 @@ def loop_disk(folder: Path, *, megabytes: int = 96) -> Iterator[LoopDisk]:
         file.truncate(megabytes << 20)
     # Nothing is kept back for root, who would otherwise never see the disk full.
     _run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
-    device = _run("losetup", "--find", "--show", str(image)).strip()
     mount.mkdir()
-    disk = LoopDisk(device, mount)
+    disk = LoopDisk(image, mount)
+    disk.enter()
     try:
-        disk.enter()
-        try:
-            yield disk
-        finally:
-            disk.leave()
+        yield disk
     finally:
-        _run("losetup", "--detach", device)
+        disk.leave()
 
 
 def _run(*command: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast import open_holdfast
 from tests.torture.clients.house import settings
+from tests.torture.crew import PATIENCE
 from tests.torture.notebooks import key_beside, reading
 
 WAITING = """
@@ -23,22 +24,22 @@ def waiting(home: Path) -> int:
         return len(connection.execute(WAITING).fetchall())
 
 
-async def recovered(home: Path, *, within: float = 20) -> tuple[float, float]:
+async def recovered(home: Path) -> tuple[float, float]:
     """Open the home and play all that waits; return the seconds to ready and to quiet."""
     begun = time.monotonic()
     async with open_holdfast(config=settings(home)):
         ready = time.monotonic() - begun
-        await quiet(home, within=within)
+        await quiet(home)
         return ready, time.monotonic() - begun
 
 
-async def quiet(home: Path, *, within: float = 20) -> None:
+async def quiet(home: Path) -> None:
     """Return when no turn is open or waits."""
-    await until(lambda: not waiting(home), within=within)
+    await until(lambda: not waiting(home))
 
 
-async def until(condition: Callable[[], bool], *, within: float) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     """Look again and again until a condition holds, and let everybody else work meanwhile."""
-    async with asyncio.timeout(within):
+    async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 — seen from outside, nobody rings a bell
             await asyncio.sleep(0.01)

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import apsw
 from tests.torture.crew import Crew, wait_until
 from tests.torture.machine import pid_of
 from tests.torture.notebooks import key_beside, reading
+from tests.torture.recovery import waiting
 
 HELD = """
 SELECT id, holder, status
@@ -44,29 +46,31 @@ class Servers:
         self._home = home
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, *, unfenced: bool = False) -> None:
+    def start(self, name: str, **options: object) -> None:
         """Start a server and wait until it is ready."""
-        process = self._crew.start("serve", home=self._home, said=name, unfenced=unfenced)
+        process = self._crew.start("serve", home=self._home, said=name, **options)
         self.running[name] = process
-        wait_until(lambda: "ready" in self._crew.log_of(process), within=15)
+        wait_until(lambda: "ready" in self._crew.log_of(process))
 
     def named(self, pid: int | None) -> str | None:
         """Return the name of the server with a process number."""
         return next((name for name, each in self.running.items() if each.pid == pid), None)
 
-    def holder_of_a_turn(self, sessions: list[str]) -> str:
-        """Wait until one of the servers plays in one of the sessions, and return its name."""
+    def holder_of_a_turn(self, ask: Callable[[], None]) -> str:
+        """Ask for turns until one of the servers is seen to play one, and return its name."""
         found: list[str] = []
 
         def look() -> bool:
-            for session in sessions:
-                hold = holds(self._home)[session]
+            for hold in holds(self._home).values():
                 name = self.named(hold.pid)
                 if name and hold.status == "running":
                     found.append(name)
-            return bool(found)
+            # Whoever looks too slowly sees nothing, and has to ask once more.
+            return bool(found) or not waiting(self._home)
 
-        wait_until(look, within=15)
+        while not found:
+            ask()
+            wait_until(look)
         return found[0]
 
     def logs(self) -> str:

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast import HoldfastError, StorageFull, Unavailable
+from holdfast.domain.errors import Code
 from holdfast.domain.events import name_of
 from holdfast.ports import Store, Tx
 
@@ -173,9 +175,113 @@ class EarlyStore:
         await self._store.write(work)
 
 
+class DeafStore:
+    """A store that answers as if all was well although the disk has said otherwise.
+
+    The control of the rows of failing and full disks; `heard` are the errors it overhears.
+    """
+
+    def __init__(self, store: Store, heard: type[HoldfastError]) -> None:
+        self._store = store
+        self._heard = heard
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Run the work and do not listen."""
+        results: list[T] = []
+
+        async def kept(tx: Tx) -> T:
+            results.append(await work(tx))
+            return results[-1]
+
+        try:
+            return await self._store.write(kept, urgent=urgent)
+        except self._heard:
+            if not results:
+                raise
+            return results[-1]
+
+
+class RegrettingStore:
+    """A store that calls the disk full after it has written: nothing changed, it says, and it did.
+
+    The control for refusals: whoever believes them cannot see this.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Write what a client asks for, and then refuse it."""
+        seen: set[str] = set()
+
+        async def watched(tx: Tx) -> T:
+            spy = SpyTx(tx)
+            result = await work(spy)  # type: ignore[arg-type]
+            seen.update(spy.seen)
+            return result
+
+        result = await self._store.write(watched, urgent=urgent)
+        if kind_of(seen) == "admit":
+            raise StorageFull(Code.STORAGE_FULL, "The disk is full; nothing was changed.")
+        return result
+
+
+class FrankStore:
+    """A store that passes on what the machine says, in words no caller is prepared for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def read(self, work: Work[T]) -> T:
+        """Read, and raise what lies behind a refusal."""
+        try:
+            return await self._store.read(work)
+        except Unavailable as error:
+            raise OSError("the machine has run out of something") from error
+
+
+class SulkingStore:
+    """A store that never reads again after it has once been refused something."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._refusal: HoldfastError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def read(self, work: Work[T]) -> T:
+        """Read, unless something has ever gone wrong."""
+        if self._refusal is not None:
+            raise self._refusal
+        try:
+            return await self._store.read(work)
+        except Unavailable as error:
+            self._refusal = error
+            raise
+
+
 def careless(store: Store) -> Store:
     """Set the writer to `synchronous=NORMAL`: the control of the rows that cut the power."""
     store._writer.connection.pragma("synchronous", "NORMAL")  # type: ignore[attr-defined]
+    return store
+
+
+def reckless(store: Store) -> Store:
+    """Take the reserve away: the control of the row that fills the disk."""
+    reserve = store._writer._reserve  # type: ignore[attr-defined]
+    reserve.give_up()
+    reserve.has_room = True
+    reserve.take = lambda: True
     return store
 
 
@@ -187,7 +293,7 @@ class UnfencedStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._held: dict[str, tuple[str, int]] = {}
+        self._held: dict[int, tuple[str, int]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -202,7 +308,7 @@ class UnfencedStore:
 
 
 class _UnfencedTx:
-    def __init__(self, tx: Tx, held: dict[str, tuple[str, int]]) -> None:
+    def __init__(self, tx: Tx, held: dict[int, tuple[str, int]]) -> None:
         self._tx = tx
         self.sessions = _UnfencedSessions(tx.sessions, held)
 
@@ -211,23 +317,28 @@ class _UnfencedTx:
 
 
 class _UnfencedSessions:
-    def __init__(self, table: Any, held: dict[str, tuple[str, int]]) -> None:
+    def __init__(self, table: Any, held: dict[int, tuple[str, int]]) -> None:
         self._table = table
         self._held = held
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
-    async def head(self, session_id: Any) -> Any:
-        head = await self._table.head(session_id)
-        if head is None or session_id not in self._held:
+    async def head(self, owner: Any, session_id: Any) -> Any:
+        return self._as_it_was(await self._table.head(owner, session_id))
+
+    async def head_by_key(self, key: Any) -> Any:
+        return self._as_it_was(await self._table.head_by_key(key))
+
+    def _as_it_was(self, head: Any) -> Any:
+        if head is None or head.key not in self._held:
             return head
-        holder, epoch = self._held[session_id]
+        holder, epoch = self._held[head.key]
         return msgspec.structs.replace(head, holder=holder, epoch=epoch)
 
     async def save(self, head: Any) -> None:
         if head.holder is not None:
-            self._held[head.session_id] = (head.holder, head.epoch)
+            self._held[head.key] = (head.holder, head.epoch)
         await self._table.save(head)
 
     async def extend(self, holder: str, until: int) -> set[Any]:

@@ -185,7 +185,7 @@ def test_the_auditor_finds_canaries_and_what_was_left_behind(folder: Path) -> No
 def test_the_auditor_finds_a_process_that_was_left(folder: Path, tmp_path: Path) -> None:
     with Crew(tmp_path) as crew:
         crew.start("load", home=folder / "home", name=folder / "b", seed=1, shared=[])
-        wait_until(lambda: bool(carriers(crew.mark)), within=10)
+        wait_until(lambda: bool(carriers(crew.mark)))
 
         assert audit(folder / "home", mark=crew.mark).counts["ORPHAN"] > 0
 

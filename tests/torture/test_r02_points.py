@@ -14,7 +14,7 @@ from tests.torture.attempts import Record, read_attempts
 from tests.torture.audit import audit
 from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew
+from tests.torture.crew import PATIENCE, Crew
 from tests.torture.recovery import recovered
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def test_nothing_is_lost_or_done_twice_around_any_commit(
                 struck(crew, home, run, ("delta batch", 2, "after"))
             run += 1
             struck(crew, home, run, point)
-    asyncio.run(recovered(home, within=60))
+    asyncio.run(recovered(home))
 
     records = list(tmp_path.glob("*.jsonl"))
     result = audit(home, records=records, mark=crew.mark)
@@ -103,7 +103,7 @@ async def _written_over_the_dead(folder: Path, crew: Crew, luck: random.Random) 
         for size in (400_000, 200_000, 100_000):
             record_of = folder / f"{size}.jsonl"
             dying = crew.start("dying", home=home, record=record_of, session=session, size=size)
-            assert dying.wait(timeout=60) == -signal.SIGKILL, crew.log_of(dying)
+            assert dying.wait(timeout=PATIENCE) == -signal.SIGKILL, crew.log_of(dying)
             await client.send(session, new_id(luck, "short"))
         # As if the survivor died as well, now: nobody has tidied the log.
         shutil.copytree(home, folder / "crashed", ignore=shutil.ignore_patterns("*-shm"))
@@ -116,5 +116,5 @@ def struck(
     """Run a life that must end at its point; lives of one owner share their record."""
     record = home.parent / (f"owner-{run}.jsonl" if point[0] == "agent" else "points.jsonl")
     process = crew.start("points", home=home, record=record, run=run, point=point, lying=lying)
-    status = process.wait(timeout=60)
+    status = process.wait(timeout=PATIENCE)
     assert status == -signal.SIGKILL, f"{point}: {status}\n{crew.log_of(process)}"

@@ -11,18 +11,20 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.bootstrap import Outside
 from tests.marks import proves
-from tests.torture.attempts import read_attempts
 from tests.torture.audit import Audit, audit
 from tests.torture.clients.house import Client, settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew, wait_until
+from tests.torture.crew import Crew
 from tests.torture.disks import Disk
+from tests.torture.loads import Loads
 from tests.torture.loops import loop_disk, missing_means
 from tests.torture.powered import EarlierBoot, Positioned, faults_of_images, one_life
 from tests.torture.recovery import recovered
 from tests.torture.spies import careless
 
 pytestmark = pytest.mark.slow
+
+CLIENTS = 3
 
 
 @proves("R03")
@@ -95,27 +97,17 @@ def cut_spree(
     """Fail the power of a disk again and again, each time under the load of several clients."""
     with loop_disk(folder) as disk:
         home = disk.mount / "home"
+        loads = Loads(crew, folder, luck, home=home, fault=fault)
         for _ in range(cuts):
-            clients = [
-                crew.start(
-                    "load",
-                    home=home,
-                    name=folder / f"c{number}",
-                    seed=luck.randrange(1 << 32),
-                    shared=[],
-                    fault=fault,
-                )
-                for number in range(3)
-            ]
-            # The cut comes at a random moment; nothing is waited for here.
-            time.sleep(luck.uniform(0.5, 1.0))
+            loads.start(*range(CLIENTS))
+            # Something was acknowledged that can be lost; from then on any moment will do.
+            loads.wait_for_a_yes(*range(CLIENTS), verb="send")
+            time.sleep(luck.uniform(0, 0.5))
             # A sync under way at the cut may still report success to a program that lives on,
             # but no program outlives its power: they are stopped first.
-            crew.freeze(*clients)
+            crew.freeze(*loads.running.values())
             disk.cut()
-            for client in clients:
-                client.kill()
-                client.wait()
+            loads.kill(*range(CLIENTS))
             disk.restart()
         asyncio.run(recovered(home))
         return audit(
@@ -128,28 +120,18 @@ def cut_new_homes(folder: Path, crew: Crew, luck: random.Random, *, homes: int) 
     results = []
     with loop_disk(folder) as disk:
         for number in range(homes):
-            home, record = disk.mount / str(number) / "home", folder / f"{number}.jsonl"
+            home = disk.mount / str(number) / "home"
             home.parent.mkdir()
-            client = crew.start(
-                "load",
-                home=home,
-                name=record.with_suffix(""),
-                seed=luck.randrange(1 << 32),
-                shared=[],
-            )
-            wait_until(lambda: _is_acknowledged(record), within=20)  # noqa: B023 — waited for here
-            crew.freeze(client)
+            loads = Loads(crew, folder, luck, home=home)
+            loads.start(number)
+            loads.wait_for_a_yes(number)
+            crew.freeze(*loads.running.values())
             disk.cut()
-            client.kill()
-            client.wait()
+            loads.kill(number)
             disk.restart()
             asyncio.run(recovered(home))
-            results.append(audit(home, records=[record]))
+            results.append(audit(home, records=[folder / f"c{number}.jsonl"]))
     return results
-
-
-def _is_acknowledged(record: Path) -> bool:
-    return any(each.acknowledged for each in read_attempts([record]))
 
 
 def cut_and_recover(

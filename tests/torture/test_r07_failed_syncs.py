@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 
 from holdfast import Unavailable, open_holdfast
 from holdfast.bootstrap import Outside
-from holdfast.ports import Store, Tx
 from tests.marks import proves
 from tests.torture.attempts import read_attempts
 from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.conftest import Sized, Tell
 from tests.torture.disks import Disk, NthFault, no_fault
 from tests.torture.powered import EarlierBoot, Positioned, faults_of_images
+from tests.torture.spies import DeafStore
 
 pytestmark = pytest.mark.slow
 
@@ -51,41 +52,17 @@ def test_after_a_failed_sync_nothing_is_acknowledged_that_could_be_lost(
 
 @proves("R07")
 def test_the_row_finds_a_store_that_does_not_listen(tmp_path: Path, luck: random.Random) -> None:
+    deaf = partial(DeafStore, heard=Unavailable)
     lost = 0
     for nth in range(3, 8):
         folder = tmp_path / str(nth)
         folder.mkdir()
         disk = Disk()
-        record = asyncio.run(written_with_a_failed_sync(folder, luck, disk, nth, DeafStore))
+        record = asyncio.run(written_with_a_failed_sync(folder, luck, disk, nth, deaf))
         cuts = [len(disk.log)] * 3
         lost += faults_of_images(folder, record, disk, cuts, luck)[0]
 
     assert lost > 0
-
-
-class DeafStore:
-    """A store that answers as if all was well although the disk has said otherwise."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def write(self, work: Any, *, urgent: bool = False) -> Any:
-        """Run the work and do not listen."""
-        results: list[Any] = []
-
-        async def heard(tx: Tx) -> Any:
-            results.append(await work(tx))
-            return results[-1]
-
-        try:
-            return await self._store.write(heard, urgent=urgent)
-        except Unavailable:
-            if not results:
-                raise
-            return results[-1]
 
 
 async def written_with_a_failed_sync(

@@ -10,12 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Scope, Unavailable, open_holdfast
+from holdfast.domain.errors import Code
+from holdfast.domain.models import Model, model_of
 from holdfast.execution.machine import SystemMachine
+from holdfast.ports import Tx
 from tests.marks import proves
 from tests.torture.attempts import read_lines
 from tests.torture.audit import audit
+from tests.torture.clients.house import settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew
+from tests.torture.crew import PATIENCE, Crew
 from tests.torture.recovery import recovered
 
 pytestmark = pytest.mark.slow
@@ -24,6 +29,8 @@ FILES = [0, 2, 5, 1, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 15, 17, 20, 25]
 KIBIBYTES = [0, 2_000, 20_000, 200, 500, 1_000, 4_000, 6_000, 8_000, 10_000, 12_000, 15_000, 18_000]
 KIBIBYTES += [25_000, 30_000, 40_000, 60_000, 80_000, 100_000, 150_000]
 SPARE = {"files": FILES, "memory": KIBIBYTES}
+# Python, and libraries below us, give up when they cannot have a few bytes: a crash like others.
+DEATHS = {-signal.SIGABRT, -signal.SIGSEGV}
 
 
 @proves("R08")
@@ -38,9 +45,8 @@ def test_what_runs_out_is_refused_and_comes_back(
         folder = tmp_path / str(spare)
         folder.mkdir()
         told = starved(crew, folder, kind, spare)
-        ends.update(told["starving"])
-        wrong += [f"{spare} to spare: {each}" for each in told["starving"] if is_unclean(each)]
-        wrong += [f"{spare} to spare, later: {each}" for each in told["sated"] if each != "done"]
+        ends.update(each.partition(" in ")[0] for each in told["starving"])
+        wrong += [f"{spare} to spare: {each}" for each in unclean(told)]
         asyncio.run(recovered(folder / "home"))
         result = audit(folder / "home", records=[folder / "a.jsonl"], mark=crew.mark)
         if not result.is_clean:
@@ -49,6 +55,46 @@ def test_what_runs_out_is_refused_and_comes_back(
     tell(f"{kind}: {dict(ends)}")
     assert wrong == []
     assert set(ends) != {"done"}, "nothing ever ran out"
+
+
+@proves("R08")
+@pytest.mark.parametrize(("fault", "found"), [("frank", "raised in "), ("sulking", "later: ")])
+def test_the_row_finds_a_store_that_does_not_stand_starvation(
+    tmp_path: Path, crew: Crew, fault: str, found: str
+) -> None:
+    told = starved(crew, tmp_path, "files", 0, fault=fault)
+
+    assert [each for each in unclean(told) if found in each] != []
+
+
+@proves("R08")
+def test_whoever_has_no_memory_is_refused_alone(tmp_path: Path) -> None:
+    refused, kept = asyncio.run(_starved_beside(tmp_path / "home"))
+
+    assert refused == [Code.OUT_OF_MEMORY] * 2
+    assert kept == [model_of("offline:beside")]
+
+
+async def _starved_beside(home: Path) -> tuple[list[Code], list[Model]]:
+    """Have one of two that write at once, and one that reads, run out of memory."""
+
+    async def look(tx: Tx) -> None:
+        await tx.models.all()
+        raise MemoryError
+
+    async def starve(tx: Tx) -> None:
+        await tx.models.add(model_of("offline:starved"))
+        await look(tx)
+
+    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+        ends = await asyncio.gather(
+            house.store.write(starve),
+            house.store.write(lambda tx: tx.models.add(model_of("offline:beside"))),
+            house.store.read(look),
+            return_exceptions=True,
+        )
+        refused = [each.code for each in ends if isinstance(each, Unavailable)]
+        return refused, await house.store.read(lambda tx: tx.models.all())
 
 
 @proves("R08")
@@ -67,30 +113,43 @@ def test_a_process_that_can_open_no_file_declares_nobody_dead() -> None:
     assert not judged
 
 
-def starved(crew: Crew, folder: Path, kind: str, spare: int) -> dict[str, list[str]]:
+def starved(
+    crew: Crew, folder: Path, kind: str, spare: int, *, fault: str = ""
+) -> dict[str, list[str]]:
     """Run a server that starves for a while; return how its work ended, then and later."""
     process = crew.start(
         "starved",
         home=folder / "home",
         record=folder / "a.jsonl",
-        kind=kind,
-        spare=spare,
+        famine=(kind, spare),
         seed=random.Random(spare).randrange(1 << 32),
+        fault=fault,
     )
-    status = process.wait(timeout=300)
+    status = process.wait(timeout=5 * PATIENCE)
     lines = list(read_lines([folder / "a.jsonl"]))
     told: dict[str, list[str]] = {
         name: line[name] for line in lines for name in ("starving", "sated") if name in line
     }
-    if status == -signal.SIGABRT:
-        # Python itself gives up when it cannot have a few bytes; that is a crash like any other.
+    said = crew.log_of(process)
+    if status in DEATHS or (status == 1 and said.rstrip().endswith("MemoryError")):
         return {"starving": ["killed"], "sated": []}
     if status != 0 or len(told) < 2:
-        return {"starving": [f"ended with {status}\n{crew.log_of(process)[-2000:]}"], "sated": []}
+        return {"starving": [f"ended with {status}\n{said[-2000:]}"], "sated": []}
     return told
 
 
-def is_unclean(end: str) -> bool:
-    """Tell whether work neither was done nor was refused in words that a caller understands."""
-    is_told = end.startswith("refused: ") and end != "refused: internal"
-    return not is_told and end not in {"done", "killed", "raised: MemoryError()"}
+def unclean(told: dict[str, list[str]]) -> list[str]:
+    """Return every end that a caller cannot understand, and all that did not work afterwards.
+
+    A lack of memory that Python meets outside of the store is its own refusal: nothing was asked
+    of the store, or everything was answered by it.
+    """
+    allowed = {"done", "killed"}
+    strange = [
+        each
+        for each in told["starving"]
+        if each not in allowed
+        and (not each.startswith("refused: ") or each == "refused: internal")
+        and (not each.endswith(": MemoryError()") or " in the store: " in each)
+    ]
+    return strange + [f"later: {each}" for each in told["sated"] if each != "done"]

@@ -5,18 +5,21 @@ import random
 import shutil
 import subprocess
 import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from holdfast import HoldfastError
+from holdfast import HoldfastError, Message, Scope, Text, open_holdfast
 from holdfast.storage.backup import back_up, restore
 from tests.marks import proves
 from tests.torture.attempts import Attempt, read_attempts, read_lines
 from tests.torture.audit import Audit, judge
+from tests.torture.clients.house import settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew, wait_until
+from tests.torture.crew import PATIENCE, Crew, wait_until
+from tests.torture.loads import Loads
 from tests.torture.notebooks import key_beside
 from tests.torture.recovery import recovered
 from tests.torture.stocks import stock
@@ -46,12 +49,12 @@ def test_every_backup_made_under_load_is_the_record_of_its_instant(
 
     backups = []
     for number in range(count):
-        # The load needs time between two backups, so that they differ.
-        time.sleep(sized(test=1, torture=2))
+        # Much is said between two backups, so that they differ.
+        wait_for_answers(tmp_path, more=50)
         begun = time.time_ns()
         file = back_up(home / "history.db", key_beside(home), tmp_path / f"{number}.backup")
         backups.append(Backup(file, begun, time.time_ns()))
-    crew.stop(*clients)
+    crew.stop(*clients.running.values())
 
     results = [restored(tmp_path, each) for each in backups]
     slowest = max(each.ended - each.begun for each in backups) / 1e9
@@ -67,8 +70,8 @@ def test_a_backup_of_another_instant_is_not_the_record(
     file = back_up(
         tmp_path / "home" / "history.db", key_beside(tmp_path / "home"), tmp_path / "early.backup"
     )
-    time.sleep(1)
-    crew.stop(*clients)
+    wait_for_answers(tmp_path, more=20)
+    crew.stop(*clients.running.values())
 
     late = Backup(file, time.time_ns(), time.time_ns())
     assert restored(tmp_path, late).counts["LOST"] > 0
@@ -86,7 +89,9 @@ def test_a_backup_that_was_killed_is_not_there_or_whole(
     for number in range(kills):
         target = tmp_path / f"{number}.backup"
         process = crew.start("backing", home=home, target=target)
-        time.sleep(luck.uniform(0.1, 0.8))
+        wait_for_a_draft(process, target)
+        # It has begun to write; from then on any moment will do.
+        time.sleep(luck.uniform(0, 0.5))
         process.kill()
         process.wait()
         if target.exists():
@@ -115,6 +120,43 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path, luck: random.Random) -
 
 
 @proves("R12")
+@pytest.mark.parametrize("houses", [1, 2])
+def test_nothing_is_restored_while_a_process_has_the_store_open(
+    tmp_path: Path, crew: Crew, houses: int
+) -> None:
+    home = tmp_path / "home"
+
+    said, told, kept = asyncio.run(_restored_beside(home, crew, houses))
+
+    assert (said, told) == ("refused: store_in_use\n", ["words"])
+    assert kept == told
+
+
+async def _restored_beside(home: Path, crew: Crew, houses: int) -> tuple[str, list[str], list[str]]:
+    """Have a backup brought back while this process has the store open, once or several times."""
+    async with AsyncExitStack() as stack:
+        opened = [
+            await stack.enter_async_context(open_holdfast(config=settings(home), scope=Scope.NONE))
+            for _ in range(houses)
+        ]
+        house = opened[0]
+        session = await house.open()
+        file = back_up(home / "history.db", key_beside(home), home.parent / "a.backup")
+        process = crew.start("restoring", home=home, backup=file)
+        status = await asyncio.to_thread(process.wait, PATIENCE)
+        assert status == 0, crew.log_of(process)
+        await house.send(session.id, "words")
+        told = [_text(row) for row in await house.read(session.id)]
+    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+        kept = [_text(row) for row in await house.read(session.id)]
+    return crew.log_of(process), told, kept
+
+
+def _text(message: Message) -> str:
+    return "".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+@proves("R12")
 def test_a_large_store_is_backed_up_in_time(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
@@ -129,23 +171,32 @@ def test_a_large_store_is_backed_up_in_time(
 
     per_gigabyte = passed * (1 << 30) / size
     tell(f"{size >> 20} MiB in {passed:.1f} s, a gigabyte in {per_gigabyte:.0f} s")
-    assert per_gigabyte <= GIGABYTE_WITHIN
+    assert per_gigabyte <= sized.within(GIGABYTE_WITHIN)
 
 
-def loaded(crew: Crew, folder: Path, luck: random.Random) -> list[subprocess.Popen[bytes]]:
-    """Start clients that do everything at once, and wait until they have begun."""
-    clients = [
-        crew.start(
-            "load",
-            home=folder / "home",
-            name=folder / f"c{number}",
-            seed=luck.randrange(1 << 32),
-            shared=[],
-        )
-        for number in range(CLIENTS)
-    ]
-    wait_until(lambda: len(read_attempts(folder.glob("c*.jsonl"))) > 50, within=20)
+def loaded(crew: Crew, folder: Path, luck: random.Random) -> Loads:
+    """Start clients that do everything at once, and wait until all have begun."""
+    clients = Loads(crew, folder, luck, home=folder / "home")
+    clients.start(*range(CLIENTS))
+    clients.wait_for_a_yes(*range(CLIENTS))
     return clients
+
+
+def wait_for_answers(folder: Path, *, more: int) -> None:
+    """Wait until so many more things were acknowledged that a backup has to hold."""
+
+    def told() -> int:
+        attempts = read_attempts(folder.glob("c*.jsonl"))
+        return sum(each.acknowledged and each.verb in {"open", "send"} for each in attempts)
+
+    before = told()
+    wait_until(lambda: told() >= before + more)
+
+
+def wait_for_a_draft(process: subprocess.Popen[bytes], target: Path) -> None:
+    """Wait until the draft of a backup lies beside where it will be, or all is over."""
+    drafts = f".{target.name}.*"
+    wait_until(lambda: any(target.parent.glob(drafts)) or process.poll() is not None)
 
 
 def restored(folder: Path, backup: Backup) -> Audit:

@@ -10,11 +10,13 @@ import apsw
 import pytest
 
 from holdfast import HoldfastError, Scope, open_holdfast
+from holdfast.storage.migrate import down, newest
+from holdfast.storage.sqlite import connect
 from tests.marks import proves
 from tests.torture.audit import judge
 from tests.torture.clients.house import settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew
+from tests.torture.crew import PATIENCE, Crew
 from tests.torture.notebooks import key_beside, reading
 
 pytestmark = pytest.mark.slow
@@ -23,11 +25,23 @@ Schema = list[tuple[str, str]]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Schema:
-    """The schema of a store that was made without any trouble."""
-    home = tmp_path_factory.mktemp("whole") / "home"
+def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Schema]:
+    """The schemas of a store that was taken up and down without any trouble, from none to whole."""
+    home = tmp_path_factory.mktemp("steps") / "home"
     asyncio.run(_opened(home))
-    return schema(home)
+    found = [schema(home)]
+    connection = connect(home / "history.db", key_beside(home))
+    for number in range(newest() - 1, -1, -1):
+        down(connection, number)
+        found.append(schema(home))
+    connection.close()
+    return found[::-1]
+
+
+@pytest.fixture(scope="module")
+def whole(steps: list[Schema]) -> Schema:
+    """The schema of a store that was made without any trouble."""
+    return steps[-1]
 
 
 @proves("R14")
@@ -51,7 +65,7 @@ def test_a_store_whose_making_was_cut_off_anywhere_is_made_by_the_next_start(
 
 @proves("R14")
 def test_a_migration_that_was_cut_off_has_happened_or_not(
-    tmp_path: Path, crew: Crew, whole: Schema, sized: Sized, tell: Tell
+    tmp_path: Path, crew: Crew, steps: list[Schema], sized: Sized, tell: Tell
 ) -> None:
     taken_back = deaths = 0
     for touch in spread(sized(test=6, torture=40), last=touches(crew, tmp_path, "down") + 1):
@@ -65,9 +79,9 @@ def test_a_migration_that_was_cut_off_has_happened_or_not(
         after_up = schema(home)
         assert crew.run("migrating", home=home, direction="up", dies_at=0) == 0
 
-        assert after_down in ([], whole)
-        assert after_up in ([], whole)
-        assert schema(home) == whole
+        assert after_down in steps
+        assert after_up in steps
+        assert schema(home) == steps[-1]
         taken_back += after_down == []
 
     tell(f"{deaths} deaths amid migrations, {taken_back} times taken back, never by half")
@@ -77,7 +91,7 @@ def test_a_migration_that_was_cut_off_has_happened_or_not(
 
 @proves("R14")
 def test_a_migration_without_a_transaction_would_be_found_by_half(
-    tmp_path: Path, crew: Crew, whole: Schema
+    tmp_path: Path, crew: Crew, steps: list[Schema]
 ) -> None:
     home = tmp_path / "home"
     asyncio.run(_opened(home))
@@ -86,7 +100,28 @@ def test_a_migration_without_a_transaction_would_be_found_by_half(
         crew.run("migrating", home=home, direction="down without a transaction", dies_at=40)
     )
 
-    assert schema(home) not in ([], whole)
+    assert schema(home) not in steps
+
+
+@proves("R14")
+def test_a_store_of_an_older_schema_is_made_whole_unasked_only_if_nobody_has_used_it(
+    tmp_path: Path, whole: Schema
+) -> None:
+    unused, used = tmp_path / "unused" / "home", tmp_path / "used" / "home"
+    for home in (unused, used):
+        home.parent.mkdir()
+        asyncio.run(_opened(home, session=home is used))
+        connection = connect(home / "history.db", key_beside(home))
+        down(connection, newest() - 1)
+        connection.close()
+    before = schema(used)
+
+    asyncio.run(_opened(unused))
+    with pytest.raises(HoldfastError) as refused:
+        asyncio.run(_opened(used))
+
+    assert schema(unused) == whole
+    assert (str(refused.value.code), schema(used)) == ("schema_older", before)
 
 
 @proves("R14")
@@ -99,7 +134,7 @@ def test_two_processes_that_migrate_at_once_do_it_once(
         home.parent.mkdir()
         starts = [crew.start("migrating", home=home, direction="open", dies_at=0) for _ in range(4)]
         for process in starts:
-            assert process.wait(timeout=60) == 0, crew.log_of(process)
+            assert process.wait(timeout=PATIENCE) == 0, crew.log_of(process)
 
         assert schema(home) == whole
         assert judge(home, []).is_clean
@@ -181,7 +216,7 @@ def touches(crew: Crew, folder: Path, direction: str) -> int:
     if direction != "open":
         asyncio.run(_opened(home))
     process = crew.start("migrating", home=home, direction=direction, dies_at=0)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=PATIENCE) == 0
     return int(crew.log_of(process).split()[-1])
 
 
@@ -191,9 +226,10 @@ def died(status: int) -> bool:
     return status != 0
 
 
-async def _opened(home: Path, **changes: str) -> None:
-    async with open_holdfast(config=settings(home, **changes), scope=Scope.NONE):
-        return
+async def _opened(home: Path, *, session: bool = False, **changes: str) -> None:
+    async with open_holdfast(config=settings(home, **changes), scope=Scope.NONE) as house:
+        if session:
+            await house.open()
 
 
 def schema(home: Path) -> Schema:

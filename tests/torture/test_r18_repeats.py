@@ -17,7 +17,7 @@ from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.clients.repeats import ask
 from tests.torture.clocks import SettableClock
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew
+from tests.torture.crew import PATIENCE, Crew
 from tests.torture.notebooks import read_books
 from tests.torture.recovery import recovered
 
@@ -97,7 +97,7 @@ def storm(
         if share
     ]
     for process in processes:
-        assert process.wait(timeout=300) == 0, crew.log_of(process)
+        assert process.wait(timeout=PATIENCE) == 0, crew.log_of(process)
 
 
 async def once_more(folder: Path, asked: list[Asked], name: str, later: timedelta) -> None:

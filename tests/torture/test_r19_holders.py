@@ -20,6 +20,8 @@ from tests.torture.servers import Servers, holds
 pytestmark = pytest.mark.slow
 
 TAKEOVER_MOST = 10.0
+# How long a turn takes: long enough to be met amid it, and longer than any test.
+TURN_MS, ENDLESS_MS = 3_000, 3_600_000
 
 
 @proves("R19")
@@ -32,12 +34,11 @@ def test_the_other_server_takes_over_from_the_dead(
     asyncio.run(called(tmp_path, sessions, luck, opening=True))
     servers = Servers(crew, home)
     for name in ("one", "two"):
-        servers.start(name)
+        servers.start(name, delay_ms=TURN_MS)
 
     slowest = 0.0
     for _ in range(rounds):
-        asyncio.run(called(tmp_path, sessions, luck))
-        victim = servers.holder_of_a_turn(sessions)
+        victim = servers.holder_of_a_turn(lambda: asyncio.run(called(tmp_path, sessions, luck)))
         slowest = max(slowest, killed_and_replaced(servers, victim, sessions, home))
     crew.stop(*servers.running.values())
     asyncio.run(recovered(home))
@@ -47,7 +48,7 @@ def test_the_other_server_takes_over_from_the_dead(
     assert result.is_clean, result
     assert {each.outcome for each in read_attempts(tmp_path.glob("*.jsonl"))} == {"ok"}
     assert "locked" not in servers.logs()
-    assert slowest <= TAKEOVER_MOST
+    assert slowest <= sized.within(TAKEOVER_MOST)
 
 
 @proves("R19")
@@ -58,10 +59,10 @@ def test_without_another_server_nobody_takes_over(
     sessions = [new_id(luck)]
     asyncio.run(called(tmp_path, sessions, luck, opening=True))
     servers = Servers(crew, home)
-    servers.start("one")
-    asyncio.run(called(tmp_path, sessions, luck))
+    servers.start("one", delay_ms=ENDLESS_MS)
 
-    victim = servers.running[servers.holder_of_a_turn(sessions)]
+    name = servers.holder_of_a_turn(lambda: asyncio.run(called(tmp_path, sessions, luck)))
+    victim = servers.running[name]
     victim.kill()
     victim.wait()
 
@@ -91,9 +92,9 @@ def killed_and_replaced(servers: Servers, victim: str, sessions: list[str], home
     process.kill()
     process.wait()
     begun = time.monotonic()
-    wait_until(lambda: all(_moved_on(home, each, process.pid) for each in lost), within=60)
+    wait_until(lambda: all(_moved_on(home, each, process.pid) for each in lost))
     passed = time.monotonic() - begun
-    servers.start(victim)
+    servers.start(victim, delay_ms=TURN_MS)
     return passed
 
 

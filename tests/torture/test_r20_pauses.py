@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,18 +57,20 @@ def pausing_spree(
     sessions = [new_id(luck) for _ in range(SESSIONS)]
     asyncio.run(called(folder, sessions, luck, opening=True))
     servers = Servers(crew, home)
+
+    def ask() -> None:
+        asyncio.run(called(folder, sessions, luck))
+
     lost = 0
     for _ in range(pauses):
         servers.start("one", unfenced=unfenced)
-        asyncio.run(called(folder, sessions, luck))
-        servers.holder_of_a_turn(sessions)
-        lost += len(paused(servers, home, sessions))
+        lost += len(paused(servers, home, ask))
         servers.start("two")
-        wait_until(lambda: waiting(home) == 0, within=30)
+        wait_until(lambda: waiting(home) == 0)
         # While the other one plays the next turns, the sleeper has every chance to speak.
-        asyncio.run(called(folder, sessions, luck))
+        ask()
         os.kill(servers.running["one"].pid, signal.SIGCONT)
-        wait_until(lambda: waiting(home) == 0, within=30)
+        wait_until(lambda: waiting(home) == 0)
         crew.stop(*servers.running.values())
     asyncio.run(recovered(home))
     return lost
@@ -78,16 +81,16 @@ def late_voices(home: Path) -> list[str]:
     return [late for book in read_books(home).notebooks.values() for late in voices(book.news)]
 
 
-def paused(servers: Servers, home: Path, sessions: list[str]) -> list[str]:
+def paused(servers: Servers, home: Path, ask: Callable[[], None]) -> list[str]:
     """Stop the server amid its turns, but not amid a commit; return what it holds."""
     pid = servers.running["one"].pid
     while True:
+        servers.holder_of_a_turn(ask)
         os.kill(pid, signal.SIGSTOP)
         held = [session for session, hold in holds(home).items() if hold.pid == pid]
         if write_lock_is_free(home) and held:
             return held
         os.kill(pid, signal.SIGCONT)
-        servers.holder_of_a_turn(sessions)
 
 
 def voices(news: tuple[News, ...]) -> list[str]:

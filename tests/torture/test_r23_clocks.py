@@ -25,8 +25,9 @@ from tests.marks import proves
 from tests.torture.attempts import Record
 from tests.torture.audit import audit
 from tests.torture.clients.house import Client, new_id, settings
-from tests.torture.clocks import SettableClock
+from tests.torture.clocks import PatientClock, SettableClock
 from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import PATIENCE
 from tests.torture.notebooks import read_books
 
 pytestmark = pytest.mark.slow
@@ -143,7 +144,7 @@ async def _turn(client: Client, session: str, luck: random.Random, cursor: int) 
             and item.turn == stored.turn
         )
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         return await client.follow(session, cursor, until=ended)
 
 
@@ -152,7 +153,7 @@ async def talked_from_two_clocks(folder: Path, luck: random.Random, turns: int) 
     config = settings(folder / "home")
     record = Record(folder / "a.jsonl", synced=False)
     streams = Record(folder / "a.stream", synced=False)
-    early, late = SettableClock(-HOUR / 6), SettableClock(HOUR / 6)
+    early, late = PatientClock(-HOUR / 6), PatientClock(HOUR / 6)
     async with (
         open_holdfast(config=config, outside=Outside(clock=early)) as one,
         open_holdfast(config=config, outside=Outside(clock=late)) as two,

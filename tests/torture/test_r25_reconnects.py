@@ -15,7 +15,9 @@ from tests.torture.attempts import Record
 from tests.torture.audit import Audit, audit
 from tests.torture.clients.house import Client, new_id, settings, shown
 from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import PATIENCE
 from tests.torture.notebooks import read_books
+from tests.torture.recovery import quiet
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +56,7 @@ class Tale:
     def __init__(self) -> None:
         self.events = 0
         self.gaps = 0
+        self.slips = 0
         self.ends: list[tuple[str, int]] = []
 
     def missing(self, home: Path) -> list[str]:
@@ -89,6 +92,11 @@ async def read_while_writing(
             ]
             await asyncio.wait(readers)
             done.set()
+        await quiet(folder / "home")
+        # What has ended is pruned for sure, and whoever comes now must meet a gap.
+        await one.housekeeping.prune(timedelta(0))
+        late = enumerate(sessions, start=READERS)
+        reading += [Reader((one, two), key, number, streams, luck) for number, key in late]
         await asyncio.gather(*(each.catch_up(tale) for each in reading))
     record.close()
     streams.close()
@@ -132,25 +140,43 @@ class Reader:
     async def come_and_go(self, times: int, slip: int, tale: Tale) -> None:
         """Connect so many times, each time for a random while, on either server."""
         for _ in range(times):
-            enough = self._luck.choice([1, 3, 10, 40])
             # Some leave after a number of events, some at a moment, perhaps between two reads.
             moment = self._luck.choice([0.002, 0.02, 0.1])
-            try:
-                async with asyncio.timeout(moment):
-                    await self._read(enough, max(0, self._cursor + slip), tale)
-            except (TimeoutError, Conflict):
-                # A cursor from the future is refused; only the control has one.
-                continue
+            await self._visit(slip, self._luck.choice([1, 3, 10, 40]), moment, tale)
+        # A control says nothing before somebody has come back at the wrong place and read on.
+        while slip and not tale.slips:
+            await self._visit(slip, 1, PATIENCE, tale)
 
     async def catch_up(self, tale: Tale) -> None:
         """Read to the end of the log, once nobody writes any more."""
-        try:
-            async with asyncio.timeout(2):
-                await self._read(1_000_000, self._cursor, tale)
-        except TimeoutError:
-            tale.ends.append((self._session, self._cursor))
+        house = self._houses[0]
+        last = (await house.sessions.get(house.owner, self._session)).last_event
+        async with asyncio.timeout(PATIENCE):
+            await self._read(self._cursor, tale, until=lambda _: self._cursor >= last)
+        tale.ends.append((self._session, self._cursor))
 
-    async def _read(self, enough: int, after: int, tale: Tale) -> None:
+    async def _visit(self, slip: int, enough: int, moment: float, tale: Tale) -> None:
+        after = max(0, self._cursor + slip)
+        is_wrong, seen = after != self._cursor, 0
+
+        def until(count: int) -> bool:
+            nonlocal seen
+            seen = count
+            return count >= enough
+
+        try:
+            async with asyncio.timeout(moment):
+                await self._read(after, tale, until=until)
+        except (TimeoutError, Conflict):
+            # A cursor from the future is refused; only the control has one.
+            await asyncio.sleep(0)
+        tale.slips += is_wrong and seen > 0
+
+    async def _read(self, after: int, tale: Tale, *, until: Callable[[int], bool]) -> None:
+        """Read until there is enough, which is judged by how many were read and may be none."""
+        count = 0
+        if until(count):
+            return
         stream = self._luck.choice(self._houses).follow(self._session, after=after)
         try:
             async for item in stream:
@@ -158,8 +184,8 @@ class Reader:
                 self._cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
                 tale.gaps += isinstance(item, Gap)
                 tale.events += not isinstance(item, Gap)
-                enough -= 1
-                if not enough:
+                count += 1
+                if until(count):
                     return
         finally:
             await stream.aclose()

@@ -15,10 +15,14 @@ from holdfast.tools.sandbox import Confinement
 from tests.marks import proves, skip_row
 from tests.tools.workbenches import known_means, marked, python
 from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import PATIENCE
 
 pytestmark = pytest.mark.slow
 
-TIME_LIMIT = 1.5
+# Enough for a program to become deaf, however slowly it starts; and for one that should end.
+TIME_LIMIT, PLENTY = 5.0, 120.0
+# What this one does has to be removed again.
+SHORT = 1.5
 KEPT = 4 << 20
 MEMORY = 64 << 20
 
@@ -81,7 +85,7 @@ def test_a_runaway_is_caught(tmp_path: Path, sized: Sized, tell: Tell, kind: str
     for turn in range(sized(test=1, torture=5, release=20)):
         mark = f"runaway-{os.getpid()}-{turn}-{kind}"
         before = peak()
-        finished = run(RUNAWAYS[kind].format(blocks=blocks), mark, tmp_path)
+        finished = run(kind, RUNAWAYS[kind].format(blocks=blocks), mark, tmp_path)
         grown = peak() - before
         survivors = marked(mark)
 
@@ -92,7 +96,7 @@ def test_a_runaway_is_caught(tmp_path: Path, sized: Sized, tell: Tell, kind: str
         )
         assert survivors == []
         assert (finished.exit_code, finished.timed_out) == ENDS[kind], finished.stderr[-500:]
-        assert finished.duration_ms < (60_000 if "flood" in kind else 8_000)
+        assert finished.duration_ms < sized.within(60_000 if "flood" in kind else 12_000)
         assert grown < MEMORY
         if "flood" in kind:
             total = finished.output.dropped + finished.errors.dropped
@@ -109,7 +113,7 @@ def test_control_a_plain_program_leaves_a_daemon(tmp_path: Path, tell: Tell) -> 
     mark = f"runaway-{os.getpid()}-control"
     source = f"mark = {mark!r}\n{RUNAWAYS['daemon']}"
     plain = subprocess.Popen([sys.executable, "-c", source], cwd=tmp_path, start_new_session=True)
-    plain.wait(timeout=20)
+    plain.wait(timeout=PATIENCE)
     survivors = marked(mark)
     for pid in survivors:
         os.kill(pid, signal.SIGKILL)
@@ -118,13 +122,14 @@ def test_control_a_plain_program_leaves_a_daemon(tmp_path: Path, tell: Tell) -> 
     assert len(survivors) == 1
 
 
-def run(source: str, mark: str, folder: Path) -> Finished:
+def run(kind: str, source: str, mark: str, folder: Path) -> Finished:
     """Run a piece of Python that carries a mark, in few processes and little time."""
     confinement = Confinement(
         readable=(sys.prefix, sys.base_prefix), writable=(str(folder),), processes=400
     )
     order = python(f"mark = {mark!r}\n{source}", folder, confinement=confinement)
-    limit = 120.0 if "flood" in mark else TIME_LIMIT
+    is_cut_off = ENDS[kind][1]
+    limit = (SHORT if kind == "many files" else TIME_LIMIT) if is_cut_off else PLENTY
     return asyncio.run(Launcher(known_means()).run(order, time_limit=limit))
 
 

@@ -18,6 +18,7 @@ from tests.llm.dialects import CANARY, CHAT, DIALECTS, Call, Dialect, Saying, Th
 from tests.llm.fake_providers import FakeProvider, Reply, a_provider, refusing
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
@@ -165,7 +166,7 @@ async def left_in_the_middle(
                 number += 1
                 if number == enough:
                     break
-        await asyncio.wait_for(fake.left.wait(), timeout=30)
+        await asyncio.wait_for(fake.left.wait(), timeout=PATIENCE)
     return number
 
 

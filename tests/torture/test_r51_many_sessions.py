@@ -18,7 +18,7 @@ from tests.torture.stocks import stock
 
 pytestmark = pytest.mark.slow
 
-READY_MOST = 5.0
+READY_MOST, QUIET_MOST = 5.0, 60.0
 RUNNING = 30
 
 
@@ -40,8 +40,8 @@ def test_a_large_store_is_ready_soon_after_a_kill(
     ready = next(line["ready_ms"] for line in read_lines([record]) if "ready_ms" in line)
     tell(f"{sessions} sessions, {sessions * 100} messages, {RUNNING} cut off, ready in {ready} ms")
     assert named == sorted(victims)
-    assert ready <= READY_MOST * 1000
-    assert asyncio.run(recovered(home, within=60))[1] <= 60
+    assert ready <= sized.within(READY_MOST) * 1000
+    assert asyncio.run(recovered(home))[1] <= sized.within(QUIET_MOST)
 
 
 @proves("R51")

@@ -25,6 +25,7 @@ from holdfast import (
 from tests.marks import proves
 from tests.torture.clients.house import new_id, settings
 from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import PATIENCE
 from tests.torture.notebooks import key_beside, reading
 from tests.torture.recovery import recovered, until
 from tests.torture.witness import differences, witnessed
@@ -193,7 +194,7 @@ def _doctor(home: Path) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"HOLDFAST_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -221,7 +222,7 @@ async def _left_waiting(home: Path) -> None:
 async def _recovered_beside_the_damaged(home: Path) -> tuple[list[str], bool]:
     neighbour = SessionId(NEIGHBOUR)
     async with open_holdfast(config=settings(home)) as house:
-        await until(lambda: not is_waiting(home, NEIGHBOUR), within=10)
+        await until(lambda: not is_waiting(home, NEIGHBOUR))
         page = await house.sessions.list(SessionQuery(owner=house.owner))
         answered = (await house.read(neighbour))[-1].role is Role.ASSISTANT
         return [session.id for session in page.items], answered

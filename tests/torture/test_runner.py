@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.torture.crew import ROOT
+from tests.torture.crew import PATIENCE, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +52,6 @@ def torture(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         env=os.environ | {"PYTEST_ADDOPTS": "-p no:cacheprovider"} | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )

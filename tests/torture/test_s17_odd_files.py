@@ -17,7 +17,7 @@ from holdfast.ports import Done
 from tests.marks import proves, skip_row
 from tests.tools.workshops import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder
-from tests.torture.conftest import Tell
+from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import ROOT
 from tests.torture.oddities import oddities
 
@@ -30,7 +30,7 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 @proves("S17")
 @pytest.mark.parametrize("tier", list(FsTier))
 def test_odd_files_are_refused_or_inside_and_nothing_waits_for_them(
-    tmp_path: Path, tier: FsTier, tell: Tell
+    tmp_path: Path, sized: Sized, tell: Tell, tier: FsTier
 ) -> None:
     with quick_folder(tmp_path) as folder:
         arena = Arena(folder, tier=tier)
@@ -38,7 +38,7 @@ def test_odd_files_are_refused_or_inside_and_nothing_waits_for_them(
         if tier is FsTier.FULL:
             # Hard links are judged where there is an outside; what makes one could read as well.
             (arena.inside / "hard").unlink()
-        escapes, outcomes = asyncio.run(tried(arena, paths))
+        escapes, outcomes = asyncio.run(tried(arena, paths, sized.within(SLOWEST)))
         (arena.inside / "closed").chmod(0o700)
 
     tell(f"{tier}: {outcomes.total()} calls at {len(paths)} odd files, {len(escapes)} escapes")
@@ -91,16 +91,16 @@ def test_the_odd_files_find_a_tool_that_follows_links(tmp_path: Path) -> None:
     assert sum(found) >= 10
 
 
-async def tried(arena: Arena, paths: list[str]) -> tuple[list[str], Counter[str]]:
+async def tried(arena: Arena, paths: list[str], slowest: float) -> tuple[list[str], Counter[str]]:
     """Return the calls that escaped or took too long, and how often calls came out which way."""
     escapes, outcomes = [], Counter[str]()
     for path in paths:
         for tool in CALLS:
             try:
-                async with asyncio.timeout(SLOWEST):
+                async with asyncio.timeout(slowest):
                     done = await arena.attempt(tool, path)
             except TimeoutError:
-                escapes.append(f"{tool} {path[:60]!r} took longer than {SLOWEST} s")
+                escapes.append(f"{tool} {path[:60]!r} took longer than {slowest} s")
                 continue
             outcomes[done.status if done else "not run"] += 1
             if done and arena.escaped(done):

@@ -19,7 +19,7 @@ from tests.marks import proves
 from tests.tools.workshops import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew, wait_until
+from tests.torture.crew import PATIENCE, Crew, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def racing(folder: Path, crew: Crew, kernel: Kernel | None = None) -> Iterator[R
         ready = quick / "ready"
         given = {"inside": race.inside, "outside": race.outside, "elsewhere": race.elsewhere}
         attacker = crew.start("flips", **given, ready=ready)
-        wait_until(ready.exists, within=20)
+        wait_until(ready.exists)
         yield race
         assert attacker.poll() is None, crew.log_of(attacker)
         attacker.kill()
@@ -99,7 +99,7 @@ def test_nothing_that_is_swapped_under_an_open_leads_out(
 def test_the_race_finds_a_tool_that_looks_before_it_opens(tmp_path: Path, crew: Crew) -> None:
     with racing(tmp_path, crew) as race:
         inside = os.path.realpath(race.inside)
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         escaped = False
         while not escaped and time.monotonic() < until:
             for name in FILES:

@@ -44,6 +44,7 @@ from tests.marks import demands, proves
 from tests.torture.canaries import Canary, Hit, Hunt, canaries
 from tests.torture.clients.house import settings
 from tests.torture.conftest import Tell
+from tests.torture.crew import PATIENCE
 
 log = logging.getLogger("holdfast.row")
 
@@ -337,7 +338,7 @@ def commanded(place: Path, sent: list[Canary], *, is_managed: bool) -> set[Hit]:
             [sys.executable, "-m", "holdfast.cli", *arguments],
             input=stdin.encode(),
             capture_output=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
             env=environment,
         )

@@ -13,6 +13,7 @@ from holdfast.tools.launcher import Launcher
 from tests.marks import proves
 from tests.tools.workbenches import PYTHON, Workbench, marked
 from tests.torture.conftest import Tell
+from tests.torture.crew import PATIENCE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -68,7 +69,7 @@ async def test_whoever_stands_between_is_told_nothing(bench: Workbench, tell: Te
     source = f"mark = {mark!r}; import time; time.sleep(600)"
     bench.allow((PYTHON, "-c", source))
     task = asyncio.ensure_future(bench.call("run_command", command=PYTHON, args=["-c", source]))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not marked(mark):  # noqa: ASYNC110 — what other processes do rings no bell
             await asyncio.sleep(0.01)
 

@@ -13,6 +13,7 @@ import pytest
 from holdfast.cli.logs import FIELD_LONGEST, MESSAGE_LONGEST, TRACE_LONGEST
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def test_at_info_no_conversation_is_in_the_logs(tmp_path: Path) -> None:
         [sys.executable, "-m", "holdfast.cli", "-v", "chat", said, "--model", f"scripted:{script}"],
         env=environment(tmp_path),
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
 
@@ -108,7 +109,7 @@ def logged(folder: Path, attacks: list[dict[str, Any]], program: str = LOGGING) 
         [sys.executable, "-c", program, str(file)],
         env=environment(folder) | {"PYTHONIOENCODING": "utf-8:backslashreplace"},
         capture_output=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=True,
     )
     return run.stderr.splitlines()

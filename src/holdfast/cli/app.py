@@ -12,6 +12,8 @@ from typer.exceptions import TyperException
 
 from holdfast.cli import (
     agents,
+    approvals,
+    calls,
     chat,
     configuration,
     doctor,
@@ -29,6 +31,10 @@ from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.texts import is_encodable
 
 PROGRAM: Final = "holdfast"
+_PARTS: Final = (
+    *(chat, sessions, approvals, calls, agents, repos, keys),
+    *(serve, store, doctor, configuration),
+)
 HELP: Final = """Holdfast: the durable session layer for AI agents.
 
 Everything that happens in a session is written down before it counts, and can be picked up
@@ -47,7 +53,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(_globals())
-    for part in (chat, sessions, agents, repos, keys, serve, store, doctor, configuration):
+    for part in _PARTS:
         part.register(app)
     return app
 

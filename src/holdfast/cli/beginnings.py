@@ -7,21 +7,27 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.cli.asking import Asking
 from holdfast.cli.conversation import Conversation
+from holdfast.cli.manners import Manner
 from holdfast.cli.opening import find_session
 from holdfast.cli.options import ChatOptions
 from holdfast.cli.output import Printer
 from holdfast.cli.places import git_ref, named_path, working_dir
-from holdfast.cli.screen import JsonScreen, Screen, TextScreen
+from holdfast.cli.prompts import AnswerPrompt
+from holdfast.cli.questions import Questions
+from holdfast.cli.screen import JsonScreen, TextScreen
 from holdfast.cli.signals import Signals
 from holdfast.cli.stream import EventLines
 from holdfast.cli.terminal import is_terminal
 from holdfast.config import absolute_model
 from holdfast.domain.agents import AgentStatus
+from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.openings import SessionRequest
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, Status
+from holdfast.domain.tools import FsTier, Grant, narrowest_tier
 from holdfast.services.agents import BUILT_IN
 
 if TYPE_CHECKING:
@@ -37,6 +43,8 @@ def require_fitting(wanted: ChatOptions) -> None:
         "--cwd": wanted.cwd,
         "--title": wanted.title,
         "--var": wanted.var,
+        "--tools": wanted.tools,
+        "--fs-scope": wanted.fs_scope,
     }
     named = [flag for flag, value in fixed.items() if value is not None]
     if wanted.resume is not None and named:
@@ -50,40 +58,84 @@ def require_fitting(wanted: ChatOptions) -> None:
 
 
 async def begin(
-    printer: Printer, holdfast: "Holdfast", wanted: ChatOptions, signals: Signals
+    printer: Printer,
+    holdfast: "Holdfast",
+    wanted: ChatOptions,
+    signals: Signals,
+    manner: Manner,
 ) -> Conversation:
     """Return the conversation, with its cursor before the first news to show."""
     if wanted.resume is not None:
         # Read before it is woken: what happens from then on is news.
         session_id = await find_session(holdfast, wanted.resume)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
-        screen = await _screen(printer, holdfast, session, session.last_event)
-        conversation = Conversation(holdfast, session, screen, signals)
+        await _require_answered(holdfast, session, manner)
+        conversation = await _following(printer, holdfast, session, signals, manner)
         await holdfast.sessions.resume(holdfast.owner, session.id)
         return conversation
     session = await _opened(holdfast, wanted)
-    screen = await _screen(printer, holdfast, session, 0)
-    conversation = Conversation(holdfast, session, screen, signals)
     # Before its own opening, because a stream of JSON begins with that.
-    conversation.cursor = 0
+    conversation = await _following(
+        printer, holdfast, replace(session, last_event=0), signals, manner
+    )
     if is_terminal(sys.stderr) and wanted.prompt is not None:
-        screen.remark(f"Session {session.id}")
+        conversation.screen.remark(f"Session {session.id}")
     return conversation
 
 
-async def _screen(printer: Printer, holdfast: "Holdfast", session: Session, after: int) -> Screen:
-    if printer.is_json:
-        return JsonScreen(printer, await EventLines.behind(holdfast, session, after))
-    return TextScreen(printer, holdfast)
+async def _require_answered(holdfast: "Holdfast", session: Session, manner: Manner) -> None:
+    """Refuse to go on, with nobody there, where a question waits: that could take a day."""
+    # Somebody else plays the turn, and its question is theirs.
+    if manner.is_attended or session.status is Status.RUNNING:
+        return
+    waiting = await holdfast.approvals.list(holdfast.owner, session.id, state=ApprovalState.WAITING)
+    for approval in waiting:
+        if not manner.answers(approval.question):
+            raise Conflict(
+                Code.APPROVAL_WAITING,
+                f"{approval.question.tool} waits for an answer in this session; give it with "
+                f"`holdfast approvals answer {approval.id} --allow` or --deny.",
+                {"approval": approval.id, "tool": approval.question.tool},
+            )
+
+
+async def _following(
+    printer: Printer,
+    holdfast: "Holdfast",
+    session: Session,
+    signals: Signals,
+    manner: Manner,
+) -> Conversation:
+    """Return a conversation whose cursor is where the session was when it was read."""
+    if not printer.is_json:
+        return conversing(printer, holdfast, session, signals, manner)
+    lines = await EventLines.behind(holdfast, session, session.last_event)
+    return Conversation(holdfast, session, JsonScreen(printer, lines), signals)
+
+
+def conversing(
+    printer: Printer,
+    holdfast: "Holdfast",
+    session: Session,
+    signals: Signals,
+    manner: Manner,
+) -> Conversation:
+    """Return a conversation in words for people; remarks are left out where JSON is wanted."""
+    screen = TextScreen(printer, holdfast, manner)
+    asking = None
+    if manner.asks:
+        asking = Asking(holdfast, screen, Questions(printer, AnswerPrompt()))
+    return Conversation(holdfast, session, screen, signals, asking)
 
 
 async def _opened(holdfast: "Holdfast", wanted: ChatOptions) -> Session:
     """Open the session; whatever can be refused is refused before anything is written."""
-    context = await _context(wanted)
+    context = await _context(holdfast, wanted)
     request = SessionRequest(
         title=wanted.title,
         model=absolute_model(wanted.model) if wanted.model is not None else None,
         context=context,
+        tools=_tools(wanted.tools),
         approval=holdfast.config.approval,
     )
     await _require_openable(holdfast, wanted, request)
@@ -111,7 +163,13 @@ async def _require_openable(
         )
 
 
-async def _context(wanted: ChatOptions) -> SessionContext | None:
+def _tools(names: str | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+
+
+async def _context(holdfast: "Holdfast", wanted: ChatOptions) -> SessionContext | None:
     """Return the workspace as it is detected; without a folder the session gets its own."""
     folder = working_dir(wanted.cwd) if wanted.repo is None else _resolved(wanted.repo)
     variables = dict(_variable(each) for each in wanted.var or ())
@@ -123,8 +181,18 @@ async def _context(wanted: ChatOptions) -> SessionContext | None:
         working_dir=folder,
         # In a thread, because a signal must be heard while git waits for a slow disk.
         git_ref=await asyncio.to_thread(git_ref, folder),
+        fs_scope_tier=wanted.fs_scope or await _widest(holdfast, wanted.agent),
         variables=variables,
     )
+
+
+async def _widest(holdfast: "Holdfast", agent: str | None) -> FsTier:
+    """Return the tier of a session that asks for no narrower one: its agent's, as configured."""
+    allowed = holdfast.config.chat.fs_scope
+    granted = None
+    if agent is not None and agent != BUILT_IN:
+        granted = (await holdfast.agents.get(holdfast.owner, agent)).grant
+    return allowed if granted is None else narrowest_tier([granted, Grant(fs=allowed)])
 
 
 def _resolved(repo: Path) -> str:

@@ -1,20 +1,20 @@
 """`holdfast chat`: open a session, or pick one up, and converse in it."""
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 import typer
 
 from holdfast.cli.commands import command
+from holdfast.cli.manners import manner_of
 from holdfast.cli.options import ChatOptions, ResumeOptions
 from holdfast.cli.output import Printer
-from holdfast.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.cli.conversation import Conversation
+    from holdfast.cli.screen import Screen
     from holdfast.cli.signals import Signals
 
 
@@ -22,8 +22,9 @@ async def chat(printer: Printer, wanted: ChatOptions) -> int:
     """Converse with an agent.
 
     Everything is saved as it happens. At a terminal, Ctrl-C stops the answer and Ctrl-D leaves;
-    /help shows more. With --json, stdout is one JSON event for each line. An unattended chat ends
-    with the code of its last turn.
+    /help shows more. Before an agent changes something you are asked; in a pipe nobody can be, so
+    it is not done unless --yes-to says so. With --json, stdout is one JSON event for each line. An
+    unattended chat ends with the code of its last turn.
     """
     from holdfast.cli.lines import whole_input
     from holdfast.cli.signals import Signals
@@ -50,7 +51,9 @@ async def chat_resume(printer: Printer, wanted: ResumeOptions) -> int:
     Prints its last turns, plays a turn that was left open, then converses; the same as
     `chat --resume`.
     """
-    options = ChatOptions(resume=wanted.resume, prompt=wanted.prompt, all=wanted.all)
+    options = ChatOptions(
+        resume=wanted.resume, prompt=wanted.prompt, all=wanted.all, yes_to=wanted.yes_to
+    )
     return await chat(printer, options)
 
 
@@ -62,13 +65,17 @@ async def _converse(
     from holdfast.cli.talking import talk
 
     require_fitting(wanted)
-    attended = said is None and not printer.is_json and _is_attended()
-    incoming = None if attended else await _incoming(printer, wanted, said)
-    async with opened(printer, "own") as holdfast:
-        conversation = await begin(printer, holdfast, wanted, signals)
+    manner = manner_of(printer, wanted.yes_to)
+    incoming = None
+    if said is not None or not manner.asks:
+        incoming = await _incoming(printer, wanted, said)
+    # By the configuration's own rule, which names the key that would have to be edited.
+    flags = {"chat.fs_scope": wanted.fs_scope}
+    async with opened(printer, "own", manner=manner, flags=flags) as holdfast:
+        conversation = await begin(printer, holdfast, wanted, signals, manner)
         if incoming is None:
             return await talk(printer, conversation, resumed=wanted.resume, whole=wanted.all)
-        return await _unattended(conversation, incoming)
+        return await _said(conversation, incoming)
 
 
 async def _incoming(
@@ -84,7 +91,7 @@ async def _incoming(
     return await sayings(said, patient=not printer.is_json)
 
 
-async def _unattended(conversation: "Conversation", incoming: "AsyncIterator[str]") -> int:
+async def _said(conversation: "Conversation", incoming: "AsyncIterator[str]") -> int:
     """Say one thing, or each line of stdin, and end with the code of the last turn."""
     from holdfast.cli.errors import EXIT_CODES, INTERRUPTED, turn_code
     from holdfast.domain.errors import Conflict
@@ -95,11 +102,16 @@ async def _unattended(conversation: "Conversation", incoming: "AsyncIterator[str
     # What was left open goes first: the answer to a new message belongs behind it.
     if session.turn > session.settled:
         await conversation.settle(session.turn)
+    else:
+        # It may have been ended between the two lines above.
+        await conversation.catch_up()
     if not conversation.has_finished():
         async for text in incoming:
             await conversation.say(text)
             if conversation.has_finished():
                 break
+    if conversation.is_left:
+        return _left(conversation.screen)
     if conversation.signals.is_leaving:
         return INTERRUPTED
     # Closed from elsewhere, so not all of it may have been said or answered.
@@ -108,16 +120,11 @@ async def _unattended(conversation: "Conversation", incoming: "AsyncIterator[str
     return turn_code(conversation.last) if conversation.last is not None else 0
 
 
-def _left(printer: Printer) -> int:
+def _left(aside: "Printer | Screen") -> int:
     from holdfast.cli.errors import INTERRUPTED
 
-    printer.remark("Left; what was said is saved, and an open turn goes on when it is resumed.")
+    aside.remark("Left; what was said is saved, and an open turn goes on when it is resumed.")
     return INTERRUPTED
-
-
-def _is_attended() -> bool:
-    # Both: with one of them redirected, nobody would see the prompt or answer it.
-    return is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,15 +1,25 @@
 """A conversation: say something, follow the log until its turn has settled, stop it when asked.
 
-It shows nothing itself and reads no input; a screen and a command do that.
+It shows nothing itself and reads no input; a screen, those who ask, and a command do that.
 """
 
 import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from holdfast.cli.asking import Asking
+from holdfast.cli.prompts import LeftError
 from holdfast.cli.screen import Screen
 from holdfast.cli.signals import Signals
-from holdfast.domain.events import Event, Gap, SessionClosed, TurnEnded
+from holdfast.domain.events import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    Event,
+    Gap,
+    SessionClosed,
+    ToolEnded,
+    TurnEnded,
+)
 from holdfast.domain.sessions import Session
 
 if TYPE_CHECKING:
@@ -20,19 +30,27 @@ class Conversation:
     """One session, talked in by one person or program."""
 
     def __init__(
-        self, holdfast: "Holdfast", session: Session, screen: Screen, signals: Signals
+        self,
+        holdfast: "Holdfast",
+        session: Session,
+        screen: Screen,
+        signals: Signals,
+        asking: Asking | None = None,
     ) -> None:
+        """Without `asking`, questions are shown and answered elsewhere, or by nobody."""
         self.holdfast = holdfast
         self.screen = screen
         self.signals = signals
         self.session_id = session.id
         self.cursor = session.last_event
         self.is_over = False
+        self.is_left = False
         self.last: TurnEnded | None = None
+        self._asking = asking
 
     def has_finished(self) -> bool:
         """Tell whether nothing more can or should be said."""
-        return self.is_over or self.signals.is_leaving
+        return self.is_over or self.is_left or self.signals.is_leaving
 
     def move_to(self, session: Session) -> None:
         """Go on in another session."""
@@ -58,12 +76,34 @@ class Conversation:
             with self.signals.turn(own=own) as stop:
                 async with asyncio.TaskGroup() as tasks:
                     stopping = tasks.create_task(self._stop_when(stop, turn))
-                    await self._follow(turn)
+                    await self._follow(turn, tasks)
                     # Otherwise the group would wait for a Ctrl-C that nobody owes it.
                     stopping.cancel()
         except ExceptionGroup as group:
-            # Of the two tasks only one fails, and its error is told as it is.
-            raise group.exceptions[0] from None
+            # Of the tasks only one fails, and its error is told as it is.
+            error = group.exceptions[0]
+            # The question waits in the store; whoever resumes the session is asked again.
+            self.is_left = isinstance(error, LeftError)
+            if not self.is_left:
+                raise error from None
+
+    async def until_asked(self) -> None:
+        """Return when a question waits that can be asked here, whoever's turn has it."""
+        session = await self.session()
+        is_open = session.turn > session.settled
+        if is_open and self._asking is not None and await self._asking.waiting(session.id):
+            return
+        after = session.last_event
+        async with aclosing(self.holdfast.follow(session.id, after=after)) as news:
+            async for item in news:
+                if self._asking is not None and _is_question(item):
+                    return
+
+    async def join(self) -> None:
+        """Show the turn that runs now to its end, and ask what it asks."""
+        session = await self.session()
+        if session.turn > session.settled:
+            await self.settle(session.settled + 1)
 
     async def catch_up(self) -> None:
         """Show the news that is there already."""
@@ -73,24 +113,50 @@ class Conversation:
         for item in page.items:
             await self._show(item)
 
-    async def _follow(self, turn: int) -> None:
+    async def _follow(self, turn: int, tasks: asyncio.TaskGroup) -> None:
+        # What is there already is shown first: its questions may have their answers.
+        known = (await self.session()).last_event
+        await self._ask_what_waits(tasks, is_due=self.cursor >= known)
         async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as news:
             async for item in news:
+                is_behind = self.cursor < known
                 await self._show(item)
                 if self.is_over or await self._has_settled(item, turn):
                     return
+                is_due = self.cursor >= known and (is_behind or _is_question(item))
+                await self._ask_what_waits(tasks, is_due=is_due)
+
+    async def _ask_what_waits(self, tasks: asyncio.TaskGroup, *, is_due: bool) -> None:
+        """Ask what waits in the session; it may have been asked before this conversation came."""
+        if self._asking is not None and is_due:
+            for approval in await self._asking.waiting(self.session_id):
+                self._asking.begin(tasks, approval)
 
     async def _show(self, item: Event | Gap) -> None:
         self.cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
         if isinstance(item, Event):
-            match item.payload:
-                case TurnEnded() as ended:
-                    self.last = ended
-                case SessionClosed():
-                    self.is_over = True
-                case _:
-                    pass
+            await self._note(item)
         await self.screen.show(item)
+
+    async def _note(self, event: Event) -> None:
+        match event.payload:
+            case ApprovalAnswered() as answered if self._asking is not None:
+                await self._asking.withdraw(answered)
+            case ToolEnded() as ended if self._asking is not None:
+                await self._asking.withdraw_call(ended.call_id)
+            case TurnEnded() as last:
+                self.last = last
+                await self._withdraw()
+            case SessionClosed():
+                self.is_over = True
+                await self._withdraw()
+            case _:
+                pass
+
+    async def _withdraw(self) -> None:
+        """Take questions back: they end with their turn, and are in the way of what comes next."""
+        if self._asking is not None:
+            await self._asking.withdraw_all()
 
     async def _has_settled(self, item: Event | Gap, turn: int) -> bool:
         if isinstance(item, Gap):
@@ -119,3 +185,7 @@ def _new_id() -> str:
     from holdfast.services.mint import Mint
 
     return Mint(SystemClock(), SystemRandomness()).new()
+
+
+def _is_question(item: Event | Gap) -> bool:
+    return isinstance(item, Event) and isinstance(item.payload, ApprovalRequested)

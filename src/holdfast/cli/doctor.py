@@ -1,7 +1,7 @@
 """`holdfast doctor`: what holds, what does not, and what waits."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -13,6 +13,8 @@ from holdfast.domain.errors import Code, HoldfastError
 if TYPE_CHECKING:
     from holdfast.config import Config
 
+_BENEATH: Final = "files are opened beneath their folder by the kernel itself (openat2)"
+
 
 async def examine(printer: Printer, _: Nothing) -> int:
     """Check the home and everything in the store.
@@ -21,6 +23,7 @@ async def examine(printer: Printer, _: Nothing) -> int:
     """
     config = printer.settings.load()
     facts, findings = _outside(config)
+    facts |= await _work(config)
     # Where there is no store, opening it would make one.
     if facts["store"] is not None:
         await _inside(config, facts, findings)
@@ -58,6 +61,35 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
         told = f"The home is on a {kind} file system, which cannot keep a store safe."
         findings.append(_finding(Code.UNSUITABLE_FILE_SYSTEM, told))
     return facts, findings
+
+
+async def _work(config: "Config") -> dict[str, Any]:
+    """Look at what agents can work with here, and how well they are kept from the rest."""
+    from holdfast.cli.secrets import secrets_here
+    from holdfast.tools.files import file_weaknesses
+    from holdfast.tools.launcher import Launcher
+
+    weak = file_weaknesses()
+    strength = await Launcher().strength()
+    chat = config.chat
+    return {
+        "safety": {
+            "active": [*([] if weak else [_BENEATH]), *strength.active],
+            "weaker": [*weak, *strength.weaker],
+        },
+        "allowed": {
+            "approval": config.approval.value,
+            "fs_scope": chat.fs_scope.value,
+            "extra_roots": list(map(str, chat.extra_roots)),
+            "commands": list(chat.allowed_commands),
+            "command_globs": list(chat.allowed_command_globs),
+            "domains": list(chat.allowed_domains),
+        },
+        # Names and no more: whoever reads over the shoulder learns no key.
+        "keys": [
+            {"account": each.account, "origin": each.origin} for each in await secrets_here().list()
+        ],
+    }
 
 
 async def _inside(config: "Config", facts: dict[str, Any], findings: list[dict[str, str]]) -> None:
@@ -98,13 +130,30 @@ def _tell(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]
             "key": facts["key_source"],
             "schema": facts["schema"],
             "turns open": f"in {len(waiting)} sessions" if waiting else "none",
+            **_work_told(facts),
         },
     )
     for session in waiting:
         printer.line(f"  {session} waits; a server plays it, or `holdfast chat --resume {session}`")
+    for kind in ("active", "weaker"):
+        for told in facts["safety"][kind]:
+            printer.line(f"{'safe' if kind == 'active' else 'weaker'}: {told}")
     for finding in findings:
         printer.line(f"wrong: {finding['message']}")
     printer.line("All is well." if not findings else f"{len(findings)} found.")
+
+
+def _work_told(facts: dict[str, Any]) -> dict[str, str]:
+    allowed = facts["allowed"]
+    commands = [*allowed["commands"], *allowed["command_globs"]]
+    keys = sorted({each["account"] for each in facts["keys"]})
+    return {
+        "approval": allowed["approval"],
+        "file scope": ", ".join([allowed["fs_scope"], *allowed["extra_roots"]]),
+        "commands": ", ".join(commands) or "none",
+        "domains": ", ".join(allowed["domains"]) or "none",
+        "keys": ", ".join(keys) or "none",
+    }
 
 
 async def _nothing(_: object) -> None:

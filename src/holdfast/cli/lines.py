@@ -1,11 +1,11 @@
-"""Reading what is said: a prompt from a pipe, lines from a pipe, lines from a person."""
+"""Reading what is said in a pipe: all of it as one message, or a message for each line."""
 
 import asyncio
 import os
 import select
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import IO, Final, TextIO
 
@@ -115,32 +115,3 @@ def _decoded(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise Invalid(Code.INVALID_TEXT, "stdin is not UTF-8 text; convert it first.") from None
-
-
-class Prompt:
-    """The line at which a person types; what was typed before is remembered while it lives."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        """`names` are offered for completion behind a slash."""
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.completion import WordCompleter
-        from prompt_toolkit.history import InMemoryHistory
-
-        self._session: PromptSession[str] = PromptSession(
-            # A history on disk would lie beside the encrypted store as plain text.
-            history=InMemoryHistory(),
-            # The whole line is matched, because to the completer a slash is no part of a word.
-            completer=WordCompleter(list(names), sentence=True),
-            complete_while_typing=False,
-        )
-
-    async def line(self) -> str | None:
-        """Return the next line; `None` when the person leaves with Ctrl-D.
-
-        Ctrl-C raises `KeyboardInterrupt`.
-        """
-        try:
-            # Its own handler would take ours away: Ctrl-C must stop the next answer, too.
-            return await self._session.prompt_async("> ", handle_sigint=False)
-        except EOFError:
-            return None

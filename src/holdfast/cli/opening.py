@@ -1,10 +1,11 @@
 """Opening the house for a command, and finding the session it is about."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.cli.manners import ANYBODY, Manner
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import SessionId, is_uuid
 
@@ -19,12 +20,23 @@ _BEGINNING: Final = re.compile(r"[0-9a-f-]+")
 
 
 @asynccontextmanager
-async def opened(printer: "Printer", scope: str = "none") -> AsyncIterator["Holdfast"]:
-    """Open the house of the configured home; `scope` says whose turns this process plays."""
-    from holdfast.bootstrap import open_holdfast
+async def opened(
+    printer: "Printer",
+    scope: str = "none",
+    *,
+    manner: Manner = ANYBODY,
+    flags: Mapping[str, Any] | None = None,
+) -> AsyncIterator["Holdfast"]:
+    """Open the house of the configured home; `scope` says whose turns this process plays.
+
+    `manner` says whether somebody can be asked, `flags` are settings that a command takes itself.
+    """
+    from holdfast.bootstrap import Outside, open_holdfast
     from holdfast.execution.local import Scope
 
-    async with open_holdfast(config=printer.settings.load(), scope=Scope(scope)) as holdfast:
+    config = printer.settings.load(flags)
+    outside = Outside(is_attended=manner.is_attended, yes_to=manner.yes_to)
+    async with open_holdfast(config=config, scope=Scope(scope), outside=outside) as holdfast:
         yield holdfast
 
 

@@ -7,10 +7,15 @@ from typing import Annotated, Final
 import typer
 
 from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.tools import FsTier
 
 LIMIT: Final = 50
 LIMIT_MOST: Final = 200
 SESSION_HELP: Final = "The session's id, or its first 8 characters or more."
+YES_TO_HELP: Final = (
+    "Allow what this tool asks about, without asking; repeatable. Commits, files that run later "
+    "by themselves, and money are still asked about."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,9 @@ class ResumeOptions:
         typer.Argument(metavar="PROMPT", help="Say this, print the answer and leave."),
     ] = None
     all: Annotated[bool, typer.Option("--all", help="Print all turns of the past.")] = False
+    yes_to: Annotated[
+        list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +90,17 @@ class ChatOptions:
     var: Annotated[
         list[str] | None,
         typer.Option(metavar="K=V", help="A variable of the session; repeatable. Never a secret."),
+    ] = None
+    tools: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Only these tools of the agent's; '' is none of them."),
+    ] = None
+    fs_scope: Annotated[
+        FsTier | None,
+        typer.Option(metavar="TIER", help=f"Reach less of the disk: {', '.join(FsTier)}."),
+    ] = None
+    yes_to: Annotated[
+        list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
     ] = None
     all: Annotated[
         bool, typer.Option("--all", help="With --resume: print all turns of the past.")

@@ -66,9 +66,11 @@ class Printer:
         else:
             self.line(told)
 
-    def line(self, text: str) -> None:
-        """Print a line of text for people."""
-        sys.stdout.write(f"{clean(text)}\n")
+    def line(self, text: str, *, style: str = "") -> None:
+        """Print a line of text for people; `style` is a code for terminals that have colours."""
+        told = clean(text)
+        is_plain = not style or not is_colored(sys.stdout, self.settings.color)
+        sys.stdout.write(f"{told}\n" if is_plain else f"\x1b[{style}m{told}\x1b[0m\n")
 
     def remark(self, text: str) -> None:
         """Say something on the side, unless silence or JSON was asked for."""
@@ -162,3 +164,11 @@ def money(microcents: int, *, priced: bool) -> str:
     """Return micro-cents as dollars; what has no price is a question mark."""
     # For the eye only: sums are made in whole micro-cents.
     return f"${microcents / 100_000_000:.4f}" if priced else "?"
+
+
+def price(microcents: int, *, priced: bool) -> str:
+    """Return what something has cost in a word; what is unpriced may have cost more than that."""
+    if priced:
+        return money(microcents, priced=True) if microcents else "free"
+    known = f"{money(microcents, priced=True)} and " if microcents else ""
+    return f"{known}? (unpriced)"

@@ -3,16 +3,23 @@
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.cli.output import Printer
+from holdfast.cli.costs import is_priced
+from holdfast.cli.forms import words_of
+from holdfast.cli.manners import ANYBODY, Manner
+from holdfast.cli.output import Printer, price
 from holdfast.cli.stream import EventLines
 from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line
+from holdfast.cli.working import Working
 from holdfast.domain.events import (
+    ApprovalAnswered,
     ApprovalRequested,
+    CallSettled,
     Channel,
     Event,
     Gap,
     MessageAppended,
     SessionClosed,
+    SessionCompacted,
     StepDelta,
     StepFailed,
     StepStarted,
@@ -20,7 +27,7 @@ from holdfast.domain.events import (
     ToolStarted,
     TurnEnded,
 )
-from holdfast.domain.messages import Role
+from holdfast.domain.messages import CLOSING, Message, Notice, NoticeCode, Role
 from holdfast.domain.sessions import StopReason
 
 if TYPE_CHECKING:
@@ -38,6 +45,13 @@ class Screen(Protocol):
 
     def remark(self, text: str) -> None:
         """Say something that is not part of the conversation."""
+
+    def pause(self) -> None:
+        """Leave the terminal to somebody else for a while, at the beginning of a line."""
+
+
+# Notices of which the news of a turn or a session tell already.
+_TOLD_ELSEWHERE = CLOSING | {NoticeCode.SESSION_CLOSED, NoticeCode.CALL_SETTLED}
 
 
 class JsonScreen:
@@ -57,13 +71,18 @@ class JsonScreen:
     def remark(self, text: str) -> None:
         """Say nothing: programs read events."""
 
+    def pause(self) -> None:
+        """Do nothing: what is written is whole lines."""
+
 
 class TextScreen:
     """The answer as it arrives; everything else stands aside, on stderr."""
 
-    def __init__(self, printer: Printer, holdfast: "Holdfast") -> None:
+    def __init__(self, printer: Printer, holdfast: "Holdfast", manner: Manner = ANYBODY) -> None:
         self._printer = printer
         self._holdfast = holdfast
+        self._manner = manner
+        self._working = Working(self.remark, manner)
         self._spinner: Any = None
         self._shown = 0
         self._open_line = False
@@ -82,18 +101,19 @@ class TextScreen:
                 self._begin()
             case StepDelta():
                 self._delta(item.payload)
-            case MessageAppended(role=Role.ASSISTANT):
-                await self._complete(item, item.payload)
+            case MessageAppended(role=Role.ASSISTANT | Role.TOOL_CALL | Role.SYSTEM):
+                await self._row(item, item.payload)
             case StepFailed() as failed:
                 self._failure = failed.failure.message
-            case ToolStarted() as started:
-                self.remark(f"{started.name} …")
-            case ToolEnded() as ended:
-                self.remark(f"{ended.name}: {ended.status}")
-            case ApprovalRequested() as asked:
-                self.remark(asked.question)
+            case ToolStarted() | ToolEnded() | ApprovalRequested() | ApprovalAnswered() as work:
+                self._working.show(work)
+            case CallSettled() as settled:
+                self.remark(f"The unknown call {settled.call_id} was {settled.how}.")
+            case SessionCompacted() as folded:
+                self.remark(f"What came before message {folded.dropped_through + 1} is summed up.")
             case TurnEnded() as ended:
                 self._end(ended)
+                await self._tell_cost(item, ended)
             case SessionClosed() as closed:
                 self.remark(f"The session was closed: {closed.reason or closed.status}.")
             case _:
@@ -109,9 +129,13 @@ class TextScreen:
 
     def remark(self, text: str) -> None:
         """Say something on the side, on a line of its own."""
+        self.pause()
+        self._printer.remark(text)
+
+    def pause(self) -> None:
+        """Stop the wheel, and end a line that is open."""
         self._stop_spinner()
         self._end_line()
-        self._printer.remark(text)
 
     def _begin(self) -> None:
         """Start with a new step; one that failed before it is told of, because it was in vain."""
@@ -141,11 +165,26 @@ class TextScreen:
             sys.stdout.flush()
             self._open_line = self._thinking = True
 
-    async def _complete(self, event: Event, row: MessageAppended) -> None:
-        """Show what the deltas did not: the message holds all of its text."""
+    async def _row(self, event: Event, row: MessageAppended) -> None:
         message = await self._holdfast.messages.get(
             self._holdfast.owner, event.session_id, row.message_id
         )
+        match row.role:
+            case Role.ASSISTANT:
+                self._complete(message)
+            case Role.TOOL_CALL:
+                self._working.note(message)
+            case _:
+                self._notice(message)
+
+    def _notice(self, message: Message) -> None:
+        """Tell what Holdfast itself has to say in a conversation."""
+        for part in message.parts:
+            if isinstance(part, Notice) and part.code not in _TOLD_ELSEWHERE:
+                self.remark(words_of(part))
+
+    def _complete(self, message: Message) -> None:
+        """Show what the deltas did not: the message holds all of its text."""
         rest = message.text[self._shown :]
         if rest:
             self._shown += len(rest)
@@ -162,9 +201,16 @@ class TextScreen:
         if shown:
             self._open_line = not shown.endswith("\n")
 
+    async def _tell_cost(self, event: Event, ended: TurnEnded) -> None:
+        """Tell a person what a turn has cost; programs read it from the events."""
+        if not self._manner.asks or event.turn is None:
+            return
+        priced = await is_priced(self._holdfast, event.session_id, event.turn)
+        tokens = f"{ended.usage.input} tokens in, {ended.usage.output} out"
+        self.remark(f"{tokens}, {price(ended.microcents, priced=priced)}")
+
     def _end(self, ended: TurnEnded) -> None:
-        self._stop_spinner()
-        self._end_line()
+        self.pause()
         # The turn tells its failure itself; that of a step was only a try.
         self._failure = None
         if ended.stop_reason is StopReason.ABORTED:

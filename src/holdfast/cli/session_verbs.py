@@ -1,4 +1,4 @@
-"""`holdfast sessions resume|interrupt|fork|close|delete`: steering sessions from outside."""
+"""`holdfast sessions resume|interrupt|compact|fork|close|delete`: steering from outside."""
 
 import signal
 import sys
@@ -54,6 +54,22 @@ async def interrupt(printer: Printer, wanted: OneSession) -> None:
         session = await holdfast.sessions.interrupt(holdfast.owner, session_id)
         form = await form_of(holdfast, session)
     printer.done(form, f"Session {session.id} is {session.status}.")
+
+
+async def compact(printer: Printer, wanted: OneSession) -> None:
+    """Sum up what came before the last answer.
+
+    From then on the model reads the summary instead. No message is removed or changed.
+    """
+    from holdfast.cli.costs import form_of
+
+    async with opened(printer) as holdfast:
+        session_id = await find_session(holdfast, wanted.id)
+        is_folded = await holdfast.compactions.compact(holdfast.owner, session_id)
+        session = await holdfast.sessions.get(holdfast.owner, session_id)
+        form = await form_of(holdfast, session)
+    told = "is summed up" if is_folded else "has nothing to sum up"
+    printer.done({"compacted": is_folded, "session": form}, f"Session {session.id} {told}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +170,7 @@ def register(group: typer.Typer) -> None:
     """Put the commands into the group."""
     command(group, "resume", OneSession)(resume)
     command(group, "interrupt", OneSession)(interrupt)
+    command(group, "compact", OneSession)(compact)
     command(group, "fork", ForkOptions)(fork)
     command(group, "close", CloseOptions)(close)
     command(group, "delete", DeleteOptions)(delete)

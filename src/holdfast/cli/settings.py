@@ -1,10 +1,10 @@
 """The flags that every command takes, anywhere on the line, and the configuration they lead to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -56,12 +56,15 @@ class Settings:
     # Here for the help only: `main` answers it before anything else is loaded.
     version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False
 
-    def load(self) -> "Config":
-        """Return the configuration, and log as it says from now on."""
+    def load(self, flags: Mapping[str, Any] | None = None) -> "Config":
+        """Return the configuration, and log as it says from now on.
+
+        `flags` are settings that a command takes itself; they can only be narrower.
+        """
         from holdfast.cli.logs import configure
         from holdfast.config import load
 
-        config = load(file=self.config)
+        config = load(flags, file=self.config)
         configure(self.log_level(config.log_level))
         return config
 

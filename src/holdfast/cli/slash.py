@@ -1,42 +1,16 @@
 """What a person can type behind a slash: one registry for help, completion and execution."""
 
 import difflib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
-from holdfast.cli.conversation import Conversation
-from holdfast.cli.output import Printer, local_time
+from holdfast.cli import slash_work
+from holdfast.cli.output import local_time
+from holdfast.cli.slashes import Slash, Talk, WrongArgumentError, number, require_nothing
 from holdfast.cli.transcript import last_turns, lines_of_turns
+from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.sessions import Status
 
 SHOWN_TURNS: Final = 20
-
-
-@dataclass(frozen=True)
-class Talk:
-    """What a slash command works on."""
-
-    printer: Printer
-    conversation: Conversation
-
-
-class WrongArgumentError(Exception):
-    """The argument of a slash command does not fit."""
-
-
-# Returns whether the chat is left.
-Run = Callable[[Talk, str], Awaitable[bool]]
-
-
-@dataclass(frozen=True)
-class Slash:
-    """One command: its name, how it is written, what it does."""
-
-    name: str
-    usage: str
-    help: str
-    run: Run
 
 
 async def obey(talk: Talk, line: str) -> bool:
@@ -60,7 +34,7 @@ async def obey(talk: Talk, line: str) -> bool:
 
 
 async def _help(talk: Talk, argument: str) -> bool:
-    _require_nothing(argument)
+    require_nothing(argument)
     width = max(len(each.usage) for each in REGISTRY)
     for each in REGISTRY:
         talk.printer.line(f"{each.usage:<{width}}  {each.help}")
@@ -69,17 +43,17 @@ async def _help(talk: Talk, argument: str) -> bool:
 
 
 async def _exit(_: Talk, argument: str) -> bool:
-    _require_nothing(argument)
+    require_nothing(argument)
     return True
 
 
 async def _end(talk: Talk, argument: str) -> bool:
-    _require_nothing(argument)
+    require_nothing(argument)
     return await _close(talk, Status.COMPLETED)
 
 
 async def _cancel(talk: Talk, argument: str) -> bool:
-    _require_nothing(argument)
+    require_nothing(argument)
     return await _close(talk, Status.CANCELLED)
 
 
@@ -93,7 +67,7 @@ async def _close(talk: Talk, status: Status) -> bool:
 
 
 async def _history(talk: Talk, argument: str) -> bool:
-    most = _number(argument) if argument else SHOWN_TURNS
+    most = number(argument) if argument else SHOWN_TURNS
     session = await talk.conversation.session()
     for line in lines_of_turns(await last_turns(talk.conversation.holdfast, session, most)):
         talk.printer.line(line)
@@ -101,7 +75,7 @@ async def _history(talk: Talk, argument: str) -> bool:
 
 
 async def _status(talk: Talk, argument: str) -> bool:
-    _require_nothing(argument)
+    require_nothing(argument)
     session = await talk.conversation.session()
     talk.printer.line(
         f"{session.id}  {session.status}, {session.settled} turns, "
@@ -114,7 +88,7 @@ async def _status(talk: Talk, argument: str) -> bool:
 async def _fork(talk: Talk, argument: str) -> bool:
     conversation = talk.conversation
     holdfast = conversation.holdfast
-    at = await _last_row(talk, _number(argument)) if argument else None
+    at = await _last_row(talk, number(argument)) if argument else None
     fork = await holdfast.sessions.fork(holdfast.owner, conversation.session_id, at=at)
     talk.printer.line(f"This is session {fork.id} now; {conversation.session_id} stays as it is.")
     conversation.move_to(fork)
@@ -130,18 +104,6 @@ async def _last_row(talk: Talk, turn: int) -> int:
     raise WrongArgumentError
 
 
-def _require_nothing(argument: str) -> None:
-    if argument:
-        raise WrongArgumentError
-
-
-def _number(argument: str) -> int:
-    # Bounded, because int() refuses very long numbers with an error of its own.
-    if not argument.isascii() or not argument.isdigit() or not 0 < len(argument) <= 9:
-        raise WrongArgumentError
-    return max(int(argument), 1)
-
-
 REGISTRY: Final = (
     Slash("help", "/help", "show this", _help),
     Slash("exit", "/exit", "leave; the session stays open", _exit),
@@ -149,6 +111,19 @@ REGISTRY: Final = (
     Slash("cancel", "/cancel", "close the session as cancelled and leave", _cancel),
     Slash("history", "/history [N]", "show the last N turns, 20 by itself", _history),
     Slash("status", "/status", "show where the session stands", _status),
+    Slash("cost", "/cost", "show what the session has cost, by model", slash_work.cost),
+    Slash(
+        "mode",
+        f"/mode [{'|'.join(ApprovalMode)}]",
+        "show or change what is asked about",
+        slash_work.mode,
+    ),
+    Slash(
+        "approvals", "/approvals", "show what was asked, and what was allowed", slash_work.approvals
+    ),
+    Slash("calls", "/calls", "show what the agent did", slash_work.calls),
+    Slash("compact", "/compact", "sum up what came before the last answer", slash_work.compact),
     Slash("fork", "/fork [TURN]", "go on in a new session, from the end of a turn", _fork),
+    Slash("doctor", "/doctor", "check the home and the store", slash_work.doctor),
 )
 BY_NAME: Final = {each.name: each for each in REGISTRY}

@@ -1,12 +1,15 @@
 """Conversing at a terminal: line by line, with commands behind a slash."""
 
+import asyncio
 import sys
+from typing import Any
 
 from holdfast import __version__
 from holdfast.cli.conversation import Conversation
-from holdfast.cli.lines import Prompt
 from holdfast.cli.output import Printer
-from holdfast.cli.slash import REGISTRY, SHOWN_TURNS, Talk, obey
+from holdfast.cli.prompts import PressedError, Prompt
+from holdfast.cli.slash import REGISTRY, SHOWN_TURNS, obey
+from holdfast.cli.slashes import Talk
 from holdfast.cli.stream import first_model, known_models
 from holdfast.cli.transcript import last_turns, lines_of_turns
 from holdfast.domain.agents import LlmRuntime
@@ -27,18 +30,44 @@ async def talk(
     presses = 0
     while not conversation.has_finished():
         try:
-            line = await prompt.line()
-        except KeyboardInterrupt:
+            line = await _next_line(prompt, conversation)
+        except PressedError:
             presses += 1
             if presses == 2:
                 break
             printer.remark("Ctrl-C again, or Ctrl-D, leaves.")
             continue
         presses = 0
+        # Left at a question that somebody else's turn had asked.
+        if conversation.has_finished():
+            break
         if line is None or await _is_last(talk_of, line):
             break
     _part(printer, conversation)
     return 0
+
+
+async def _next_line(prompt: Prompt, conversation: Conversation) -> str | None:
+    """Return what is typed; a question that comes up meanwhile goes first, and the line waits."""
+    while not conversation.has_finished():
+        typing = asyncio.create_task(prompt.line())
+        watching = asyncio.create_task(conversation.until_asked())
+        try:
+            await asyncio.wait({typing, watching}, return_when=asyncio.FIRST_COMPLETED)
+            # What cannot be watched can still be talked to, and then says itself what is wrong.
+            if typing.done() or watching.exception() is not None:
+                return await typing
+        finally:
+            await _stopped(typing, watching)
+        await conversation.join()
+    return None
+
+
+async def _stopped(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    # Until the prompt has put the terminal back, nothing can be written to it.
+    await asyncio.wait(tasks)
 
 
 async def _is_last(talk_of: Talk, line: str) -> bool:
@@ -78,12 +107,17 @@ async def _recall(printer: Printer, conversation: Conversation, most: int | None
     if session.turn > session.settled:
         printer.remark("A turn was left open; it goes on.")
         await conversation.settle(session.turn)
+    else:
+        # It may have been ended since the session was picked up.
+        await conversation.catch_up()
 
 
 def _part(printer: Printer, conversation: Conversation) -> None:
     if conversation.is_over:
         printer.remark(f"Session {conversation.session_id} is closed and saved.")
     else:
+        if conversation.is_left:
+            printer.remark("The question waits; `holdfast approvals list` shows it.")
         printer.remark(
             f"Session {conversation.session_id} is saved; "
             f"`holdfast chat --resume {conversation.session_id}` goes on."

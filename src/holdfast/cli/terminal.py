@@ -1,6 +1,7 @@
 """What a terminal may be shown: foreign text passes `clean`, and nothing else does.
 
-Storage and `--json` keep every character; only what a person sees is cleaned.
+Storage and `--json` keep every character; only what a person sees is cleaned. Where somebody has
+to agree to a text, nothing of it is left out: `spelled_out` shows what cannot be seen.
 """
 
 import os
@@ -17,11 +18,21 @@ _SEQUENCE: Final = re.compile(
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
+# And what takes no room: it could make two different texts look the same.
+_UNSEEN: Final = re.compile(
+    f"{_CONTROL.pattern}|[\xad\u034f\u115f\u1160\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065"
+    "\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
+)
 
 
 def clean(text: str) -> str:
     """Return the text without anything that steers a terminal; newline and tab stay."""
     return _CONTROL.sub("", _SEQUENCE.sub("", text))
+
+
+def spelled_out(text: str) -> str:
+    """Return the text with everything that steers or hides written as a code; nothing is lost."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def one_line(text: str, *, longest: int = 300) -> str:

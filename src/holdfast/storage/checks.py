@@ -3,6 +3,7 @@
 It reads with the same eyes as everybody else: a row that a table would refuse is a fault here.
 """
 
+import hashlib
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -15,6 +16,7 @@ from holdfast.ports import Segment
 from holdfast.storage.calls import Calls
 from holdfast.storage.costs import Costs
 from holdfast.storage.database import checksum
+from holdfast.storage.doubts import contradictions
 from holdfast.storage.events import Events
 from holdfast.storage.messages import Messages
 from holdfast.storage.repos import Repos
@@ -43,6 +45,21 @@ BODIES = """
 SELECT 'agent ' || id, body, checksum FROM agents
  UNION ALL
 SELECT 'model ' || id, body, checksum FROM models
+ UNION ALL
+SELECT 'approval ' || id, body, checksum FROM approvals
+"""
+
+CONTENTS = """
+-- The name of every content.
+SELECT hash
+  FROM media
+"""
+
+CONTENT = """
+-- One content.
+SELECT content
+  FROM media
+ WHERE hash = :hash
 """
 
 _ALL: Final = -1
@@ -53,10 +70,10 @@ def faults(connection: Connection) -> list[str]:
     """Return every fault, one sentence each; one bad record does not hide its neighbours."""
     found = []
     # Each look by itself, because damage found by one says nothing about the others.
-    for look in (_pages, _references, _bodies, _repos, _notebooks):
+    for look in (_pages, _references, contradictions, _bodies, _contents, _repos, _notebooks):
         try:
             found += look(connection)
-        except apsw.Error as error:
+        except (apsw.Error, HoldfastError) as error:
             found.append(f"The file cannot be read any further: {error}.")
     return found
 
@@ -74,6 +91,16 @@ def _references(connection: Connection) -> list[str]:
 def _bodies(connection: Connection) -> list[str]:
     rows = connection.query(BODIES)
     return [f"{what} is damaged." for what, body, stored in rows if checksum(body) != stored]
+
+
+def _contents(connection: Connection) -> list[str]:
+    """Return the contents that are not what they are named after; one at a time, for the memory."""
+    found = []
+    for (name,) in connection.query(CONTENTS):
+        rows = connection.query(CONTENT, {"hash": name})
+        if not rows or hashlib.sha256(rows[0][0]).digest() != name:
+            found.append(f"the content sha256:{bytes(name).hex()} is damaged.")
+    return found
 
 
 def _repos(connection: Connection) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
 from operator import itemgetter
 from typing import Final
 
@@ -37,9 +38,9 @@ SELECT sequence, turn, at, name, payload, checksum
  LIMIT :limit
 """
 
-TOLD_BY = """
--- The number of the event that tells of one message.
-SELECT event
+TOLD_OF = """
+-- One message as news.
+SELECT event, turn, created_at, id, role, sequence, told
   FROM messages
  WHERE session_key = :session_key
    AND sequence = :sequence
@@ -128,11 +129,7 @@ class Events:
         stored = await self._rows(head, sequence, limit)
         appended = await self._appended(head, sequence, limit)
         # Both come in order, and no number is in both.
-        try:
-            rows = sorted(stored + appended, key=itemgetter(0))[:limit]
-        except TypeError as error:
-            # Only damage makes a number that is none.
-            raise corrupt(f"an event of session {head.session_id}") from error
+        rows = _merged(stored, appended, head, after=sequence)[:limit]
         frames: list[Frame] = []
         size = 0
         for row in rows:
@@ -145,20 +142,22 @@ class Events:
 
     async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
         rows = await self._rows(head, sequence - 1, -1)
+        # All are checked, because damage may have hidden a name that is asked for.
+        for row in rows:
+            _require_sound(row, head)
         return [_event(row, head) for row in rows if row[3] in names]
 
     async def damaged(self, head: Head) -> list[int]:
         """Return the numbers of all events that are not what was written."""
         stored = await self._rows(head, 0, -1)
-        found = [row[0] for row in stored if _sum(row[:4], row[4]) != row[5]]
+        found = [row[0] for row in stored if not _is_sound(row)]
         everything = {"session_key": head.key, "first": head.inherited + 1, "limit": -1}
-        for event, _, at, message_id, role, sequence, sum_ in await self._db.fetch(
-            APPENDED, everything
-        ):
+        for *news, sum_ in await self._db.fetch(APPENDED, everything):
             # Rows that a fork took over when it was detached tell nothing here.
-            if event and told(event, sequence, message_id, role, at) != sum_:
-                found.append(event)
-        return sorted(found)
+            if (news[0] != 0 or sum_ != 0) and told(tuple(news)) != sum_:
+                found.append(news[0])
+        # Damage may have made a number into anything.
+        return sorted(found, key=str)
 
     async def is_prunable(self, head: Head, first: int, last: int) -> bool:
         before = await self._db.fetch(STEP_BEFORE, {"session_key": head.key, "sequence": first})
@@ -182,7 +181,14 @@ class Events:
         if first > head.messages:
             return []
         parameters = {"session_key": head.key, "first": first, "limit": limit}
-        return [_news(row, head) for row in await self._db.fetch(APPENDED, parameters)]
+        rows = await self._db.fetch(APPENDED, parameters)
+        # Messages are dense: one that is missing here must not pass for something pruned.
+        for number, row in enumerate(rows, start=first):
+            if row[5] != number:
+                raise corrupt(f"message {number} of session {head.session_id}")
+        if len(rows) < min(limit, head.messages - first + 1):
+            raise corrupt(f"message {first + len(rows)} of session {head.session_id}")
+        return [_news(row, head) for row in rows]
 
     async def _first_told_after(self, head: Head, event: int) -> int:
         """Return the first message whose news is after an event, halving the stretch it is in.
@@ -194,10 +200,10 @@ class Events:
         middle = high - 1
         while low < high:
             row = {"session_key": head.key, "sequence": middle}
-            found = await self._db.fetch(TOLD_BY, row)
+            found = await self._db.fetch(TOLD_OF, row)
             if not found:
                 raise corrupt(f"message {middle} of session {head.session_id}")
-            if found[0][0] > event:
+            if _told_at(found[0], head) > event:
                 high = middle
             else:
                 low = middle + 1
@@ -205,10 +211,34 @@ class Events:
         return low
 
 
-def _news(row: Row, head: Head) -> Row:
-    event, turn, at, message_id, role, sequence, stored = row
-    if told(event, sequence, message_id, role, at) != stored:
+def _merged(stored: list[Row], appended: list[Row], head: Head, *, after: int) -> list[Row]:
+    """Return both kinds of news in one order; a number that stands twice or too early is damage."""
+    try:
+        rows = sorted(stored + appended, key=itemgetter(0))
+        numbers = [after, *(row[0] for row in stored)]
+        in_order = all(one < next_one for one, next_one in pairwise(numbers))
+        doubled = any(one[0] == next_one[0] for one, next_one in pairwise(rows))
+    except TypeError as error:
+        # Only damage makes a number that is none.
+        raise corrupt(f"an event of session {head.session_id}") from error
+    if not in_order or doubled:
+        raise corrupt(f"an event of session {head.session_id}")
+    return rows
+
+
+def _told_at(row: Row, head: Head) -> int:
+    """Return the number of the event that tells of a message; 0 if none tells of it here."""
+    *news, stored = row
+    event = news[0]
+    is_told = event != 0 or stored != 0
+    if not isinstance(event, int) or (is_told and told(tuple(news)) != stored):
         raise corrupt(f"event {event} of session {head.session_id}")
+    return event
+
+
+def _news(row: Row, head: Head) -> Row:
+    _told_at(row, head)
+    event, turn, at, message_id, role, sequence, _ = row
     payload = encode_payload(MessageAppended(message_id=message_id, role=role, sequence=sequence))
     shown = turn or None
     columns = (event, shown, at, _APPENDED_NAME)
@@ -220,11 +250,19 @@ def _sum(columns: Row, payload: bytes) -> int:
     return checksum("|".join(map(str, columns)), payload)
 
 
+def _is_sound(row: Row) -> bool:
+    return isinstance(row[4], bytes) and _sum(row[:4], row[4]) == row[5]
+
+
+def _require_sound(row: Row, head: Head) -> None:
+    if not _is_sound(row):
+        raise corrupt(f"event {row[0]} of session {head.session_id}")
+
+
 def _frame(row: Row, head: Head) -> Frame:
     """Build the envelope around the stored payload without decoding it."""
-    sequence, turn, at, _, payload, stored = row
-    if _sum(row[:4], payload) != stored:
-        raise corrupt(f"event {sequence} of session {head.session_id}")
+    _require_sound(row, head)
+    sequence, turn, at, _, payload, _ = row
     when = instant(at)
     shown_turn = "null" if turn is None else turn
     # The form of `msgspec.json.encode(Event(…))`, which a test holds it to.
@@ -240,10 +278,7 @@ def _iso(when: datetime) -> str:
 
 
 def _event(row: Row, head: Head) -> Event:
-    sequence, turn, at, _, payload, stored = row
-    what = f"event {sequence} of session {head.session_id}"
-    if _sum(row[:4], payload) != stored:
-        raise corrupt(what)
+    sequence, turn, at, _, payload, _ = row
     when = instant(at)
     try:
         return Event(
@@ -255,4 +290,4 @@ def _event(row: Row, head: Head) -> Event:
             payload=decode_payload(payload),
         )
     except msgspec.MsgspecError as error:
-        raise corrupt(what) from error
+        raise corrupt(f"event {sequence} of session {head.session_id}") from error

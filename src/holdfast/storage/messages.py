@@ -103,7 +103,9 @@ class Messages:
                     "created_at": at,
                     "hash": row.hash,
                     "event": row.event,
-                    "told": told(row.event, message.sequence, message.id, message.role, at),
+                    "told": told(
+                        (row.event, message.turn, at, message.id, message.role, message.sequence)
+                    ),
                 },
             )
 
@@ -134,15 +136,14 @@ class Messages:
         previous = await self._hash_before(segment.key, rows[0][0])
         return _checked(rows, segment.session_id, previous)
 
-    async def _hash_before(self, key: int, sequence: int) -> bytes:
+    async def _hash_before(self, key: int, sequence: int) -> object:
         if sequence == 1:
             return CHAIN_START
         at = {"session_key": key, "sequence": sequence - 1}
         rows = await self._db.fetch(HASH_AT, at)
         if not rows:
             rows = await self._db.fetch(ANCHOR, {"session_key": key})
-        # Without an anchor no row can prove itself; an impossible hash says so for each.
-        return bytes(rows[0][0]) if rows else b""
+        return rows[0][0] if rows else b""
 
 
 def _require_all(rows: Sequence[Row], segment: Segment, *, limit: int, newest: bool) -> None:
@@ -157,21 +158,23 @@ def _require_all(rows: Sequence[Row], segment: Segment, *, limit: int, newest: b
         raise corrupt(f"message {first + len(rows)} of session {segment.session_id}")
 
 
-def told(event: int, sequence: int, message_id: str, role: str, at: int) -> int:
-    """Return the checksum of what the news of a row says."""
-    return checksum(f"{event}|{sequence}|{message_id}|{role}|{at}")
+def told(news: Row) -> int:
+    """Return the checksum of what the news of a row says: event, turn, time, id, role, number."""
+    return checksum("|".join(map(str, news)))
 
 
-def _checked(rows: Sequence[Row], session_id: SessionId, previous: bytes) -> list[Message]:
+def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> list[Message]:
     """Decode rows that follow one another, refusing the first that breaks the chain."""
+    # Without an anchor no row can prove itself, and damage may have made it something else.
+    before = previous if isinstance(previous, bytes) else b""
     messages = []
     for row in rows:
         sequence, message_id, turn, role, parts, model_id, created_at, hash_ = row
         columns = (message_id, sequence, turn, role, model_id, created_at)
         # Before anything is decoded: what is not proven is not even parsed.
-        if not isinstance(parts, bytes) or link(previous, columns, parts) != hash_:
+        if not isinstance(parts, bytes) or link(before, columns, parts) != hash_:
             raise corrupt(f"message {sequence} of session {session_id}")
-        previous = hash_
+        before = hash_
         messages.append(_message(row, session_id))
     return messages
 

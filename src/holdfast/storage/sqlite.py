@@ -65,8 +65,15 @@ class Connection:
 
 def is_plain(path: Path) -> bool:
     """Tell whether the file is a SQLite database that anyone can read."""
-    with path.open("rb") as file:
-        return file.read(len(PLAIN_HEADER)) == PLAIN_HEADER
+    # Through SQLite: whoever closes the file by other means takes away the locks that this process
+    # has on it, and others would then believe that nobody has the store open.
+    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
+    with translated():
+        file = apsw.VFSFile("", str(path), flags)
+        try:
+            return file.xRead(len(PLAIN_HEADER), 0) == PLAIN_HEADER
+        finally:
+            file.xClose()
 
 
 def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connection:
@@ -169,22 +176,22 @@ def patience() -> Any:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn SQLite's errors into ours."""
+    """Turn SQLite's errors into ours, and Python's own when there is no memory left."""
     try:
         yield
-    except apsw.Error as error:
+    except (apsw.Error, MemoryError) as error:
         raise meaning(error) from error
 
 
-def meaning(error: apsw.Error) -> HoldfastError:
-    """Return what an error of SQLite means to a caller."""
+def meaning(error: apsw.Error | MemoryError) -> HoldfastError:
+    """Return what an error of SQLite, or a lack of memory, means to a caller."""
     for kinds, told, code, message in _MEANINGS:
         if isinstance(error, kinds):
             return told(code, message)
     return Internal(Code.INTERNAL, "The store refused a statement; please report this.")
 
 
-_Meaning = tuple[tuple[type[apsw.Error], ...], type[HoldfastError], Code, str]
+_Meaning = tuple[tuple[type[Exception], ...], type[HoldfastError], Code, str]
 
 _MEANINGS: Final[tuple[_Meaning, ...]] = (
     (
@@ -224,5 +231,11 @@ _MEANINGS: Final[tuple[_Meaning, ...]] = (
         Code.STORE_POISONED,
         "The disk or the memory failed; nothing is acknowledged until the store was reopened and "
         "verified. Repeat the request with the same id.",
+    ),
+    (
+        (MemoryError,),
+        Unavailable,
+        Code.OUT_OF_MEMORY,
+        "There was not enough memory; nothing was changed. Try again, or ask for less at once.",
     ),
 )

@@ -20,11 +20,13 @@ from holdfast.storage.agents import Agents
 from holdfast.storage.approvals import Approvals
 from holdfast.storage.calls import Calls
 from holdfast.storage.costs import Costs
+from holdfast.storage.doubts import Doubted, Doubts, doubts_about
 from holdfast.storage.events import Events
 from holdfast.storage.files import private_file, require_suitable
+from holdfast.storage.inspection import is_filled
 from holdfast.storage.media import Media
 from holdfast.storage.messages import Messages
-from holdfast.storage.migrate import require_current
+from holdfast.storage.migrate import newest, require_current, up, version
 from holdfast.storage.models import Models
 from holdfast.storage.repos import Repos
 from holdfast.storage.reserve import Reserve, full
@@ -43,9 +45,9 @@ SCRUB_WAIT_MS: Final = 250
 
 
 class Tables:
-    """The tables of one connection."""
+    """The tables of one connection; those that contradict themselves answer with care."""
 
-    def __init__(self, database: Connection) -> None:
+    def __init__(self, database: Connection, doubts: Doubts) -> None:
         self.agents = Agents(database)
         self.models = Models(database)
         self.repos = Repos(database)
@@ -56,6 +58,11 @@ class Tables:
         self.approvals = Approvals(database)
         self.media = Media(database)
         self.costs = Costs(database)
+        known = set(vars(self))
+        # A table that is asked under no name of its own may be behind any answer.
+        for name in known if doubts.keys() - known else doubts:
+            rows = doubts.get(name, frozenset())
+            setattr(self, name, Doubted(getattr(self, name), name, rows))
 
 
 class SqliteStore:
@@ -72,7 +79,8 @@ class SqliteStore:
         self.key = key if fresh or not is_plain(path) else None
         self._vfs = vfs
         self._writer = Writer(self._opened(reserve), self._connect, reserve)
-        self._tables = Tables(self._writer.connection)
+        self._doubts = self._doubted()
+        self._tables = Tables(self._writer.connection, self._doubts)
         # Only now: a file that was refused leaves nothing of ours beside it.
         reserve.take()
         self._pool = _started_pool()
@@ -137,11 +145,22 @@ class SqliteStore:
         connection = self._connect()
         try:
             with translated():
+                # Nobody has written anything: its making was cut off, or goes on elsewhere.
+                if 0 < version(connection) < newest() and not is_filled(connection):
+                    up(connection)
                 require_current(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _doubted(self) -> Doubts:
+        """Look for contradictions where pages do not prove themselves."""
+        connection = self._writer.connection
+        doubts = {} if connection.is_sealed else doubts_about(connection)
+        if doubts:
+            log.error("the store contradicts itself: %s; see `holdfast doctor`", sorted(doubts))
+        return doubts
 
     def _connect(self) -> Connection:
         return connect(self.path, self.key, vfs=self._vfs)
@@ -149,7 +168,7 @@ class SqliteStore:
     def _writer_tables(self) -> Tx:
         # A reopened connection needs tables of its own.
         if self._tables.agents._db is not self._writer.connection:
-            self._tables = Tables(self._writer.connection)
+            self._tables = Tables(self._writer.connection, self._doubts)
         return self._tables
 
     async def _in_reader(self, work: Callable[[Connection, Tx], T]) -> T:
@@ -164,7 +183,9 @@ class SqliteStore:
             finally:
                 self._idle.append(reader)
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool, run)
+        # Also out here: already to ask for a thread takes memory.
+        with translated():
+            return await asyncio.get_running_loop().run_in_executor(self._pool, run)
 
     def _taken(self) -> tuple[Connection, Tx]:
         try:
@@ -176,7 +197,7 @@ class SqliteStore:
         connection = self._connect()
         # There is one writer: work that was meant to read cannot change anything past it.
         connection.pragma("query_only", 1)
-        return connection, Tables(connection)
+        return connection, Tables(connection, self._doubts)
 
 
 _FOR_WANT_OF_ROOM: Final = frozenset(
@@ -199,6 +220,9 @@ def _started_pool() -> ThreadPoolExecutor:
 
 
 def _snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
+    # Left open by somebody who had no memory even for its end.
+    if connection.raw.in_transaction:
+        connection.query("ROLLBACK")
     connection.query("BEGIN")
     try:
         return drive(work(tables))

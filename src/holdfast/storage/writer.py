@@ -10,6 +10,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum, auto
 from typing import Any, Final, TypeVar, cast
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 
 # A group is bounded, so that the first of it does not wait for an endless stream of others.
 GROUP_MOST: Final = 256
+
+# Made ahead, because where there is no memory left it could not be made.
+_STARVED: Final = meaning(apsw.NoMemError("out of memory"))
+_BREATH: Final = 0.01
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, Any]]
@@ -126,6 +131,10 @@ class Writer:
         try:
             self._look([job for job in jobs if job.kind is Kind.LOOK])
             self._commit(self._admitted([job for job in jobs if job.kind is not Kind.LOOK]))
+        except MemoryError:
+            self._poisoned = True
+            for job in jobs:
+                job.error = _STARVED
         except Exception:
             # A writer that dies would leave every caller waiting for ever.
             log.exception("the writer was stopped by a fault of ours")
@@ -137,7 +146,7 @@ class Writer:
         for job in jobs:
             try:
                 job.result = drive(job.work())
-            except apsw.Error as error:
+            except (apsw.Error, MemoryError) as error:
                 job.error = meaning(error)
 
     def _admitted(self, jobs: Sequence[Job]) -> Sequence[Job]:
@@ -164,6 +173,9 @@ class Writer:
             self._commit_from_reserve([job for job in jobs if job.kind is Kind.URGENT])
         except apsw.Error as error:
             self._fail(jobs, error)
+        except MemoryError:
+            # Outside of anybody's work, so nobody can tell whether the commit was made.
+            self._fail(jobs, apsw.NoMemError("out of memory"))
         except HoldfastError as error:
             for job in jobs:
                 job.error = error
@@ -187,6 +199,8 @@ class Writer:
             log.exception("a statement broke a constraint")
         except apsw.Error:
             raise
+        except MemoryError as error:
+            job.error = meaning(error)
         except BaseException as error:  # noqa: BLE001 — the caller's own, told to the caller
             job.error = error
         else:
@@ -236,7 +250,18 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _tell(jobs: Sequence[Job]) -> None:
-    """Tell all callers; one wake-up for each loop, however many callers it has."""
+    """Tell all callers, however long it takes: whoever is not told waits for ever."""
+    while True:
+        try:
+            _wake(jobs)
+        except MemoryError:
+            time.sleep(_BREATH)
+        else:
+            return
+
+
+def _wake(jobs: Sequence[Job]) -> None:
+    """Wake all callers up; once for each loop, however many callers it has."""
     loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
         loops.setdefault(job.loop, []).append(job)

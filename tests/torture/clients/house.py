@@ -19,6 +19,10 @@ match:
     step: {{delay_ms: 150, text: "{long}"}}
   - contains: "tardy "
     step: {{delay_ms: 1500, text: "{long}"}}
+  - contains: "asleep "
+    step: {{delay_ms: 10000, text: "{long}"}}
+  - contains: "endless "
+    step: {{text: "{endless}"}}
   - contains: "long "
     step: {{text: "{long}"}}
   - contains: "broken "
@@ -28,18 +32,23 @@ steps:
 """
 
 
+WORDS = "and so on, word by word, "
+
+
 def settings(home: Path, **changes: Any) -> Config:
     """Return the configuration of a home whose model is scripted."""
     script = home.parent / "model.yaml"
     if not script.exists():
         draft = script.with_suffix(f".{random.randrange(1 << 32)}")
-        draft.write_text(SCRIPT.format(long="and so on, word by word, " * 80))
+        draft.write_text(SCRIPT.format(long=WORDS * 80, endless=WORDS * 2_000))
         draft.replace(script)
     return load({"home": home, "default_model": f"scripted:{script}", **changes}, environment={})
 
 
 # How a message's id begins says what its text asks for, so that a retry has the same body.
 BEGINNINGS = {"slow": "0", "long": "3", "broken": "5", "tardy": "66", "short": "f"}
+# Nobody gets one of these by chance.
+BEGINNINGS |= {"asleep": "ee000001", "endless": "ee000002"}
 
 
 def new_id(luck: random.Random, kind: str = "") -> str:

@@ -8,6 +8,7 @@ import asyncio
 import random
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from tests.torture.attempts import Attempt, Record, read_attempts
 from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.spies import EarlyStore, careless
 
+# Longer than it takes anybody to kill a client that was seen to be told a lie.
+LIE_SECONDS = 60.0
 # What a control breaks on purpose.
-FAULTS: dict[str, Any] = {"lying": EarlyStore, "careless": careless}
+FAULTS: dict[str, Any] = {"lying": partial(EarlyStore, delay=LIE_SECONDS), "careless": careless}
 WORKERS = 3
 MOST_SESSIONS = 8
 VERBS = {

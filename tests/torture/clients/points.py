@@ -84,7 +84,8 @@ class Life:
         await self._house.housekeeping.prune(timedelta(0))
         await self._client.act("delete", other)
         await self._talk(session, "tardy")
-        await self._client.send(session, new_id(self._luck, "tardy"))
+        # However long it takes to leave, the last turn is left open.
+        await self._client.send(session, new_id(self._luck, "asleep"))
         await self._seen(session, StepStarted, 5)
 
     async def _talk(self, session: str, kind: str) -> None:
@@ -92,7 +93,8 @@ class Life:
         await self._seen(session, TurnEnded, stored.turn)
 
     async def _interrupted(self, session: str) -> None:
-        stored = await self._client.send(session, new_id(self._luck, "slow"))
+        # However long it takes to interrupt it, there is more to be said.
+        stored = await self._client.send(session, new_id(self._luck, "endless"))
         await self._client.send(session, new_id(self._luck, "short"))
         await self._seen(session, StepDelta, stored.turn)
         await self._client.act("interrupt", session)

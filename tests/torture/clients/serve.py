@@ -10,11 +10,11 @@ from tests.torture.clients.house import settings
 from tests.torture.spies import UnfencedStore
 
 
-async def main(home: str, said: str, unfenced: bool = False) -> None:
+async def main(home: str, said: str, delay_ms: int = 800, unfenced: bool = False) -> None:
     """Serve; what this server's model says begins with a word of its own."""
     script = Path(home).parent / f"{said}.yaml"
     words = f"{said} " * 600
-    script.write_text(f'- {{text: "{words}", delay_ms: 800, repeat: 1000000}}\n')
+    script.write_text(f'- {{text: "{words}", delay_ms: {delay_ms}, repeat: 1000000}}\n')
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     config = settings(Path(home), default_model=f"scripted:{script}")

@@ -3,55 +3,101 @@
 import asyncio
 import os
 import random
+import re
 import resource
-from collections.abc import Awaitable, Callable
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import holdfast
 from holdfast import HoldfastError, OnBusy, SessionId, open_holdfast
+from holdfast.bootstrap import Outside
 from tests.torture.attempts import Record
 from tests.torture.clients.house import Client, new_id, settings
+from tests.torture.spies import FrankStore, SulkingStore
 
-PATIENCE = 20.0
+PATIENCE = 120.0
+# What a control breaks on purpose.
+FAULTS: dict[str, Any] = {"frank": FrankStore, "sulking": SulkingStore}
+PRODUCT = str(Path(holdfast.__file__).parent)
+KIBIBYTE = 1024
+MUCH = "long " + "words " * 100_000
 Work = Callable[[], Awaitable[Any]]
-LIMITS = {"files": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_AS}
 
 
-async def main(home: str, record: str, kind: str, spare: int, seed: int) -> None:
+async def main(home: str, record: str, famine: tuple[str, int], seed: int, fault: str = "") -> None:
     """Work with so many files, or so many kibibytes, to spare; then work with enough."""
+    kind, spare = famine
     luck = random.Random(seed)
     written = Record(Path(record), synced=False)
-    async with open_holdfast(config=settings(Path(home))) as house:
+    outside = Outside(wrap=FAULTS[fault]) if fault else Outside()
+    async with open_holdfast(config=settings(Path(home)), outside=outside) as house:
         client = Client(house, written)
         session = new_id(luck)
         await client.open(session)
+        for _ in range(3):
+            await client.send(session, new_id(luck), MUCH)
         work = hungry_work(client, session, luck)
-        limit = LIMITS[kind]
-        soft, hard = resource.getrlimit(limit)
-        resource.setrlimit(limit, (used(kind) + spare * (1024 if kind == "memory" else 1), hard))
-        starving = [await _tried(each) for each in work]
-        resource.setrlimit(limit, (soft, hard))
+        with FAMINES[kind](spare):
+            starving = [await _tried(each) for each in work]
         written.note(starving=starving)
         written.note(sated=[await _tried(each) for each in modest_work(client, session, luck)])
 
 
-def used(kind: str) -> int:
-    """Return how many files are open, or how many bytes of address space are taken."""
-    if kind == "files":
-        return max(int(name) for name in os.listdir("/proc/self/fd")) + 1
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    return pages * resource.getpagesize()
+@contextmanager
+def few_files(spare: int) -> Iterator[None]:
+    """Let this process open no more than so many files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def little_memory(spare: int) -> Iterator[None]:
+    """Let this process have no more than so many kibibytes beyond what it has and uses."""
+    # Data and not address space: threads have set that aside in large, empty stretches.
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(re.findall(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())[0])
+    resource.setrlimit(resource.RLIMIT_DATA, (used * KIBIBYTE, hard))
+    # What lies free inside the process is taken first, and only then something is given.
+    ballast = _all_there_is()
+    resource.setrlimit(resource.RLIMIT_DATA, ((used + spare) * KIBIBYTE, hard))
+    try:
+        yield
+    finally:
+        ballast.clear()
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+FAMINES = {"files": few_files, "memory": little_memory}
+
+
+def _all_there_is() -> list[bytearray]:
+    """Take all memory that can be had, the largest pieces first and the smallest last."""
+    taken: list[bytearray] = []
+    size = 1 << 24
+    while size >= KIBIBYTE:
+        try:
+            taken.append(bytearray(size))
+        except MemoryError:
+            size //= 2
+    return taken
 
 
 def hungry_work(client: Client, session: str, luck: random.Random) -> list[Work]:
     """Return work that wants readers, files and memory, some of it all at once."""
     house = client.house
-    text = "long " + "words " * 100_000
     keys = [new_id(luck) for _ in range(8)]
     return [
         lambda: client.send(session, keys[0]),
         lambda: asyncio.gather(*(house.read(SessionId(session)) for _ in range(6))),
-        lambda: asyncio.gather(*(client.send(session, key, text) for key in keys[1:5])),
+        lambda: asyncio.gather(*(client.send(session, key, MUCH) for key in keys[1:5])),
         lambda: client.open(keys[5]),
         lambda: client.fork(session, keys[6]),
         lambda: client.send(session, keys[7], on_busy=OnBusy.INTERRUPT),
@@ -78,5 +124,14 @@ async def _tried(work: Work) -> str:
     except HoldfastError as error:
         return f"refused: {error.code}"
     except Exception as error:  # noqa: BLE001 — how else it ends is what we want to know
-        return f"raised: {error!r}"
+        return f"raised in {place_of(error)}: {error!r}"
     return "done"
+
+
+def place_of(error: Exception) -> str:
+    """Return whether an error comes out of the store, out of something else of ours, or neither."""
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [each.filename.removeprefix(PRODUCT) for each in frames if PRODUCT in each.filename]
+    if any(file.startswith("/storage/") for file in files):
+        return "the store"
+    return files[-1].strip("/") if files else "the client"

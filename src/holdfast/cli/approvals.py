@@ -1,0 +1,229 @@
+"""`holdfast approvals list|show|answer|revoke`: questions, answered from any terminal."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast.cli.commands import command
+from holdfast.cli.opening import find_session, opened
+from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, Paging
+from holdfast.cli.output import Printer, local_time
+from holdfast.domain.approvals import Answer, Approval, ApprovalScope, ApprovalState
+from holdfast.domain.errors import Code, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.bootstrap import Holdfast
+    from holdfast.domain.ids import SessionId
+
+BY_COMMAND: Final = "cli"
+BEGINNING_SHORTEST: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(Paging):
+    """Which questions."""
+
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those of this session, answered or not.")
+    ] = None
+    state: Annotated[
+        ApprovalState | None,
+        typer.Option(metavar="STATE", help=f"Only those that are {', '.join(ApprovalState)}."),
+    ] = None
+
+
+async def show_list(printer: Printer, wanted: ListOptions) -> None:
+    """List questions.
+
+    Without a session, those that wait in any of yours; the oldest comes first.
+    """
+    from holdfast.cli.work_forms import approval_form
+    from holdfast.domain.queries import require_limit
+
+    limit = require_limit(wanted.limit, most=LIMIT_MOST)
+    if wanted.session is None and wanted.state not in {None, ApprovalState.WAITING}:
+        raise Invalid(
+            Code.INVALID_INPUT, "Name the --session whose answered questions you want to see."
+        )
+    async with opened(printer) as holdfast:
+        session = await find_session(holdfast, wanted.session) if wanted.session else None
+        found = await holdfast.approvals.list(holdfast.owner, session, state=wanted.state)
+    rest = [each for each in found if wanted.cursor is None or each.id > wanted.cursor]
+    shown = rest[:limit]
+    printer.listing(
+        [approval_form(each) for each in shown],
+        shown[-1].id if len(rest) > limit else None,
+        ("ID", "STATE", "ASKED", "TOOL", "SESSION", "QUESTION"),
+        map(_row, shown),
+    )
+    if not found:
+        printer.remark("No question waits." if session is None else "No such question.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneApproval:
+    """A question by its id, and the session it belongs to."""
+
+    first: Annotated[
+        str,
+        typer.Argument(
+            metavar="SESSION",
+            help=f"{SESSION_HELP} Alone it may be the id of a question that waits.",
+            show_default=False,
+        ),
+    ]
+    second: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="APPROVAL",
+            help="The question's id, or its first 8 characters or more.",
+            show_default=False,
+        ),
+    ] = None
+
+
+async def show_one(printer: Printer, wanted: OneApproval) -> None:
+    """Show a whole question, and its answer once there is one."""
+    from holdfast.cli.work_forms import approval_form
+
+    async with opened(printer) as holdfast:
+        approval = await _found(holdfast, wanted)
+    printer.record(approval_form(approval), _facts(approval))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(OneApproval):
+    """What to answer."""
+
+    allow: Annotated[bool, typer.Option("--allow", help="Let it be done.")] = False
+    deny: Annotated[bool, typer.Option("--deny", help="Do not let it be done.")] = False
+    for_session: Annotated[
+        bool, typer.Option("--for-session", help="With --allow: and all of the like, from now on.")
+    ] = False
+    note: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; the agent reads it. 500 characters.")
+    ] = None
+    digest: Annotated[
+        str | None,
+        typer.Option(metavar="HEX", help="Answer only if this is the question that you saw."),
+    ] = None
+
+
+async def answer(printer: Printer, wanted: AnswerOptions) -> None:
+    """Answer a question.
+
+    The first answer counts, wherever it comes from; whoever plays the turn goes on with it.
+    """
+    from holdfast.cli.work_forms import approval_form
+
+    if wanted.allow is wanted.deny:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --allow and --deny.")
+    if wanted.for_session and wanted.deny:
+        raise Invalid(Code.INVALID_INPUT, "--for-session goes with --allow only.")
+    said = Answer(
+        state=ApprovalState.ALLOWED if wanted.allow else ApprovalState.DENIED,
+        by=BY_COMMAND,
+        scope=ApprovalScope.SESSION if wanted.for_session else ApprovalScope.ONCE,
+        note=wanted.note,
+    )
+    async with opened(printer) as holdfast:
+        found = await _found(holdfast, wanted)
+        answered = await holdfast.approvals.answer(
+            holdfast.owner, found.session_id, found.id, said, digest=wanted.digest
+        )
+    reach = " for the whole session" if answered.scope is ApprovalScope.SESSION else ""
+    told = f"{answered.question.tool} in session {answered.session_id} is {answered.state}{reach}."
+    printer.done(approval_form(answered), told)
+
+
+async def revoke(printer: Printer, wanted: OneApproval) -> None:
+    """Take back an answer for a whole session.
+
+    From now on the like is asked about again; what was done stays done.
+    """
+    from holdfast.cli.work_forms import approval_form
+
+    async with opened(printer) as holdfast:
+        found = await _found(holdfast, wanted)
+        revoked = await holdfast.approvals.revoke(holdfast.owner, found.session_id, found.id)
+    printer.done(approval_form(revoked), f"{revoked.question.tool} is asked about again.")
+
+
+async def _found(holdfast: "Holdfast", wanted: OneApproval) -> Approval:
+    """Return the question that a person means; alone, its id means one that waits."""
+    text = wanted.second if wanted.second is not None else wanted.first
+    session: SessionId | None = None
+    if wanted.second is not None:
+        session = await find_session(holdfast, wanted.first)
+    asked = text.strip().lower()
+    listed = await holdfast.approvals.list(holdfast.owner, session)
+    found = [each for each in listed if _is_meant(each, asked)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise Invalid(
+            Code.INVALID_ID,
+            f"Several questions are called {asked}; write more of the id, or its session before "
+            "it.",
+            {"approvals": [each.id for each in found]},
+        )
+    raise NotFound(
+        Code.APPROVAL_NOT_FOUND,
+        "No such question waits; `holdfast approvals list` shows those that do. One that has its "
+        "answer is named with its session before it."
+        if session is None
+        else "The session has no such question; `holdfast approvals list --session` shows its.",
+    )
+
+
+def _is_meant(approval: Approval, asked: str) -> bool:
+    is_beginning = len(asked) >= BEGINNING_SHORTEST and approval.id.startswith(asked)
+    return approval.id == asked or is_beginning
+
+
+def _row(approval: Approval) -> tuple[str, ...]:
+    question = approval.question
+    return (
+        approval.id,
+        approval.state.value,
+        local_time(approval.asked_at),
+        question.tool,
+        approval.session_id,
+        question.question,
+    )
+
+
+def _facts(approval: Approval) -> dict[str, object]:
+    from holdfast.cli.terminal import spelled_out
+    from holdfast.cli.work_forms import is_for_session
+
+    question = approval.question
+    is_remembered = approval.scope is ApprovalScope.SESSION
+    return {
+        "id": approval.id,
+        "session": approval.session_id,
+        "tool": f"{question.tool} ({question.tool_class.replace('_', ' ')})",
+        "state": approval.state.value,
+        "answered by": approval.answered_by,
+        "covers": question.memory if is_remembered else None,
+        "can cover": question.memory if is_for_session(question) and not is_remembered else None,
+        "note": approval.note,
+        "asked": local_time(approval.asked_at),
+        "expires": local_time(approval.expires_at),
+        "digest": question.digest,
+        # Last, because it may have many lines; and whole.
+        "question": "\n" + spelled_out(question.question),
+    }
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(
+        name="approvals", help="Answer what agents ask before they act.", no_args_is_help=True
+    )
+    command(group, "list", ListOptions)(show_list)
+    command(group, "show", OneApproval)(show_one)
+    command(group, "answer", AnswerOptions)(answer)
+    command(group, "revoke", OneApproval)(revoke)
+    app.add_typer(group)

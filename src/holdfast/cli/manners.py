@@ -1,0 +1,62 @@
+"""How a command that plays turns treats questions: whether somebody is there, who answers, how."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from holdfast.cli.terminal import is_terminal
+from holdfast.domain.approvals import Question
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.tools import CATALOGUE, ToolClass
+
+if TYPE_CHECKING:
+    from holdfast.cli.output import Printer
+
+# Each of these is looked at by itself, whatever was allowed before.
+ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
+# What the tools of MCP servers are called is known only when their server is.
+_REMOTE: Final = "mcp_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """Where nobody is there, a question is a no, but for the tools that a flag answers for.
+
+    `asks` is whether this command itself can ask; otherwise a question waits for an answer from
+    elsewhere.
+    """
+
+    is_attended: bool = True
+    asks: bool = False
+    yes_to: frozenset[str] = frozenset()
+
+    def answers(self, question: Question) -> bool:
+        """Tell whether a flag answers a question; it does not where each has to be seen."""
+        return question.tool in self.yes_to and question.tool_class not in ONE_BY_ONE
+
+
+# A server waits: whoever may answer can come at any time.
+ANYBODY: Final = Manner()
+
+
+def manner_of(printer: "Printer", yes_to: Iterable[str] | None) -> Manner:
+    """Return how questions are treated here; a tool that there is not is refused."""
+    # Both: with one of them redirected, nobody would see the question or answer it.
+    is_attended = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    return Manner(
+        is_attended=is_attended,
+        asks=is_attended and not printer.is_json,
+        yes_to=frozenset(map(_tool, yes_to or ())),
+    )
+
+
+def _tool(name: str) -> str:
+    if name not in CATALOGUE and not name.startswith(_REMOTE):
+        raise Invalid(
+            Code.UNKNOWN_TOOL,
+            f"There is no tool {name}; the tools are {', '.join(sorted(CATALOGUE))}, and those "
+            f"of MCP servers, {_REMOTE}SERVER_TOOL.",
+            {"field": "--yes-to", "tool": name},
+        )
+    return name

@@ -1,0 +1,79 @@
+"""A question as a person at a terminal is asked it: shown whole, answered with a letter."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from holdfast.cli.output import Printer
+from holdfast.cli.terminal import spelled_out
+from holdfast.cli.work_forms import is_for_session
+from holdfast.domain.approvals import NOTE_LONGEST, Answer, Approval, ApprovalScope, ApprovalState
+from holdfast.domain.tools import ToolClass
+
+if TYPE_CHECKING:
+    from holdfast.cli.prompts import AnswerPrompt
+
+BY_TERMINAL: Final = "terminal"
+
+_CHANGES: Final = frozenset({ToolClass.WRITE, ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT})
+_BOLD, _GREEN, _RED, _CYAN = "1", "32", "31", "36"
+_MARKS: Final = {"+": _GREEN, "-": _RED, "@": _CYAN}
+
+
+class Questions:
+    """Asks whoever sits at the terminal, until there is an answer that means something."""
+
+    def __init__(self, printer: Printer, prompt: "AnswerPrompt") -> None:
+        self._printer = printer
+        self._prompt = prompt
+
+    async def answer(self, approval: Approval) -> Answer:
+        """Show the whole question and return the answer; Ctrl-C and Ctrl-D raise, as prompts do."""
+        has_more = is_for_session(approval.question)
+        with self._prompt.fresh():
+            # After what was typed too early is put aside: nobody answers what was not shown yet.
+            for line, style in question_lines(approval):
+                self._printer.line(line, style=style)
+            self._printer.flush()
+            while True:
+                said = await self._prompt.answer("Allow? [y/a/n] " if has_more else "Allow? [y/n] ")
+                found = read_answer(said, has_more=has_more)
+                if isinstance(found, Answer):
+                    return found
+                self._printer.warn(found)
+
+
+def question_lines(approval: Approval) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a question, each with its style; not a character of it is left out."""
+    question = approval.question
+    is_change = question.tool_class in _CHANGES
+    yield f"{question.tool} asks ({question.tool_class.replace('_', ' ')}):", _BOLD
+    for line in spelled_out(question.question).split("\n"):
+        yield line, _MARKS.get(line[:1], "") if is_change else ""
+    yield f"y allows it once{_more(approval)}, n or n REASON denies it.", ""
+
+
+def read_answer(said: str, *, has_more: bool) -> Answer | str:
+    """Return the answer that a line means, or what is wrong with it."""
+    word, _, rest = said.strip().partition(" ")
+    note = rest.strip()
+    allowed = Answer(state=ApprovalState.ALLOWED, by=BY_TERMINAL)
+    match word.lower().rstrip(",.:;"):
+        case "y" | "yes" if not note:
+            return allowed
+        case "a" | "always" if not note and has_more:
+            return Answer(state=ApprovalState.ALLOWED, by=BY_TERMINAL, scope=ApprovalScope.SESSION)
+        case "a" | "always" if not note:
+            return "This can be allowed once only."
+        case "n" | "no" if len(note) <= NOTE_LONGEST:
+            return Answer(state=ApprovalState.DENIED, by=BY_TERMINAL, note=note or None)
+        case "n" | "no":
+            return f"A reason may have {NOTE_LONGEST} characters; this one has {len(note)}."
+        case _:
+            return f"Answer y{', a' if has_more else ''} or n; n may be followed by a reason."
+
+
+def _more(approval: Approval) -> str:
+    question = approval.question
+    if not is_for_session(question):
+        return ""
+    return f", a all of the like in this session ({spelled_out(question.memory or '')})"

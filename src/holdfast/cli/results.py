@@ -1,0 +1,19 @@
+"""What came of a call, read from the record."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.domain.calls import Call
+from holdfast.domain.messages import ToolResult
+
+if TYPE_CHECKING:
+    from holdfast.bootstrap import Holdfast
+
+
+async def result_of(holdfast: "Holdfast", call: Call) -> ToolResult | None:
+    """Return the one result of a call, if it has it."""
+    number = call.result_sequence
+    if number is None:
+        return None
+    page = await holdfast.messages.list(holdfast.owner, call.session_id, after=number - 1, limit=1)
+    parts = [part for message in page.items for part in message.parts]
+    return next((part for part in parts if isinstance(part, ToolResult)), None)

@@ -1,0 +1,137 @@
+"""Slash commands about the agent's work: what it asks, does and costs, and what it may do."""
+
+from collections import Counter, defaultdict
+
+from holdfast.cli import doctor as doctors
+from holdfast.cli.commands import Nothing
+from holdfast.cli.costs import ledger
+from holdfast.cli.output import price
+from holdfast.cli.slashes import Talk, WrongArgumentError, require_nothing
+from holdfast.cli.stream import known_models
+from holdfast.cli.tool_lines import call_line
+from holdfast.config import PLACES
+from holdfast.domain.approvals import (
+    TIGHTNESS,
+    Approval,
+    ApprovalMode,
+    ApprovalScope,
+    ApprovalState,
+    tighter,
+)
+from holdfast.domain.calls import CallState
+from holdfast.domain.costs import Usage
+from holdfast.domain.errors import Code, Denied
+
+
+async def cost(talk: Talk, argument: str) -> bool:
+    """Show what the session has cost, as the store's ledger says."""
+    require_nothing(argument)
+    conversation = talk.conversation
+    entries = await ledger(conversation.holdfast, conversation.session_id)
+    names = await known_models(conversation.holdfast)
+    by_model = defaultdict(list)
+    for entry in entries:
+        by_model[names.get(entry.model_id, entry.model_id)].append(entry)
+    for name, found in sorted(by_model.items()):
+        usage = sum((entry.usage for entry in found), Usage())
+        told = price(
+            sum(entry.microcents for entry in found),
+            priced=all(entry.priced for entry in found),
+        )
+        talk.printer.line(
+            f"{name}  {len(found)} requests, {usage.input} tokens in, {usage.output} out, {told}"
+        )
+    if not entries:
+        talk.printer.line("No model was asked yet.")
+    return False
+
+
+async def mode(talk: Talk, argument: str) -> bool:
+    """Show or change the approval mode; the configuration says how loose it may be."""
+    conversation = talk.conversation
+    holdfast, loosest = conversation.holdfast, conversation.holdfast.config.approval
+    if argument:
+        wanted = _mode(argument)
+        if TIGHTNESS[wanted] > TIGHTNESS[loosest]:
+            key = PLACES["approval"].path
+            raise Denied(
+                Code.GRANT_EXCEEDED,
+                f"The configuration allows {loosest} at most; edit {key} in "
+                f"{holdfast.config.home / 'holdfast.toml'}.",
+                {"key": key},
+            )
+        changes = {"approval": wanted}
+        await holdfast.sessions.update(holdfast.owner, conversation.session_id, changes)
+    session = await conversation.session()
+    talk.printer.line(f"The approval mode is {tighter(session.approval, loosest)}.")
+    return False
+
+
+async def approvals(talk: Talk, argument: str) -> bool:
+    """Show the session's questions: those that wait, and what was answered."""
+    require_nothing(argument)
+    conversation = talk.conversation
+    found = await conversation.holdfast.approvals.list(
+        conversation.holdfast.owner, conversation.session_id
+    )
+    for each in found:
+        talk.printer.line(_line(each))
+    if not found:
+        talk.printer.line("Nothing was asked.")
+    if any(each.scope is ApprovalScope.SESSION for each in found):
+        talk.printer.remark(
+            f"`holdfast approvals revoke {conversation.session_id} ID` takes one back."
+        )
+    return False
+
+
+async def calls(talk: Talk, argument: str) -> bool:
+    """Show the session's calls and how far each has come."""
+    require_nothing(argument)
+    conversation = talk.conversation
+    found = await conversation.holdfast.calls.list(
+        conversation.holdfast.owner, conversation.session_id
+    )
+    for each in found:
+        told = each.settlement or each.state
+        talk.printer.line(f"{each.id}  {told}  {call_line(each.name, each.arguments)}")
+    if not found:
+        talk.printer.line("The agent has done nothing yet.")
+    if Counter(each.state for each in found)[CallState.UNKNOWN]:
+        talk.printer.remark("`holdfast calls settle CALL` puts an unknown one right.")
+    return False
+
+
+async def compact(talk: Talk, argument: str) -> bool:
+    """Fold what came before the last answered turn into a summary."""
+    require_nothing(argument)
+    conversation = talk.conversation
+    holdfast = conversation.holdfast
+    is_folded = await holdfast.compactions.compact(holdfast.owner, conversation.session_id)
+    if not is_folded:
+        talk.printer.line("There is nothing to sum up.")
+    await conversation.catch_up()
+    return False
+
+
+async def doctor(talk: Talk, argument: str) -> bool:
+    """Do what `holdfast doctor` does."""
+    require_nothing(argument)
+    await doctors.examine(talk.printer, Nothing())
+    return False
+
+
+def _mode(argument: str) -> ApprovalMode:
+    try:
+        return ApprovalMode(argument.lower())
+    except ValueError:
+        raise WrongArgumentError from None
+
+
+def _line(approval: Approval) -> str:
+    question = approval.question
+    line = f"{approval.id}  {approval.state}  {call_line(question.tool, question.arguments)}"
+    if approval.state is ApprovalState.WAITING:
+        return line
+    reach = f", for {question.memory}" if approval.scope is ApprovalScope.SESSION else ""
+    return f"{line} (by {approval.answered_by or 'nobody'}{reach})"

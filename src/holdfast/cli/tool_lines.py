@@ -1,0 +1,94 @@
+"""Tool calls for people, one line each: what is asked for, and in a word what came of it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.cli.terminal import one_line
+from holdfast.domain.messages import ResultStatus, ToolError
+
+ARGUMENT_LONGEST: Final = 200
+SUMMARY_LONGEST: Final = 120
+REASON_LONGEST: Final = 1_000
+
+Values = Mapping[str, Any]
+
+
+def call_line(name: str, arguments: Values) -> str:
+    """Return the tool and what it is asked for: a path, a command, an address."""
+    tell = _ESSENTIALS.get(name)
+    try:
+        said = tell(arguments) if tell else _compact(arguments)
+    # A model may leave out what a tool needs; then the call is refused, and told of as it is.
+    except (KeyError, TypeError):
+        said = _compact(arguments)
+    return f"{name} {one_line(said, longest=ARGUMENT_LONGEST)}".strip()
+
+
+def outcome(name: str, status: ResultStatus, result: Any, error: ToolError | None) -> str:
+    """Return how a call came out; why, if it did not come out well."""
+    if error is not None:
+        return f"{status} ({error.code}): {one_line(error.message, longest=REASON_LONGEST)}"
+    told = one_line(_summary(name, result), longest=SUMMARY_LONGEST)
+    return f"{status}, {told}" if told else status.value
+
+
+def _summary(name: str, result: Any) -> str:
+    tell = _SUMMARIES.get(name)
+    try:
+        return tell(result) if tell else _compact(result)
+    except (KeyError, TypeError):
+        # A result that was too long to be kept whole has another form.
+        return _compact(result)
+
+
+def _compact(value: Any) -> str:
+    if value is None or value == {}:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _command(given: Values) -> str:
+    import shlex
+
+    return shlex.join([given["command"], *given.get("args", ())])
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _ended(found: Values) -> str:
+    late = ", stopped because it took too long" if found.get("timed_out") else ""
+    return f"exit code {found['exit_code']}{late}"
+
+
+def _path(given: Values) -> str:
+    return str(given["path"])
+
+
+_ESSENTIALS: Final[Mapping[str, Callable[[Values], str]]] = {
+    "read_file": _path,
+    "list_directory": lambda given: str(given.get("path", ".")),
+    "find_text": lambda given: f"{given['pattern']} in {given.get('path', '.')}",
+    "write_file": _path,
+    "edit_file": _path,
+    "git_status": lambda given: str(given.get("show", "status")),
+    "git_commit": lambda given: str(given["message"]).partition("\n")[0],
+    "run_command": _command,
+    "http_request": lambda given: f"{given.get('method', 'GET')} {given['url']}",
+}
+
+_SUMMARIES: Final[Mapping[str, Callable[[Values], str]]] = {
+    "read_file": lambda found: (
+        f"lines {found['start_line']} to {found['end_line']} of {found['total_lines']}"
+    ),
+    "list_directory": lambda found: _counted(len(found["entries"]), "entry", "entries"),
+    "find_text": lambda found: _counted(len(found["matches"]), "match", "matches"),
+    "write_file": lambda found: _counted(found["bytes_written"], "byte", "bytes") + " written",
+    "edit_file": lambda found: _counted(found["replaced"], "place", "places") + " changed",
+    "git_status": _ended,
+    "run_command": _ended,
+    "http_request": lambda found: f"status {found['status']}",
+}

@@ -1,0 +1,68 @@
+"""What an agent does, as a person reads along: each call begins and ends with one line."""
+
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.cli.manners import Manner
+from holdfast.cli.terminal import spelled_out
+from holdfast.cli.tool_lines import call_line, outcome
+from holdfast.domain.events import ApprovalAnswered, ApprovalRequested, ToolEnded, ToolStarted
+from holdfast.domain.ids import CallId
+from holdfast.domain.messages import Message, ResultStatus, ToolCall
+from holdfast.engine.dispatch import REFUSALS
+from holdfast.engine.policy import Ruling
+
+Work = ToolStarted | ToolEnded | ApprovalRequested | ApprovalAnswered
+
+# A flag does not answer for it, so the flag is not recommended.
+NEVER_BY_FLAG: Final = "git_commit"
+
+
+class Working:
+    """Tells of calls and questions; remembers the line of each call until it has ended."""
+
+    def __init__(self, remark: Callable[[str], None], manner: Manner) -> None:
+        self._remark = remark
+        self._manner = manner
+        self._lines: dict[CallId | None, str] = {}
+
+    def note(self, message: Message) -> None:
+        """Take note of what a call asks for: the news of a refusal do not repeat it."""
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                self._lines[part.id] = call_line(part.name, part.arguments)
+
+    def show(self, news: Work) -> None:
+        """Tell a piece of news."""
+        match news:
+            case ToolStarted():
+                line = call_line(news.name, news.arguments)
+                self._lines[news.call_id] = line
+                self._remark(f"{line} …")
+            case ToolEnded():
+                line = self._lines.pop(news.call_id, news.name)
+                told = outcome(news.name, news.status, news.result, news.failure)
+                self._remark(f"{line}: {told}{self._advice(news)}")
+            # Where somebody is asked, the question is shown by whoever asks it.
+            case ApprovalRequested() if not self._manner.asks:
+                self._remark(f"{news.tool} asks: {spelled_out(news.question)}{self._how(news)}")
+            case ApprovalAnswered() if not self._manner.asks:
+                line = self._lines.get(news.call_id, "The question")
+                self._remark(f"{line}: {news.decision}, by {news.by}")
+            case _:
+                pass
+
+    def _how(self, asked: ApprovalRequested) -> str:
+        if asked.tool in self._manner.yes_to:
+            return ""
+        return f"\n`holdfast approvals answer {asked.approval_id} --allow` answers it, or --deny."
+
+    def _advice(self, ended: ToolEnded) -> str:
+        """Return how a call is allowed where nobody can be asked."""
+        failure = ended.failure
+        if failure is None or ended.status is not ResultStatus.DENIED:
+            return ""
+        is_unattended = (failure.code, failure.message) == REFUSALS[Ruling.UNATTENDED]
+        if not is_unattended or ended.name in {*self._manner.yes_to, NEVER_BY_FLAG}:
+            return ""
+        return f" --yes-to {ended.name} answers for you."
