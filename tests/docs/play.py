@@ -32,4 +32,4 @@ def _commands(block: Block, folder: Path) -> Iterator[Command]:
     if block.kind == "python":
         file = folder / f"block_{block.line}.py"
         file.write_text(block.content, "utf-8")
-        yield Command(block.line, f"python -X dev {shlex.quote(str(file))}", None)
+        yield Command(block.line, f"python -W default {shlex.quote(str(file))}", None)

@@ -55,7 +55,7 @@ def test_an_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
 def run_example(name: str, folder: Path) -> tuple[int, str, str]:
     """Run an example in a process group of its own, so that nothing it starts outlives it."""
     with subprocess.Popen(
-        [sys.executable, "-X", "dev", str(EXAMPLES / name)],
+        [sys.executable, "-W", "default", str(EXAMPLES / name)],
         cwd=folder,
         env=environment(folder),
         stdout=subprocess.PIPE,

@@ -144,6 +144,8 @@ async def begin(pen: Pen) -> None:
 async def end(pen: Pen, outcome: Outcome) -> None:
     """End the running turn: its closing row, its news and its status, all in one."""
     number = pen.head.settled + 1
+    # Nobody will hear the answers any more.
+    await expire(pen, by=outcome.stop_reason)
     notice = closing_notice(outcome)
     if notice is not None:
         await pen.append(notice, number)
@@ -174,8 +176,6 @@ async def mend(pen: Pen, decided: Mend) -> None:
     """Append what a crash or an interrupt leaves to be said; end the turn if that is decided."""
     await pen.write(decided.drafts, pen.head.settled + 1)
     if decided.outcome is not None:
-        # Nobody will hear the answers any more.
-        await expire(pen, by=decided.outcome.stop_reason)
         await end(pen, decided.outcome)
 
 
