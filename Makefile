@@ -35,7 +35,7 @@ check: $(VENV)/.dev  ## the quick gate: format, lint, types, floors, unit tests
 	$(BIN)/ruff check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest -q -n 3 -m "not slow" --hypothesis-profile=check --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95
 	$(BIN)/coverage report --include='src/holdfast/domain/*' --fail-under=100
 	$(BIN)/python -m tests.house.watched
 

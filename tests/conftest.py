@@ -6,10 +6,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
+
+# No deadline, because a machine may be slow, and the same examples in every run, because a red run
+# has to be red again. `make check` looks at fewer of them.
+settings.register_profile("test", deadline=None, derandomize=True)
+settings.register_profile("check", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("test")
 
 
 @pytest.fixture

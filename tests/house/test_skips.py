@@ -52,6 +52,7 @@ def test_every_other_way_to_skip_is_found(source: str) -> None:
     assert list(skips(ast.parse(source))) != []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [("-p", "no:xdist"), ("-n", "2")], ids=["alone", "xdist"])
 def test_a_run_that_skipped_ends_incomplete(tmp_path: Path, how: tuple[str, ...]) -> None:
     run = run_suite(tmp_path, SUITE, how)
@@ -64,6 +65,7 @@ def test_a_run_that_skipped_ends_incomplete(tmp_path: Path, how: tuple[str, ...]
     assert "R06 → D11" in run.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [("-p", "no:xdist"), ("-n", "2")], ids=["alone", "xdist"])
 def test_a_run_that_skipped_a_demand_fails(tmp_path: Path, how: tuple[str, ...]) -> None:
     run = run_suite(tmp_path, SUITE + DEMANDED, how)
@@ -72,6 +74,7 @@ def test_a_run_that_skipped_a_demand_fails(tmp_path: Path, how: tuple[str, ...])
     assert "UNMET S1-012: test_suite.py::test_is_demanded was skipped" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_row_that_does_not_exist_cannot_be_skipped(tmp_path: Path) -> None:
     suite = "from tests.marks import skip_row\ndef test_a(): skip_row('R99', 'luck')"
 
