@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
@@ -55,15 +55,17 @@ class Race(Arena):
 
 
 @contextmanager
-def racing(folder: Path, crew: Crew, kernel: Kernel | None = None) -> Iterator[Race]:
-    """Let a process swap and move until the end."""
+def racing(
+    folder: Path, crew: Crew, kernel: Kernel | None = None
+) -> Iterator[tuple[Race, Callable[[], None]]]:
+    """Let a process swap and move until the end, or until it is told to hold still."""
     with quick_folder(folder) as quick:
         race = Race(quick, kernel)
         ready = quick / "ready"
         given = {"inside": race.inside, "outside": race.outside, "elsewhere": race.elsewhere}
         attacker = crew.start("flips", **given, ready=ready)
         wait_until(ready.exists)
-        yield race
+        yield race, lambda: crew.freeze(attacker)
         assert attacker.poll() is None, crew.log_of(attacker)
         attacker.kill()
         attacker.wait()
@@ -80,8 +82,10 @@ def test_nothing_that_is_swapped_under_an_open_leads_out(
         # The same promise without the kernel's help, at a fifth of the effort.
         opens, kernel = opens // 5, kernel._replace(open_folder=walk_beneath)
 
-    with racing(tmp_path, crew, kernel) as race:
+    with racing(tmp_path, crew, kernel) as (race, hold_still):
         escapes, outcomes = asyncio.run(opened(race, opens))
+        # Nobody can look through a folder in which somebody moves things about.
+        hold_still()
         intact, left = race.is_intact(), list(race.inside.parent.rglob(".hf-*"))
 
     ok = {tool: outcomes[tool, "ok"] for tool in CALLS}
@@ -97,7 +101,7 @@ def test_nothing_that_is_swapped_under_an_open_leads_out(
 
 @proves("S18")
 def test_the_race_finds_a_tool_that_looks_before_it_opens(tmp_path: Path, crew: Crew) -> None:
-    with racing(tmp_path, crew) as race:
+    with racing(tmp_path, crew) as (race, _):
         inside = os.path.realpath(race.inside)
         until = time.monotonic() + PATIENCE
         escaped = False
