@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from hypothesis import settings
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
+
+# A run in the background may have been told to ignore Ctrl-C, and its children would be deaf, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline, because a machine may be slow, and the same examples in every run, because a red run
 # has to be red again. `make check` looks at fewer of them.
