@@ -9,6 +9,7 @@ left behind that died while they committed has nothing chained to it, and is no 
 
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,9 @@ _FRAME: Final = struct.Struct(">IIIIII")
 _MAGIC: Final = 0x377F0682
 # SQLite sums in the order of its machine, and a store does not leave its machine while it is open.
 _ORDER: Final = ">" if sys.byteorder == "big" else "<"
+
+# Seconds; a checkpoint takes moments, and this connection has no handler of its own yet.
+_PATIENCE: Final = 30.0
 
 Sums = tuple[int, int]
 
@@ -57,7 +61,15 @@ def require_whole(raw: apsw.Connection, store: Path) -> None:
 
 
 def _recovered(raw: apsw.Connection) -> int:
-    return raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+    """Return how many frames SQLite recovered; somebody else's checkpoint is waited for."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.002)
 
 
 def _read(store: Path, page: int, known: int) -> Log | None:
