@@ -12,6 +12,7 @@ from holdfast.config import (
     Chat,
     Config,
     Credential,
+    McpServer,
     default_home,
     explain,
     kinds,
@@ -64,6 +65,12 @@ OTHERS: dict[str, tuple[str, Any, str, Any]] = {
         '[{host = "a.example", secret = "a"}]',
         (Credential(host="a.example", secret="a"),),
     ),
+    "mcp_servers": (
+        "",
+        None,
+        '{a = {command = "x"}}',
+        (McpServer(name="a", command="x"),),
+    ),
     "workspace_root": ("/srv/env", Path("/srv/env"), '"/srv/file"', Path("/srv/file")),
     "encryption": ("off", "off", '"keychain"', "keychain"),
     "log_level": ("debug", "debug", '"error"', "error"),
@@ -112,6 +119,7 @@ def test_without_anything_said_the_defaults_hold(folder: Path) -> None:
         idle_timeout_minutes=30,
         max_concurrent_sessions=5,
         credentials=(),
+        mcp_servers=(),
         workspace_root=None,
         encryption="auto",
         log_level="warning",
@@ -121,7 +129,8 @@ def test_without_anything_said_the_defaults_hold(folder: Path) -> None:
 def test_every_setting_has_its_places() -> None:
     assert set(PLACES) == set(kinds()) == set(OTHERS)
     assert len({place[:2] for place in PLACES.values()}) == len(PLACES)
-    assert len({place.variable for place in PLACES.values()}) == len(PLACES)
+    variables = [place.variable for place in PLACES.values() if place.variable]
+    assert len(set(variables)) == len(variables) == len(PLACES) - 2
 
 
 def test_the_page_about_operations_names_every_setting_and_its_default() -> None:

@@ -51,8 +51,14 @@ def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
         output_tool(),
         checkpoint_tool(clock.now),
     )
-    remote = McpTools(McpSettings(web=web, secret=partial(_of_server, secrets)))
-    return LocalToolbox(own, remote, lambda: secrets.scrubber)
+    remote = McpSettings(
+        web=web,
+        configured={each.name: each.declaration for each in config.mcp_servers},
+        secret=partial(_of_server, secrets),
+        launcher=launcher,
+        processes=processes,
+    )
+    return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber)
 
 
 async def _of_host(secrets: Secrets, credential: Credential) -> Secret:

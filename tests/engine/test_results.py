@@ -324,3 +324,26 @@ def test_what_cannot_be_written_down_is_refused(value: Any) -> None:
 
 def test_the_deepest_that_is_allowed_is_shown() -> None:
     assert shown(nested(DEEPEST))[0] == nested(DEEPEST)
+
+
+def test_a_large_result_does_not_hold_up_anybody_else() -> None:
+    tree = {"structured": [{"a": number, "b": "hello", "c": [1, 2]} for number in range(100_000)]}
+    looked = 0
+
+    async def look() -> None:
+        nonlocal looked
+        while True:
+            await asyncio.sleep(0)
+            looked += 1
+
+    async def work() -> Any:
+        looking = asyncio.ensure_future(look())
+        found = await bounded(tree, StandInShelf())
+        looking.cancel()
+        return found
+
+    found = run(work())
+
+    assert MARK.search(found)
+    # Others had their turn again and again while it was looked through.
+    assert looked > 20

@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# No process has the same; numbers of processes begin anew in every namespace.
+WHO = os.urandom(8).hex()
+
 
 def main() -> None:
     book = Path(sys.argv[1])
-    book.with_suffix(".pid").write_text(str(os.getpid()))
     for line in sys.stdin:
         asked = json.loads(line)
         if "id" not in asked:
@@ -38,6 +40,8 @@ def answered(book: Path, method: str, params: dict[str, Any]) -> dict[str, Any] 
         case "tools/call":
             with book.with_suffix(".calls").open("a") as calls:
                 calls.write(json.dumps([params["name"], params["arguments"]]) + "\n")
+            with book.with_suffix(".metas").open("a") as metas:
+                metas.write(json.dumps(params.get("_meta")) + "\n")
             how = content.get("answers", {}).get(params["name"], {})
             return called(how, params["arguments"])
         case _:
@@ -61,8 +65,19 @@ def called(how: dict[str, Any], arguments: Any) -> dict[str, Any] | None:
         return {"result": how["content"]}
     text = how.get("text", json.dumps(arguments, sort_keys=True))
     if "fork" in how:
-        child = subprocess.Popen(["sleep", "3600"])
-        text = json.dumps([os.getpid(), child.pid])
+        # With the book on its command line, as we have it: so both can be found from outside.
+        sleep = "import time; print('up', flush=True); time.sleep(3600)"
+        argv = [sys.executable, "-S", "-c", sleep, sys.argv[1]]
+        child = subprocess.Popen(argv, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        # Until it is what it will be: before, its command line is somebody else's or none.
+        child.stdout.readline()
+    if "complain" in how:
+        print(how["complain"], file=sys.stderr, flush=True)
+    if "who" in how:
+        text = WHO
+    if "look" in how:
+        text = json.dumps([os.path.exists(path) for path in how["look"]])
     if "environment" in how:
         text = json.dumps(dict(os.environ))
     return {"result": {"content": [{"type": "text", "text": text}]}}

@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 
 from holdfast.ports import Done, Planned, Workplace
+from holdfast.tools.lines import McpSettings
 from holdfast.tools.remote import McpTools
 from holdfast.tools.toolbox import LocalToolbox
 from tests.tools.hosts import a_place, asked
+from tests.tools.workbenches import marked
 
 PROGRAM = Path(__file__).with_name("mcp_program.py")
 PLAIN = Path(__file__).with_name("mcp_plain.py")
@@ -50,14 +52,30 @@ class Book:
         path = self.path.with_suffix(".calls")
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    @property
+    def metas(self) -> list[Any]:
+        """Return what was said about every call that reached the server."""
+        path = self.path.with_suffix(".metas")
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    @property
+    def readers(self) -> list[int]:
+        """Return the processes that have this book on their command line."""
+        return marked(str(self.path))
+
     def kill(self) -> None:
-        """End the server that read this book last, as a crash would."""
-        os.kill(int(self.path.with_suffix(".pid").read_text()), signal.SIGKILL)
+        """End the server that reads this book, as a crash would."""
+        for pid in self.readers:
+            os.kill(pid, signal.SIGKILL)
 
     def entry(self, id: str = "books", **more: Any) -> dict[str, Any]:
         """Return the declaration of a server that is started at once, and reads this book."""
         args = ["-P", "-S", str(PLAIN), str(self.path)]
         return {"id": id, "transport": "stdio", "command": sys.executable, "args": args, **more}
+
+    def configured(self, **more: Any) -> dict[str, Any]:
+        """Return the same server as the user configures it, under a name of its own."""
+        return {key: value for key, value in self.entry(**more).items() if key != "id"}
 
     def full_entry(self, id: str = "books", **more: Any) -> dict[str, Any]:
         """Return the declaration of a server on the protocol's own package."""
@@ -79,6 +97,11 @@ class Book:
 def a_tool(name: str, **more: Any) -> dict[str, Any]:
     """Return a definition that takes anything."""
     return {"name": name, "inputSchema": {"type": "object"}, **more}
+
+
+def welcoming(**more: Any) -> McpSettings:
+    """Return settings of somebody who agrees to whatever an agent wants to have started."""
+    return McpSettings(consent=lambda _: True, **more)
 
 
 def with_servers(folder: Path, *entries: Mapping[str, Any], **more: Any) -> Workplace:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import time
@@ -286,6 +287,22 @@ async def test_letting_go_of_a_child_ends_it(launcher: Launcher, tmp_path: Path)
     await child.close()
 
     assert marked(mark) == []
+
+
+async def test_whoever_was_let_go_of_is_not_asked_any_more(tmp_path: Path) -> None:
+    child = await Launcher().start(python("input()", tmp_path))
+    await child.close()
+    # They have the numbers now that the pipes to the supervisor had.
+    pipes = [os.pipe() for _ in range(8)]
+
+    child.stop()
+
+    try:
+        assert select.select([reading for reading, _ in pipes], [], [], 0)[0] == []
+    finally:
+        for each in pipes:
+            os.close(each[0])
+            os.close(each[1])
 
 
 async def test_a_supervisor_that_dies_takes_the_command_along(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from holdfast.tools.lines import McpSettings
 from holdfast.tools.remote import McpTools
 from tests.marks import demands
 from tests.tools.hosts import HOST, chain, code_of, says, serving, settings
-from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, with_servers
+from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, welcoming, with_servers
+from tests.tools.workbenches import marked
 
 pytestmark = pytest.mark.anyio
 
@@ -43,13 +44,13 @@ for line in sys.stdin:
     elif id is not None:
         answer(id, error={"code": -32601, "message": "unknown"})
 """
-PID = 'answer(id, result={"content": [{"type": "text", "text": str(os.getpid())}]})'
+HEARD = 'answer(id, result={"content": [{"type": "text", "text": "heard"}]})'
 
 
 @pytest.fixture
 async def tools() -> AsyncIterator[McpTools]:
     """Have tools that hang up when the test is over."""
-    made = McpTools(McpSettings())
+    made = McpTools(welcoming())
     yield made
     await made.aclose()
 
@@ -264,11 +265,13 @@ async def test_a_server_that_is_declared_twice_is_told(
 
 @pytest.mark.parametrize("is_trusted", [True, False])
 async def test_the_hints_of_a_server_count_only_if_the_user_trusts_it(
-    tools: McpTools, book: Book, tmp_path: Path, is_trusted: bool
+    book: Book, tmp_path: Path, is_trusted: bool
 ) -> None:
     hints = {"reads": {"readOnlyHint": True}, "repeats": {"idempotentHint": True}, "acts": {}}
     book.write(tools=[a_tool(name, annotations=each) for name, each in hints.items()])
-    hands = Hands(tools, with_servers(tmp_path, book.entry(trusted=is_trusted)))
+    known = {"books": book.configured(trusted=is_trusted)}
+    tools = McpTools(McpSettings(configured=known))
+    hands = Hands(tools, with_servers(tmp_path, {"ref": "books"}))
 
     plans = [await hands.plan(f"mcp_books_{name}") for name in hints]
 
@@ -277,6 +280,7 @@ async def test_the_hints_of_a_server_count_only_if_the_user_trusts_it(
     assert [plan.effect for plan in plans if isinstance(plan, Planned)] == expected
     assert [tools.effect(f"mcp_books_{name}") for name in hints] == expected
     assert tools.effect("mcp_books_other") is Effect.UNSAFE
+    await tools.aclose()
 
 
 @demands("S0-275")
@@ -293,7 +297,7 @@ async def test_a_server_knows_its_own_variables_and_no_others_of_ours(
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere")
     book.write(tools=[a_tool("t")], answers={"t": {"environment": True}})
     env = {"MINE": "1", "TOKEN": {"secret": True, "ref": "books"}}
-    tools = McpTools(McpSettings(secret=secret))
+    tools = McpTools(welcoming(secret=secret))
     hands = Hands(tools, with_servers(tmp_path, book.entry(env=env)))
 
     known = json.loads((await hands.call("mcp_books_t")).result["text"])
@@ -317,7 +321,7 @@ async def test_a_secret_that_cannot_be_had_makes_the_server_unavailable(
     place = with_servers(tmp_path, book.entry(env=env))
 
     told = [
-        await McpTools(made).troubles(place) for made in (McpSettings(), McpSettings(secret=locked))
+        await McpTools(made).troubles(place) for made in (welcoming(), welcoming(secret=locked))
     ]
 
     assert told == [
@@ -385,17 +389,19 @@ async def test_a_server_that_died_is_missed_even_when_a_child_of_it_lives_on(
     answers = {"fork": {"fork": True}, "die": {"exit": 3}}
     book.write(tools=[a_tool("fork"), a_tool("die")], answers=answers)
     hands = Hands(tools, with_servers(tmp_path, book.entry()))
-    pids = json.loads((await hands.call("mcp_books_fork")).result["text"])
+    await hands.call("mcp_books_fork")
+    pids = book.readers
 
     died = await hands.call("mcp_books_die")
     again = await hands.call("mcp_books_fork")
 
     assert [code_of(died), code_of(again)] == ["unknown/unknown", "ok"]
+    assert len(pids) == 2
     assert await gone(pids)
 
 
 async def test_what_a_server_said_last_is_heard(tools: McpTools, tmp_path: Path) -> None:
-    hands = Hands(tools, with_servers(tmp_path, old(f"{PID}; sys.exit()")))
+    hands = Hands(tools, with_servers(tmp_path, old(f"{HEARD}; sys.exit()")))
 
     assert (await hands.call("mcp_s_t")).status is ResultStatus.OK
 
@@ -437,8 +443,9 @@ async def test_leaving_ends_the_server_and_everybody_it_started(
 ) -> None:
     book.write(tools=[a_tool("t")], answers={"t": {"fork": True}})
     hands = Hands(tools, with_servers(tmp_path, book.entry()))
-    pids = json.loads((await hands.call("mcp_books_t")).result["text"])
-    assert all(_runs(pid) for pid in pids)
+    await hands.call("mcp_books_t")
+    pids = book.readers
+    assert len(pids) == 2
 
     await tools.leave("another session")
     assert all(_runs(pid) for pid in pids)
@@ -449,26 +456,28 @@ async def test_leaving_ends_the_server_and_everybody_it_started(
 
 async def test_a_server_that_does_not_want_to_go_is_ended(tools: McpTools, tmp_path: Path) -> None:
     deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    script = f"{deaf}\n{OLD.replace('CALL', PID)}\ntime.sleep(3600)"
+    script = f"{deaf}\n{OLD.replace('CALL', HEARD)}\ntime.sleep(3600) # {tmp_path}"
     hands = Hands(tools, with_servers(tmp_path, scripted(script)))
-    pid = int((await hands.call("mcp_s_t")).result["text"])
+    await hands.call("mcp_s_t")
+    pids = marked(str(tmp_path))
 
     await tools.leave(hands.place.session)
 
-    assert await gone([pid])
+    assert len(pids) == 1
+    assert await gone(pids)
 
 
 async def test_each_session_has_a_server_of_its_own(
     tools: McpTools, book: Book, tmp_path: Path
 ) -> None:
-    book.write(tools=[a_tool("t")], answers={"t": {"fork": True}})
+    book.write(tools=[a_tool("t")], answers={"t": {"who": True}})
     places = [with_servers(tmp_path, book.entry(), session=name) for name in ("s1", "s2")]
-    pids = [
-        json.loads((await Hands(tools, place).call("mcp_books_t")).result["text"])[0]
+    who = [
+        (await Hands(tools, place).call("mcp_books_t")).result["text"]
         for place in (*places, places[0])
     ]
 
-    assert pids[0] == pids[2] != pids[1]
+    assert who[0] == who[2] != who[1]
 
 
 @pytest.mark.parametrize(
@@ -494,7 +503,7 @@ async def test_each_session_has_a_server_of_its_own(
 async def test_whatever_a_server_answers_is_the_calls_trouble_alone(
     tmp_path: Path, call: str, code: str
 ) -> None:
-    tools = McpTools(McpSettings(call_limit=1.0 if code.endswith("timeout") else 20.0))
+    tools = McpTools(welcoming(call_limit=1.0 if code.endswith("timeout") else 20.0))
     hands = Hands(tools, with_servers(tmp_path, old(call)))
 
     done = await hands.call("mcp_s_t")
@@ -519,7 +528,7 @@ async def test_whatever_a_server_answers_is_the_calls_trouble_alone(
 async def test_a_server_that_does_not_keep_to_the_protocol_is_unavailable(
     tmp_path: Path, script: str, why: str
 ) -> None:
-    tools = McpTools(McpSettings(connect_limit=2.0, list_limit=1.0))
+    tools = McpTools(welcoming(connect_limit=2.0, list_limit=1.0))
     place = with_servers(tmp_path, scripted(script.replace("CALL", "pass")))
 
     told = await tools.troubles(place)
@@ -553,16 +562,18 @@ async def test_a_call_that_is_called_off_leaves_the_server_usable(
 async def test_leaving_ends_a_server_that_is_just_being_started(
     tools: McpTools, tmp_path: Path
 ) -> None:
-    pid = tmp_path / "pid"
-    script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    begun = tmp_path / "begun"
+    script = f"import time; open({str(begun)!r}, 'w').close(); time.sleep(60)"
     place = with_servers(tmp_path, scripted(script))
     offering = asyncio.create_task(tools.offers(place))
-    assert await until(lambda: pid.exists() and bool(pid.read_text()))
+    assert await until(begun.exists)
+    pids = marked(str(begun))
 
     await tools.leave(place.session)
 
     assert await offering == ()
-    assert await gone([int(pid.read_text())])
+    assert len(pids) == 1
+    assert await gone(pids)
 
 
 @pytest.mark.parametrize("how", ["http", "sse"])
@@ -737,8 +748,7 @@ async def test_an_agent_may_name_a_configured_server_and_narrow_it(
     book: Book, tmp_path: Path
 ) -> None:
     book.write(tools=[a_tool(name) for name in "abc"])
-    configured = book.entry(tools_allowlist=["a", "b"], trusted=True)
-    del configured["id"]
+    configured = book.configured(tools_allowlist=["a", "b"], trusted=True)
     tools = McpTools(McpSettings(configured={"mine": configured}))
 
     wide = await tools.offers(with_servers(tmp_path, {"ref": "mine"}, session="s1"))
@@ -749,4 +759,44 @@ async def test_an_agent_may_name_a_configured_server_and_narrow_it(
 
     assert [tool.name for tool in wide] == ["mcp_mine_a", "mcp_mine_b"]
     assert [tool.name for tool in narrowed] == ["mcp_mine_b"]
-    assert told == ("An MCP server is declared wrongly: look at ref.",)
+    assert told == (
+        "The MCP server other is not configured; holdfast.toml has no [mcp.servers.other].",
+    )
+
+
+async def test_a_server_can_tell_a_call_that_is_made_again_by_its_key(
+    tools: McpTools, book: Book, tmp_path: Path
+) -> None:
+    hands = Hands(tools, with_servers(tmp_path, book.entry()))
+    plan = await hands.plan("mcp_books_echo", text="hi")
+    assert isinstance(plan, Planned)
+
+    twice = [await hands.run(plan) for _ in range(2)]
+
+    assert [code_of(each) for each in twice] == ["ok", "ok"]
+    assert [meta["holdfast/idempotency_key"] for meta in book.metas] == ["k1", "k1"]
+
+
+async def test_headers_go_to_the_server_that_they_are_configured_for(tmp_path: Path) -> None:
+    async def secret(ref: str) -> Secret:
+        return Secret(f"Bearer of-{ref}")
+
+    async def token() -> Secret:
+        return Secret("of-the-host")
+
+    async with serving(says(b"", status="404 No")) as host:
+        headers = {"X-Team": "blue", "Authorization": {"secret": True, "ref": "web"}}
+        url = f"https://{HOST}:{host.port}/"
+        known = {"web": {"transport": "http", "url": url, "headers": headers}}
+        web = settings(credentials={HOST: token})
+        tools = McpTools(McpSettings(web=web, secret=secret, configured=known))
+        place = with_servers(
+            tmp_path, {"ref": "web"}, grants=(Grant(domains=(f"{HOST}:{host.port}",)),)
+        )
+        told = await tools.troubles(place)
+        await tools.aclose()
+
+    sent = {(each.headers["x-team"], each.headers["authorization"]) for each in host.heard}
+    # Of two who could be shown, the one that was meant for this server.
+    assert sent == {("blue", "Bearer of-web")}
+    assert "of-web" not in repr(told)

@@ -11,6 +11,7 @@ from holdfast.tools.servers import (
     SseServer,
     StdioServer,
     WebsocketServer,
+    is_registered,
     read_server,
 )
 
@@ -20,7 +21,7 @@ HTTP = {"id": "a", "transport": "http", "url": "https://example.com/mcp"}
 
 def test_a_server_is_declared_by_a_command() -> None:
     env = {"PLAIN": "1", "TOKEN": {"secret": True, "ref": "mine"}}
-    entry = {**STDIO, "args": ["--fast"], "env": env, "tools_allowlist": ["t"], "trusted": True}
+    entry = {**STDIO, "args": ["--fast"], "env": env, "tools_allowlist": ["t"]}
 
     server = read_server(entry)
 
@@ -30,7 +31,6 @@ def test_a_server_is_declared_by_a_command() -> None:
         args=("--fast",),
         env={"PLAIN": "1", "TOKEN": SecretReference(secret=True, ref="mine")},
         tools_allowlist=("t",),
-        trusted=True,
     )
     assert server.where == "serve --fast"
 
@@ -65,7 +65,7 @@ def test_a_server_is_declared_by_an_address(transport: str, kind: type[HttpServe
         ({**STDIO, "tools_allowlist": []}, "tools_allowlist"),
         ({**STDIO, "env": {"A=B": "1"}}, "env"),
         ({**STDIO, "env": {"A": "\x00"}}, "env"),
-        ({**STDIO, "env": {"A": {"secret": False, "ref": "x"}}}, "env"),
+        ({**STDIO, "env": {"A": {"secret": False, "ref": "x"}}}, "secret"),
         ({**STDIO, "env": {"A": {"secret": True}}}, "env[...]"),
         ({**STDIO, "env": {"A": {"secret": True, "ref": ""}}}, "env[...].ref"),
         ({**STDIO, "env": {"A": {"secret": True, "ref": "x", "value": "y"}}}, "env[...]"),
@@ -76,6 +76,14 @@ def test_a_server_is_declared_by_an_address(transport: str, kind: type[HttpServe
         ({**HTTP, "command": "serve"}, "command"),
         ({**HTTP, "args": []}, "args"),
         ({**HTTP, "env": {}}, "env"),
+        ({**STDIO, "trusted": True}, "trusted"),
+        ({**STDIO, "env_names": ["CI"]}, "env_names"),
+        ({**STDIO, "readable": ["/srv"]}, "readable"),
+        ({**STDIO, "writable": ["/srv"]}, "writable"),
+        ({**STDIO, "network": True}, "network"),
+        ({**STDIO, "confined": False}, "confined"),
+        ({**HTTP, "headers": {"X-Key": {"secret": True, "ref": "x"}}}, "headers"),
+        ({**HTTP, "trusted": True}, "trusted"),
         ({"ref": "unknown"}, "ref"),
         ({"ref": "mine", "url": "https://example.com/"}, "ref"),
         ({"ref": "mine", "trusted": True}, "ref"),
@@ -106,3 +114,66 @@ def test_a_configured_server_is_named_and_can_only_become_narrower() -> None:
     assert tools({"ref": "mine", "tools_allowlist": ["b", "c"]}, known) == ("b", "c")
     assert tools({"ref": "mine", "tools_allowlist": ["b", "c"]}, listed) == ("b",)
     assert tools({"ref": "mine"}, listed) == ("a", "b")
+
+
+def test_what_the_user_configures_may_have_more_than_an_agent_declares() -> None:
+    program = {
+        "transport": "stdio",
+        "command": "serve",
+        "env_names": ["CI"],
+        "network": True,
+        "readable": ["/srv/a"],
+        "writable": ["/srv/b"],
+        "confined": False,
+        "trusted": True,
+    }
+    key = {"secret": True, "ref": "key"}
+    address = {"transport": "http", "url": "https://example.com/", "headers": {"X-Key": key}}
+    known = {"program": program, "address": address}
+
+    servers = [read_server({"ref": name}, known) for name in known]
+
+    assert servers == [
+        StdioServer(
+            id="program",
+            command="serve",
+            env_names=("CI",),
+            network=True,
+            readable=("/srv/a",),
+            writable=("/srv/b",),
+            confined=False,
+            trusted=True,
+        ),
+        HttpServer(
+            id="address",
+            url="https://example.com/",
+            headers={"X-Key": SecretReference(secret=True, ref="key")},
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("declared", "is_known"),
+    [
+        ({}, True),
+        ({"id": "other", "tools_allowlist": ["t"]}, True),
+        ({"command": "/opt/serve"}, False),
+        ({"args": []}, False),
+        ({"args": ["--fast", "--unsafe"]}, False),
+        ({"env": {}}, False),
+        ({"env": {"A": "2"}}, False),
+        ({"env": {"A": "1", "LD_PRELOAD": "/opt/a.so"}}, False),
+    ],
+)
+def test_only_the_very_same_program_is_a_known_one(
+    declared: dict[str, Any], is_known: bool
+) -> None:
+    same: dict[str, Any] = {"args": ["--fast"], "env": {"A": "1"}}
+    server = read_server({**STDIO, **same, **declared})
+    assert isinstance(server, StdioServer)
+
+    known = {"mine": {"transport": "stdio", "command": "serve", **same, "network": True}}
+    address = {"there": {"transport": "http", "url": "https://example.com/"}}
+
+    assert is_registered(server, {**address, **known}) is is_known
+    assert not is_registered(server, address)

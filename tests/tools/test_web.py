@@ -2,12 +2,14 @@
 
 import asyncio
 import gzip
+import hashlib
 import ssl
 import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.messages import ResultStatus
@@ -110,10 +112,42 @@ async def test_a_body_and_chosen_headers_are_sent_and_those_of_the_connection_ar
         "host": f"{HOST}:{host.port}",
         "content-type": "application/json",
         "x-mine": "yes",
+        "idempotency-key": "k1",
         "accept-encoding": "identity",
         "connection": "close",
         "content-length": "4",
     }
+
+
+@pytest.mark.parametrize(
+    ("method", "chosen", "key", "sent"),
+    [
+        ("GET", {}, "k1", None),
+        ("HEAD", {}, "k1", None),
+        ("POST", {}, "s1:call_1", "s1:call_1"),
+        ("PUT", {}, "k1", "k1"),
+        ("PATCH", {}, "k1", "k1"),
+        ("DELETE", {}, "k1", "k1"),
+        ("POST", {"Idempotency-Key": "mine"}, "k1", "mine"),
+        ("GET", {"idempotency-key": "mine"}, "k1", "mine"),
+        ("POST", {}, "k" * 255, "k" * 255),
+        ("POST", {}, "k" * 256, hashlib.sha256(b"k" * 256).hexdigest()),
+        ("POST", {}, "k\r\nX-Smuggled: 1", hashlib.sha256(b"k\r\nX-Smuggled: 1").hexdigest()),
+    ],
+)
+async def test_a_host_can_tell_a_call_that_is_made_again_by_its_key(
+    method: str, chosen: dict[str, str], key: str, sent: str | None
+) -> None:
+    async with serving(says()) as host:
+        place, url = granting(f"{HOST}:{host.port}"), f"https://{HOST}:{host.port}"
+        asking = replace(asked(url=url, method=method, headers=chosen), idempotency_key=key)
+        toolbox = LocalToolbox(web_tools(settings()))
+        plan = await toolbox.plan(place, asking)
+        assert isinstance(plan, Planned)
+        twice = [await toolbox.run(place, plan) for _ in range(2)]
+
+    assert [each.status for each in twice] == [ResultStatus.OK] * 2
+    assert [each.headers.get("idempotency-key") for each in host.heard] == [sent] * 2
 
 
 async def test_somebody_who_agrees_sees_all_of_it_and_nothing_that_hides() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.ports import Done, Planned
-from holdfast.tools.lines import McpSettings
 from holdfast.tools.remote import McpTools
 from tests.marks import proves
 from tests.tools.hosts import code_of
-from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, with_servers
+from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, welcoming, with_servers
 from tests.torture.conftest import Sized, Tell
 
 pytestmark = pytest.mark.slow
@@ -93,7 +92,7 @@ def test_a_definition_that_changed_asks_anew_and_a_tool_that_vanished_fails_clea
 @proves("R41")
 def test_a_call_of_what_was_not_allowed_would_be_seen(tmp_path: Path) -> None:
     async def trusting() -> list[Any]:
-        book, tools = Book(tmp_path), McpTools(McpSettings())
+        book, tools = Book(tmp_path), McpTools(welcoming())
         hands = Hands(tools, with_servers(tmp_path, book.entry()))
         await hands.plan(NAME, text="hi")
         book.write(tools=[{**ECHO, "description": "New."}])
@@ -107,7 +106,7 @@ def test_a_call_of_what_was_not_allowed_would_be_seen(tmp_path: Path) -> None:
 
 async def lived_through(folder: Path, change: Change, era: str) -> str:
     """Have a call allowed, change its server, run it; return what came of it."""
-    book, tools = Book(folder), McpTools(McpSettings())
+    book, tools = Book(folder), McpTools(welcoming())
     book.write(tools=[ECHO, STILL])
     hands = Hands(tools, with_servers(folder, getattr(book, era)()))
     try:

@@ -4,9 +4,10 @@ Adapters receive plain arguments, never the Config. What each setting may be is 
 where it may be set in `places.py`, how a file is read in `files.py`.
 """
 
-from holdfast.config.loading import default_home, explain, load
+from holdfast.config.loading import default_home, duration, explain, load
 from holdfast.config.models import absolute_model
 from holdfast.config.places import PLACES, Place
+from holdfast.config.servers import McpServer, SecretEntry
 from holdfast.config.values import Chat, Config, Credential, kinds, value_of
 
 __all__ = [
@@ -14,9 +15,12 @@ __all__ = [
     "Chat",
     "Config",
     "Credential",
+    "McpServer",
     "Place",
+    "SecretEntry",
     "absolute_model",
     "default_home",
+    "duration",
     "explain",
     "kinds",
     "load",

@@ -7,7 +7,6 @@ import difflib
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -30,11 +29,40 @@ class Given(Struct, frozen=True):
     value: Any
     where: str
     details: Mapping[str, Any] = {}
+    # Of the file it stands in: its whole key, and the line of every key.
+    path: str = ""
+    lines: Mapping[str, int] = {}
+
+    def below(self, key: str) -> "Spot":
+        """Return where a key of a table stands; without a line of its own in that of the table."""
+        path = f"{self.path}.{key}" if key else self.path
+        words = path.split(".")
+        ways = (".".join(words[:count]) for count in range(len(words), 0, -1))
+        line = next((self.lines[way] for way in ways if way in self.lines), None)
+        where, details = _spot(Path(str(self.details["file"])), path, line)
+        return Spot(path, where, details)
+
+
+class Spot(Struct, frozen=True):
+    """A key, and where it stands."""
+
+    path: str
+    where: str
+    details: Mapping[str, Any]
+
+    def invalid(self, rule: str) -> Invalid:
+        """Return the refusal of what is set there."""
+        return Invalid(Code.CONFIG_INVALID, f"{self.where}: {self.path} {rule}.", self.details)
 
 
 def read_file(file: Path, *, required: bool) -> dict[str, Given]:
     """Return what the file sets, by setting; an unknown key is refused and the nearest named."""
     text = _text(file, required=required)
+    if not text:
+        return {}
+    # Here, because most homes have no such file, and every start would pay for the parser.
+    import tomllib
+
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -45,8 +73,8 @@ def read_file(file: Path, *, required: bool) -> dict[str, Given]:
     for path, value in _flattened(content):
         where, details = _spot(file, path, lines.get(path))
         if path not in known:
-            raise _unknown(where, path, details)
-        found[known[path]] = Given(value, f"{where}: {path}", details)
+            raise unknown(Spot(path, where, details), nearest_to(path, known))
+        found[known[path]] = Given(value, f"{where}: {path}", details, path, lines)
     return found
 
 
@@ -54,6 +82,12 @@ def nearest_to(name: str, known: Mapping[str, Any]) -> str:
     """Return the end of a sentence that names the nearest of what is known."""
     nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
     return f"; did you mean {nearest[0]}?" if nearest else "."
+
+
+def unknown(spot: Spot, nearest: str) -> Invalid:
+    """Return the refusal of a key that nobody reads; it ends with the nearest known one."""
+    told = f"{spot.where} sets {spot.path}, which Holdfast does not know{nearest}"
+    return Invalid(Code.CONFIG_INVALID, told, spot.details)
 
 
 def _text(file: Path, *, required: bool) -> str:
@@ -123,12 +157,6 @@ def _spot(file: Path, path: str, line: int | None) -> tuple[str, dict[str, Any]]
     if line is None:
         return str(file), {"file": str(file), "key": path}
     return f"{file}, line {line}", {"file": str(file), "line": line, "key": path}
-
-
-def _unknown(where: str, path: str, details: Mapping[str, Any]) -> Invalid:
-    known = {place.path: name for name, place in PLACES.items()}
-    told = f"{where} sets {path}, which Holdfast does not know{nearest_to(path, known)}"
-    return Invalid(Code.CONFIG_INVALID, told, details)
 
 
 def _unreadable(file: Path, problem: str) -> Invalid:

@@ -14,6 +14,7 @@ from holdfast.config.files import FILE_NAME, Given, nearest_to, read_file
 from holdfast.config.models import absolute_model, usual_model
 from holdfast.config.places import CHAT_VARIABLES, PLACES
 from holdfast.config.rules import RULES
+from holdfast.config.servers import McpServer, servers_of
 from holdfast.config.values import Chat, Config, Credential, kinds, value_of
 from holdfast.domain.approvals import TIGHTNESS
 from holdfast.domain.errors import Code, Denied, Invalid
@@ -34,6 +35,7 @@ _WORDS: Final[Mapping[Any, str]] = {
     tuple[str, ...]: "must be a list of texts",
     tuple[Path, ...]: "must be a list of paths",
     tuple[Credential, ...]: "must be tables [[credentials]] with host and secret",
+    tuple[McpServer, ...]: "must be tables [mcp.servers.NAME]",
 }
 
 
@@ -120,8 +122,11 @@ def _judged(
 ) -> dict[str, Any]:
     """Return the values of a layer as their types; `strict` ones have to have them already."""
     types = kinds()
-    found = {}
+    found: dict[str, Any] = {}
     for name, given in layer.items():
+        if name == "mcp_servers" and strict:
+            found[name] = servers_of(given)
+            continue
         try:
             read = _read(name, given.value, strict=strict, folder=folder)
             value = _converted(read, types[name], strict=strict)
@@ -146,7 +151,7 @@ def _read(name: str, value: Any, *, strict: bool, folder: Path | None) -> Any:
         case "default_model" if isinstance(value, str):
             return _model(value, folder)
         case "approvals_expire_after":
-            return _duration(value)
+            return duration(value)
         case "chat.on_exceed" if value == "pause_for_approval":
             return OnExceed.PAUSE
         case _:
@@ -179,7 +184,8 @@ def _model(ref: str, folder: Path | None) -> str:
         raise ValueError(f"must be written provider:name, for example {OFFLINE}") from None
 
 
-def _duration(value: Any) -> Any:
+def duration(value: Any) -> timedelta:
+    """Return a length of time that is given as seconds, or as a number with its unit."""
     if isinstance(value, timedelta):
         return value
     plain = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -54,6 +54,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "max_concurrent_sessions": _limit("max_concurrent_sessions", "AGENT_MAX_CONCURRENT_SESSIONS"),
     # Tables and not text, so no variable has a form for them.
     "credentials": Place("", "credentials", None),
+    "mcp_servers": Place("mcp", "servers", None),
     "workspace_root": Place("workspace", "root", "AGENT_WORKSPACE_ROOT"),
     "encryption": Place("store", "encryption", "HOLDFAST_ENCRYPTION"),
     "log_level": Place("log", "level", "HOLDFAST_LOG"),

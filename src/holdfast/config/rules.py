@@ -104,7 +104,8 @@ def _words(entry: str) -> list[str]:
     return words if words and words[0] else []
 
 
-def _passed_on(name: str) -> str | None:
+def passed_on_fault(name: str) -> str | None:
+    """Return why a variable is not passed on to programs; nothing if it may be."""
     if not _VARIABLE.fullmatch(name):
         return "must be the name of a variable"
     if _STEERING.fullmatch(name):
@@ -135,9 +136,19 @@ def _is_host(text: str) -> bool:
 def _credential(entry: Any) -> str | None:
     if not _is_host(entry.host):
         return "must have a host as a name, without a port"
-    if not _ENTRY.fullmatch(entry.secret) or _SECRET.match(entry.secret):
+    return entry_fault(entry.secret)
+
+
+def entry_fault(name: str) -> str | None:
+    """Return why a text is no name of a keychain's entry: it may be the secret itself."""
+    if not _ENTRY.fullmatch(name) or _SECRET.match(name):
         return "must have the name of a keychain's entry as its secret, never the secret itself"
     return None
+
+
+def _server_names(servers: Sequence[Any]) -> str | None:
+    names = [server.name for server in servers]
+    return None if len(set(names)) == len(names) else "must name each server once"
 
 
 def _credentials(entries: Sequence[Any]) -> str | None:
@@ -151,7 +162,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "chat.allowed_command_globs": _each(_glob),
     "chat.allowed_commands": _each(_command),
     "chat.allowed_domains": _each(_domain),
-    "chat.command_env": _each(_passed_on),
+    "chat.command_env": _each(passed_on_fault),
     "chat.compact_threshold": _share,
     "chat.extra_roots": _each(_root),
     "chat.linked_dirs": _each(_folder_name),
@@ -163,6 +174,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "log_level": _among(*LEVELS),
     "max_concurrent_sessions": _between(1, MILLION),
     "max_tool_rounds": _between(1, MILLION),
+    "mcp_servers": _server_names,
     "turn_cap": _between(1, MILLION),
     "turns_at_a_time": _between(1, MILLION),
 }

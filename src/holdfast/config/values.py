@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import fields
 
 from holdfast.config.rules import RULES
+from holdfast.config.servers import McpServer
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Invalid
@@ -60,6 +61,7 @@ class Config(Struct, frozen=True, kw_only=True):
     idle_timeout_minutes: float = 30
     max_concurrent_sessions: int = 5
     credentials: tuple[Credential, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
     workspace_root: Path | None = None
     encryption: str = "auto"
     log_level: str = "warning"

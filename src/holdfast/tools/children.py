@@ -160,14 +160,19 @@ class _Ends:
         self.report = report
         self._control = control
         self._pipe = pipe
+        self._is_closed = False
 
     def ask_to_end(self) -> None:
-        with suppress(BrokenPipeError):
-            os.write(self._control, b"T")
+        # To be let go of is to be asked, too; and the number may be somebody else's by now.
+        if not self._is_closed:
+            with suppress(BrokenPipeError):
+                os.write(self._control, b"T")
 
     def close(self) -> None:
-        os.close(self._control)
-        self._pipe.close()
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._control)
+            self._pipe.close()
 
 
 @contextmanager

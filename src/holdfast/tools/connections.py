@@ -17,7 +17,7 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.tools.servers import Listed
+from holdfast.tools.servers import Listed, Wanted
 from holdfast.tools.tool import ToolTrouble
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,9 @@ _CODES: Final = {
     types.INVALID_PARAMS: ResultCode.INVALID_ARGUMENTS,
     types.REQUEST_TIMEOUT: ResultCode.TIMEOUT,
 }
+
+# A server that knows it does one call once, however often it hears of it.
+KEY: Final = "holdfast/idempotency_key"
 
 Transport = AbstractAsyncContextManager[Any]
 
@@ -78,10 +81,11 @@ class Connection:
         except (MCPError, ValueError):
             raise self._reason(_unavailable("it did not list its tools")) from None
 
-    async def call(self, name: str, arguments: dict[str, Any], within: float) -> dict[str, Any]:
+    async def call(self, wanted: Wanted, within: float) -> dict[str, Any]:
         """Return what the server's tool answers; cancelling tells the server."""
         self.trouble = None
-        params = types.CallToolRequestParams(name=name, arguments=arguments)
+        asked = {"name": wanted.name, "arguments": wanted.arguments, "_meta": {KEY: wanted.key}}
+        params = types.CallToolRequestParams.model_validate(asked)
         try:
             async with asyncio.timeout(within):
                 # Not by the package's own verb: it would run the server's patterns on its answer.
@@ -127,7 +131,7 @@ class Connection:
                 self._settled.set()
                 await self._stop.wait()
         except Exception as error:  # noqa: BLE001 — a fault of the server is never ours
-            self.trouble = self._reason(_unavailable(_why(error)))
+            self.trouble = self._reason(_unavailable("it did not answer as an MCP server does"))
             log.info("an MCP server is gone: %s", type(error).__name__)
         finally:
             self._stop.set()
@@ -198,18 +202,6 @@ def _refused(error: MCPError) -> ToolTrouble:
     words = str(error)[:_WORDS_LONGEST]
     code = _CODES.get(error.code, ResultCode.FAILED)
     return ToolTrouble(code, f"The server refuses the call: {words}")
-
-
-def _why(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    match error:
-        case FileNotFoundError():
-            return "its command is not there"
-        case PermissionError():
-            return "its command cannot be run"
-        case _:
-            return "it did not answer as an MCP server does"
 
 
 def _unavailable(why: str) -> ToolTrouble:

@@ -6,16 +6,22 @@ Nothing is followed, kept or repeated. Imported where it is used, because the pr
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
-import h11
 from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
+from holdfast.parsing.http1 import (
+    End,
+    Head,
+    HeadTooLargeError,
+    NeedMore,
+    NotHttpError,
+    Talk,
+    UnsendableError,
+)
 from holdfast.tools.fetching import WebSettings, Wire, connect, credential_for
 from holdfast.tools.tool import ToolTrouble
 from holdfast.tools.urls import Url
 
-_HEAD_LARGEST: Final = 1 << 16
-_HEADERS_AT_MOST: Final = 256
 # What belongs to a browser's memory or to whoever logs in, and to no model.
 _WITHHELD: Final = frozenset(
     {
@@ -46,7 +52,7 @@ async def ask(request: Request, settings: WebSettings, *, local: bool = False) -
     credential = await credential_for(request.url, settings)
     wire = await connect(request.url, settings, local=local)
     try:
-        talk = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LARGEST)
+        talk = Talk()
         await _send(wire, talk, request, credential)
         return Answer(wire, talk, await _head(wire, talk), credential)
     except BaseException:
@@ -57,16 +63,14 @@ async def ask(request: Request, settings: WebSettings, *, local: bool = False) -
 class Answer:
     """The head of an answer, and its body as it comes."""
 
-    def __init__(
-        self, wire: Wire, talk: h11.Connection, head: h11.Response, credential: str | None
-    ) -> None:
+    def __init__(self, wire: Wire, talk: Talk, head: Head, credential: str | None) -> None:
         self._wire = wire
         self._talk = talk
-        self.status = head.status_code
+        self.status = head.status
         self.headers: Headers = tuple(
-            (name.decode("ascii").lower(), without(credential, value.decode("latin-1")))
+            (name, without(credential, value))
             for name, value in head.headers
-            if name.decode("ascii").lower() not in _WITHHELD
+            if name not in _WITHHELD
         )
         self.credential = credential
 
@@ -77,10 +81,10 @@ class Answer:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the body piece by piece; raise when it is not as long as it claims to be."""
         while True:
-            event = await _next(self._wire, self._talk)
-            if not isinstance(event, h11.Data):
+            piece = await _next(self._wire, self._talk)
+            if not isinstance(piece, bytes):
                 return
-            yield bytes(event.data)
+            yield piece
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -100,7 +104,7 @@ def _forms(credential: str | None) -> Sequence[str]:
     return credential, credential.partition(" ")[2] or credential
 
 
-async def _send(wire: Wire, talk: h11.Connection, request: Request, credential: str | None) -> None:
+async def _send(wire: Wire, talk: Talk, request: Request, credential: str | None) -> None:
     headers = [
         ("host", request.url.authority),
         *request.headers,
@@ -109,44 +113,36 @@ async def _send(wire: Wire, talk: h11.Connection, request: Request, credential: 
     ]
     if request.body or request.method in {"POST", "PUT", "PATCH"}:
         headers.append(("content-length", str(len(request.body))))
-    if credential is not None:
+    # Whoever names this very server knows better than whoever names its host.
+    is_named = any(name == "authorization" for name, _ in request.headers)
+    if credential is not None and not is_named:
         headers.append(("authorization", credential))
     try:
-        head = h11.Request(method=request.method, target=request.url.target, headers=headers)
-    except h11.LocalProtocolError:
+        content = talk.request(request.method, request.url.target, headers, request.body)
+    except UnsendableError:
         # Without the cause: it would show the value, which may be the credential.
         raise ToolTrouble(ResultCode.FAILED, "A header of the request cannot be sent.") from None
-    parts = [talk.send(head)]
-    if request.body:
-        parts.append(talk.send(h11.Data(data=request.body)))
-    parts.append(talk.send(h11.EndOfMessage()))
-    await wire.write(b"".join(part for part in parts if part))
+    await wire.write(content)
 
 
-async def _head(wire: Wire, talk: h11.Connection) -> h11.Response:
-    for _ in range(_HEADERS_AT_MOST):
-        event = await _next(wire, talk)
-        if isinstance(event, h11.Response):
-            size = sum(len(name) + len(value) for name, value in event.headers)
-            if len(event.headers) > _HEADERS_AT_MOST or size > _HEAD_LARGEST:
-                raise _too_many()
-            return event
-        if not isinstance(event, h11.InformationalResponse):
-            break
-    raise ToolTrouble(ResultCode.FAILED, "The connection ended without an answer.")
+async def _head(wire: Wire, talk: Talk) -> Head:
+    piece = await _next(wire, talk)
+    if not isinstance(piece, Head):
+        raise ToolTrouble(ResultCode.FAILED, "The connection ended without an answer.")
+    return piece
 
 
-async def _next(wire: Wire, talk: h11.Connection) -> object:
+async def _next(wire: Wire, talk: Talk) -> Head | bytes | End:
     try:
-        while (event := talk.next_event()) is h11.NEED_DATA:
-            talk.receive_data(await wire.read())
-    except h11.RemoteProtocolError as error:
-        if error.error_status_hint == 431:
-            raise _too_many() from error
+        while isinstance(piece := talk.next(), NeedMore):
+            talk.receive(await wire.read())
+    except HeadTooLargeError as error:
+        raise _too_many() from error
+    except NotHttpError as error:
         raise ToolTrouble(
             ResultCode.FAILED, "The answer is not whole, or not what HTTP allows."
         ) from error
-    return event
+    return piece
 
 
 def _too_many() -> ToolTrouble:

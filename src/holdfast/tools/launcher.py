@@ -80,12 +80,14 @@ class Launcher:
         run = _Run(order, await self.means(), output_most)
         return await to_its_end(run.whole(time_limit), stop=run.stop)
 
-    async def start(self, order: Order, *, limit: int = _CHUNK) -> Child:
-        """Start a child that lives on and can be talked to; its complaints go nowhere.
+    async def start(self, order: Order, *, limit: int = _CHUNK, is_heard: bool = False) -> Child:
+        """Start a child that lives on and can be talked to.
 
-        `limit` bounds a line of its output. Whoever started it has to `close` it.
+        `limit` bounds a line of its output. Its complaints go nowhere unless they are to be heard,
+        and then somebody has to listen all the time. Whoever started it has to `close` it.
         """
-        return await start(order, await self.means(), stdin=PIPE, stderr=DEVNULL, limit=limit)
+        stderr = PIPE if is_heard else DEVNULL
+        return await start(order, await self.means(), stdin=PIPE, stderr=stderr, limit=limit)
 
 
 async def _piped(order: Order, means: Means) -> Child:

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import ResultCode
 from holdfast.ports import Workplace
-from holdfast.tools.environments import child_environment, restricted_path
 from holdfast.tools.fetching import WebSettings
+from holdfast.tools.launcher import Launcher
 from holdfast.tools.servers import (
     HttpServer,
     Listed,
@@ -21,8 +23,13 @@ from holdfast.tools.servers import (
     Server,
     SseServer,
     StdioServer,
+    Wanted,
     WebsocketServer,
+    is_registered,
 )
+from holdfast.tools.starting import order_for
+from holdfast.tools.surroundings import ProcessSettings
+from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import ToolTrouble
 from holdfast.tools.urls import Url, read_local_url, read_url, require_domain
 
@@ -36,11 +43,14 @@ _HEAVY: Final = "holdfast.tools.connections"
 log = logging.getLogger(__name__)
 
 
-def environment_at(place: Workplace) -> dict[str, str]:
-    """Return the variables that a server started at this place may know."""
-    here = tuple(os.path.realpath(each) for each in (place.working_dir, place.scratch))
-    path = restricted_path(os.environ.get("PATH"), without=here)
-    return child_environment(os.environ, path=path, scratch=place.scratch)
+def no_consent(_: StdioServer) -> bool:
+    """Vouch for nothing that an agent wants to have started."""
+    return False
+
+
+def our_processes() -> ProcessSettings:
+    """Return how processes are started where nobody says more."""
+    return ProcessSettings(environment=os.environ)
 
 
 async def no_secret(_: str) -> Secret:
@@ -52,13 +62,17 @@ async def no_secret(_: str) -> Secret:
 class McpSettings:
     """How MCP servers are reached; `configured` are the user's own, which agents name by `ref`.
 
-    Seconds are for the handshake, for a list of tools, and for one call.
+    An agent may come with somebody else's repository: what it declares itself is started only if
+    the user has configured the very same, or there is a `consent` to it. Seconds are for the
+    handshake, for a list of tools, and for one call.
     """
 
     web: WebSettings = field(default_factory=WebSettings)
     configured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     secret: Callable[[str], Awaitable[Secret]] = no_secret
-    environment: Callable[[Workplace], dict[str, str]] = environment_at
+    launcher: Launcher = field(default_factory=Launcher)
+    processes: ProcessSettings = field(default_factory=our_processes)
+    consent: Callable[[StdioServer], bool] = no_consent
     connect_limit: float = 30.0
     list_limit: float = 10.0
     call_limit: float = 300.0
@@ -67,7 +81,8 @@ class McpSettings:
 class Line:
     """The tools of a server as they were last listed, or why there are none."""
 
-    def __init__(self, server: Server, settings: McpSettings) -> None:
+    def __init__(self, server: Server, settings: McpSettings, *, is_named: bool = False) -> None:
+        """`is_named` tells that an agent only names the server, which the user configured."""
         self.server = server
         self.tools: tuple[Listed, ...] = ()
         self.trouble: str | None = None
@@ -76,6 +91,7 @@ class Line:
         self._lock = asyncio.Lock()
         self._rests_until = 0.0
         self._is_closed = False
+        self._is_welcome = is_named or _is_welcome(server, settings)
 
     async def refresh(self, place: Workplace) -> None:
         """List the tools anew, over a new connection if need be; never raises for the server."""
@@ -97,12 +113,12 @@ class Line:
             self._rests_until = began + took * (1 + _PATIENCE)
             await self._hang_up()
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def call(self, wanted: Wanted) -> dict[str, Any]:
         """Call a tool that was listed a moment ago."""
         connection = self._connection
         if connection is None or not connection.is_alive:
             raise ToolTrouble(ResultCode.UNAVAILABLE, f"The MCP server {self.server.id} is gone.")
-        return await connection.call(name, arguments, self._settings.call_limit)
+        return await connection.call(wanted, self._settings.call_limit)
 
     async def close(self) -> None:
         """Hang up for good; a connection that is just being made ends too."""
@@ -116,6 +132,8 @@ class Line:
         if self._is_closed:
             raise _unavailable("the session has left it")
         # Asked every time: a grant may have become narrower since.
+        if not self._is_welcome:
+            raise _unwelcome(self.server)
         _require_reach(self.server, place)
         if self._connection is not None and self._connection.is_alive:
             try:
@@ -141,11 +159,14 @@ class Line:
             return await self._started(server, place)
         url, local = _endpoint(server, place)
         web, over_events = self._settings.web, isinstance(server, SseServer)
+        headers = await self._values(server.headers)
 
         def reached(connection: "Connection") -> "Transport":
             from holdfast.tools import pinned
 
-            endpoint = pinned.Endpoint(url, web, local=local, told=connection.heard)
+            endpoint = pinned.Endpoint(
+                url, web, local=local, headers=headers, told=connection.heard
+            )
             return pinned.over_events(endpoint) if over_events else pinned.over_http(endpoint)
 
         return reached
@@ -153,25 +174,42 @@ class Line:
     async def _started(
         self, server: StdioServer, place: Workplace
     ) -> "Callable[[Connection], Transport]":
-        # Looks at folders, so not on the loop.
-        environment = await asyncio.to_thread(self._settings.environment, place)
-        for name, value in server.env.items():
-            if isinstance(value, SecretReference):
-                environment[name] = (await self._settings.secret(value.ref)).reveal()
-            else:
-                environment[name] = value
+        settings = self._settings
+        order = await in_thread(lambda _: order_for(server, place, settings.processes))
+        own = await self._values(server.env)
+        order = replace(order, environment={**order.environment, **own})
 
         def started(connection: "Connection") -> "Transport":
             from holdfast.tools import pipes
 
-            program = pipes.Program(
-                argv=(server.command, *server.args),
-                environment=environment,
-                folder=place.working_dir,
-            )
-            return pipes.over_pipes(program, connection.ended)
+            return pipes.over_pipes(settings.launcher, order, connection)
 
         return started
+
+    async def _values(self, given: Mapping[str, str | SecretReference]) -> dict[str, str]:
+        """Return the values with the secrets in place; from here on whoever is started has them."""
+        found = {}
+        for name, value in given.items():
+            if isinstance(value, SecretReference):
+                found[name] = (await self._settings.secret(value.ref)).reveal()
+            else:
+                found[name] = value
+        return found
+
+
+def _is_welcome(server: Server, settings: McpSettings) -> bool:
+    """Tell whether the user has agreed to what an agent declares; addresses are granted apart."""
+    if not isinstance(server, StdioServer):
+        return True
+    return is_registered(server, settings.configured) or settings.consent(server)
+
+
+def _unwelcome(server: Server) -> ToolTrouble:
+    return _unavailable(
+        "its agent declares a program, and only your configuration says which programs are started."
+        f" If you want this one, describe it in holdfast.toml as [mcp.servers.{server.id}], with"
+        " the same command, args and env"
+    )
 
 
 def _require_reach(server: Server, place: Workplace) -> None:

@@ -3,7 +3,7 @@
 Imported where it is used, because the protocol's package is.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -21,14 +21,24 @@ MESSAGE_LARGEST: Final = 8 << 20
 
 
 class Endpoint:
-    """Where a server listens; `told` hears why a request could not be made."""
+    """Where a server listens; `told` hears why a request could not be made.
+
+    `headers` are the user's own for this server, and go with every request.
+    """
 
     def __init__(
-        self, url: Url, web: WebSettings, *, local: bool, told: Callable[[ToolTrouble], None]
+        self,
+        url: Url,
+        web: WebSettings,
+        *,
+        local: bool,
+        headers: Mapping[str, str],
+        told: Callable[[ToolTrouble], None],
     ) -> None:
         self.url = url
         self.web = web
         self.local = local
+        self.headers = {name.lower(): value for name, value in headers.items()}
         self.told = told
 
 
@@ -79,7 +89,9 @@ class _Pinned(httpx2.AsyncBaseTransport):
         url = read_url(str(request.url), schemes=(endpoint.url.scheme,))
         if url.origin != endpoint.url.origin:
             raise ToolTrouble(ResultCode.DOMAIN_NOT_ALLOWED, "The server names another host.")
-        sent = tuple(each for each in request.headers.items() if not OURS.fullmatch(each[0]))
+        theirs = {name.lower(): value for name, value in request.headers.items()}
+        headers = (theirs | endpoint.headers).items()
+        sent = tuple(each for each in headers if not OURS.fullmatch(each[0]))
         content = await request.aread()
         answer = await ask(
             Request(url=url, method=request.method, headers=sent, body=content),

@@ -1,98 +1,107 @@
 """MCP over the input and output of a process that we start, and that does not outlive us.
 
-Framed here and not by the protocol's package, because a line needs an end and an environment a
-list. Imported where it is used, because that package is.
+Framed here and not by the protocol's package, because a line needs an end. Imported where it is
+used, because that package is. How a process is started and ended is `launcher.py`'s.
 """
 
 import asyncio
 import logging
-import os
-import signal
 from asyncio import StreamReader, StreamWriter, TaskGroup
-from asyncio.subprocess import DEVNULL, PIPE, Process, SubprocessStreamProtocol
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, cast
+from typing import Final, Protocol, cast
 
 from mcp.shared.memory import MessageStream, create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
-from msgspec import Struct
+
+from holdfast.domain.tools import ResultCode
+from holdfast.tools.children import FUSE, Child, NotStarted, Order
+from holdfast.tools.launcher import Launcher
+from holdfast.tools.outputs import Kept
+from holdfast.tools.patience import to_its_end
+from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.wording import visible
 
 log = logging.getLogger(__name__)
 
 LINE_LARGEST: Final = 8 << 20
+# Of what a server complains about so much is kept: its first words and its last.
+COMPLAINTS_MOST: Final = 16 << 10
 _LAST_WORDS: Final = 0.5
 _STAYS: Final = 1.0
-_GRACE: Final = 2.0
 
 
-class Program(Struct, frozen=True, kw_only=True):
-    """What to start, where, and all that it will know of its surroundings."""
+class Listener(Protocol):
+    """Who wants to know what becomes of a server."""
 
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-    folder: str
+    def heard(self, trouble: ToolTrouble) -> None:
+        """Be told why it could not be started."""
+
+    def ended(self) -> None:
+        """Be told that it says no more."""
 
 
 @asynccontextmanager
-async def over_pipes(program: Program, ended: Callable[[], None]) -> AsyncIterator[MessageStream]:
-    """Start the process and yield both directions; `ended` is called when it says no more.
+async def over_pipes(
+    launcher: Launcher, order: Order, listener: Listener
+) -> AsyncIterator[MessageStream]:
+    """Start the process and yield both directions.
 
-    Leaving ends the process and its whole group, in every case.
+    Leaving ends the process and all that come from it, in every case; so does our own death.
     """
-    exited = asyncio.Event()
-    process = await _started(program, exited)
-    stdin, stdout = cast(StreamWriter, process.stdin), cast(StreamReader, process.stdout)
+    process = _Process(await launcher.start(order, limit=LINE_LARGEST, is_heard=True), order)
+    stdin, stdout = process.streams
     try:
         async with create_client_server_memory_streams() as (ours, theirs), TaskGroup() as tasks:
-            reading = tasks.create_task(_read(stdout, theirs, ended))
+            reading = tasks.create_task(_read(stdout, theirs, listener))
             writing = tasks.create_task(_write(stdin, theirs))
-            watching = tasks.create_task(_watch(exited, reading, ended))
+            watching = tasks.create_task(_watch(process, reading, listener))
             yield ours
             for task in (reading, writing, watching):
                 task.cancel()
     finally:
-        await _end(process, stdin)
+        await to_its_end(process.end(listener), stop=process.child.stop)
 
 
-class _Protocol(SubprocessStreamProtocol):
-    """Tells at once when the process is gone, even if a child of it holds its output open."""
+class _Process:
+    """A server from its start to its end, and what it complained about meanwhile."""
 
-    def __init__(self, exited: asyncio.Event) -> None:
-        super().__init__(limit=LINE_LARGEST, loop=asyncio.get_running_loop())
-        self._exited = exited
+    def __init__(self, child: Child, order: Order) -> None:
+        self.child = child
+        self.streams = cast(StreamWriter, child.stdin), cast(StreamReader, child.stdout)
+        self.gone = asyncio.ensure_future(child.ended())
+        self._name = visible(order.argv[0])
+        self._complaints = Kept(COMPLAINTS_MOST)
+        stderr = cast(StreamReader, child.stderr)
+        # Read to its end all the time, because who complains into a full pipe hangs.
+        self._hearing = asyncio.ensure_future(self._complaints.fill(stderr))
 
-    def process_exited(self) -> None:
-        super().process_exited()
-        self._exited.set()
+    async def end(self, listener: Listener) -> None:
+        """Close its input, ask it to go, then leave it no choice."""
+        self.streams[0].close()
+        await asyncio.wait([self.gone], timeout=_STAYS)
+        if not self.gone.done():
+            self.child.stop()
+            await asyncio.wait([self.gone], timeout=FUSE)
+        await self.child.close()
+        await asyncio.wait([self.gone])
+        if isinstance(refused := self.gone.exception(), NotStarted):
+            listener.heard(_not_started(refused))
+        self._hearing.cancel()
+        await asyncio.gather(self._hearing, return_exceptions=True)
+        if complaints := self._complaints.text().strip():
+            log.info("an MCP server (%s) complained: %s", self._name, visible(complaints))
 
 
-async def _started(program: Program, exited: asyncio.Event) -> Process:
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.subprocess_exec(
-        lambda: _Protocol(exited),
-        *program.argv,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        env=dict(program.environment),
-        cwd=program.folder,
-        start_new_session=True,
-    )
-    return Process(transport, protocol, loop)
-
-
-async def _watch(
-    exited: asyncio.Event, reading: asyncio.Task[None], ended: Callable[[], None]
-) -> None:
-    await exited.wait()
+async def _watch(process: _Process, reading: asyncio.Task[None], listener: Listener) -> None:
+    await asyncio.wait([process.gone])
     # Its last words may still be on their way.
-    await asyncio.wait({reading}, timeout=_LAST_WORDS)
-    ended()
+    await asyncio.wait([reading], timeout=_LAST_WORDS)
+    listener.ended()
 
 
-async def _read(stdout: StreamReader, theirs: MessageStream, ended: Callable[[], None]) -> None:
+async def _read(stdout: StreamReader, theirs: MessageStream, listener: Listener) -> None:
     to_us = theirs[1]
     try:
         async with to_us:
@@ -109,7 +118,7 @@ async def _read(stdout: StreamReader, theirs: MessageStream, ended: Callable[[],
     except Exception:  # noqa: BLE001 — it ended, or nobody listens any more: the same to us
         log.debug("an MCP server says no more")
     finally:
-        ended()
+        listener.ended()
 
 
 async def _write(stdin: StreamWriter, theirs: MessageStream) -> None:
@@ -122,36 +131,11 @@ async def _write(stdin: StreamWriter, theirs: MessageStream) -> None:
             await stdin.drain()
 
 
-async def _end(process: Process, stdin: StreamWriter) -> None:
-    """Close its input, ask it to go, then leave it no choice; its children go with it."""
-    try:
-        stdin.close()
-        if not await _gone_within(process, _STAYS):
-            _signal(process, signal.SIGTERM)
-            await _gone_within(process, _GRACE)
-    finally:
-        _signal(process, signal.SIGKILL)
-        _forget(process)
-
-
-async def _gone_within(process: Process, seconds: float) -> bool:
-    # Not by waiting for its pipes: a child of it may hold them open.
-    deadline = asyncio.get_running_loop().time() + seconds
-    while process.returncode is None:
-        if asyncio.get_running_loop().time() > deadline:
-            return False
-        await asyncio.sleep(0.01)
-    return True
-
-
-def _signal(process: Process, number: signal.Signals) -> None:
-    # To the group that it leads, which lives as long as one of its children does.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def _forget(process: Process) -> None:
-    # The pipes stay open while anybody holds them, and only the transport can close ours.
-    transport: Any = getattr(process, "_transport", None)
-    if transport is not None:
-        transport.close()
+def _not_started(refused: NotStarted) -> ToolTrouble:
+    if refused.stage.endswith("-changed"):
+        why = "its program or its folder was replaced while it was started"
+    elif refused.stage == "start":
+        why = f"its command cannot be run: {refused.reason}"
+    else:
+        why = f"it could not be confined here: {refused}"
+    return ToolTrouble(ResultCode.UNAVAILABLE, why)

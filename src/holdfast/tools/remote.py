@@ -18,7 +18,7 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import Asked, LlmTool, Workplace
 from holdfast.tools.lines import Line, McpSettings
-from holdfast.tools.servers import Listed, Server, StdioServer, read_server
+from holdfast.tools.servers import Listed, Server, StdioServer, Wanted, read_server
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
 from holdfast.tools.urls import read_url
 from holdfast.tools.wording import quoted, visible, visible_json
@@ -129,11 +129,10 @@ class McpTools:
         async def plan(place: Workplace, arguments: dict[str, Any]) -> Aim:
             return await self._planned(place, name, arguments)
 
-        async def act(place: Workplace, arguments: dict[str, Any], _: Asked) -> dict[str, Any]:
+        async def act(place: Workplace, arguments: dict[str, Any], asked: Asked) -> dict[str, Any]:
             found = self._present(place, name)
-            return await self._lines[place.session][found.server.id].call(
-                found.listed.name, arguments
-            )
+            wanted = Wanted(name=found.listed.name, arguments=arguments, key=asked.idempotency_key)
+            return await self._lines[place.session][found.server.id].call(wanted)
 
         return RemoteTool(
             name=name,
@@ -193,7 +192,8 @@ class McpTools:
                     continue
                 if server.id in lines:
                     wrong.append(f"The MCP server {server.id} is declared twice.")
-                lines.setdefault(server.id, Line(server, self._settings))
+                line = Line(server, self._settings, is_named="ref" in entry)
+                lines.setdefault(server.id, line)
             self._lines[place.session] = lines
             self._wrong[place.session] = tuple(wrong)
         return self._lines[place.session]

@@ -5,7 +5,6 @@ Where a file may be is judged before (`opening.py`) and once more here, on what 
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +33,14 @@ class Before(Struct, frozen=True, kw_only=True):
     gid: int
 
 
+class Draft(Struct, frozen=True, kw_only=True):
+    """What is to be in a file, and the call that wants it there."""
+
+    call: str
+    before: Before | None
+    content: bytes
+
+
 def before_change(keeper: Doorkeeper, scope: Scope, spot: Spot) -> Before | None:
     """Return what is there now, if it may be changed; `None` where nothing is."""
     if not spot.is_there:
@@ -42,15 +49,14 @@ def before_change(keeper: Doorkeeper, scope: Scope, spot: Spot) -> Before | None
         return _before(scope, spot, descriptor)
 
 
-def replace(
-    keeper: Doorkeeper, spot: Spot, before: Before | None, content: bytes, stop: Event
-) -> None:
+def replace(keeper: Doorkeeper, spot: Spot, draft: Draft, stop: Event) -> None:
     """Write beside the file and rename; without a `before` nothing is overwritten."""
-    leaf = spot.leaf or ""
+    leaf, before = spot.leaf or "", draft.before
     with telling(spot.path), _folder(keeper, spot) as folder:
-        temporary = f".hf-{secrets.token_hex(8)}.tmp"
+        temporary = _temporary(draft.call)
+        _remove(temporary, folder)
         try:
-            _write_new(folder, temporary, before, content)
+            _write_new(folder, temporary, before, draft.content)
             if stop.is_set():
                 raise ToolTrouble(ResultCode.ABORTED, "The call was stopped.")
             if before is None:
@@ -58,33 +64,31 @@ def replace(
             else:
                 os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)
+            _remove(temporary, folder)
         _sync_folder(folder)
 
 
-def append(
-    keeper: Doorkeeper, scope: Scope, spot: Spot, before: Before | None, content: bytes
-) -> None:
+def tidy(spot: Spot, call: str) -> None:
+    """Remove what an attempt at this call has left beside the file when it was cut off."""
+    if not spot.missing:
+        with telling(spot.path):
+            _remove(_temporary(call), spot.folder)
+
+
+def append(keeper: Doorkeeper, scope: Scope, spot: Spot, before: Before, content: bytes) -> None:
     """Add to a file by one write; a part that was written is taken back."""
     flags = os.O_RDWR | os.O_APPEND | FILE
-    if before is None:
-        flags |= os.O_CREAT | os.O_EXCL
     with telling(spot.path), _folder(keeper, spot) as folder:
-        descriptor = os.open(spot.leaf or "", flags, 0o666, dir_fd=folder)
+        descriptor = os.open(spot.leaf or "", flags, dir_fd=folder)
         try:
             keeper.judge(scope, spot, descriptor)
             size = os.fstat(descriptor).st_size
-            if before is not None and _before(scope, spot, descriptor).content != before.content:
+            if _before(scope, spot, descriptor).content != before.content:
                 raise changed(spot.path)
             if os.write(descriptor, content) != len(content):
                 os.ftruncate(descriptor, size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
-        except BaseException:
-            if before is None:
-                os.unlink(spot.leaf or "", dir_fd=folder)
-            raise
         finally:
             os.close(descriptor)
         _sync_folder(folder)
@@ -138,6 +142,16 @@ def _unmake(keeper: Doorkeeper, spot: Spot, made: int) -> None:
                 os.rmdir(name, dir_fd=folder)
             finally:
                 os.close(folder)
+
+
+def _temporary(call: str) -> str:
+    # Of the call, so that whoever makes it again finds what it left.
+    return f".hf-{call[:16]}.tmp"
+
+
+def _remove(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _write_new(folder: int, name: str, before: Before | None, content: bytes) -> None:

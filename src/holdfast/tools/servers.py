@@ -1,6 +1,7 @@
-"""MCP servers as an agent declares them: a command to start, or an address to reach.
+"""MCP servers as an agent or the user declares them: a command to start, an address to reach.
 
-Strict: what is not written here is refused, naming the field and never its value.
+Strict: what is not written here is refused, naming the field and never its value. Some fields
+are the user's alone, because they give a server more than its agent has.
 """
 
 import re
@@ -12,11 +13,14 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.tools import Effect
+from holdfast.tools.wording import visible
 
 _QUOTED: Final = re.compile(r"`(?:\$\.)?([^`]*)`")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
+_NAME_LONGEST: Final = 64
+
+Name = Annotated[str, Meta(min_length=1, max_length=_NAME_LONGEST, pattern=r"^[A-Za-z0-9._-]+$")]
 Allowlist = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
@@ -27,7 +31,7 @@ class SecretReference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ref: Annotated[str, Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        _require(self.secret, "env")
+        _require(self.secret, "secret")
 
 
 class StdioServer(
@@ -46,6 +50,13 @@ class StdioServer(
     env: dict[str, str | SecretReference] = {}
     tools_allowlist: Allowlist | None = None
     trusted: bool = False
+    # Variables of ours that are passed on.
+    env_names: tuple[str, ...] = ()
+    # What it reaches beside what the session does; not confined, it reaches what the user does.
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    network: bool = False
+    confined: bool = True
 
     def __post_init__(self) -> None:
         _require(bool(self.command.strip()) and "\x00" not in self.command, "command")
@@ -69,6 +80,8 @@ class _Reached(
     allow_local_endpoint: bool = False
     tools_allowlist: Allowlist | None = None
     trusted: bool = False
+    # Sent with every request, to this server alone.
+    headers: dict[str, str | SecretReference] = {}
 
     def __post_init__(self) -> None:
         _require("@" not in self.url.partition("://")[2].partition("/")[0], "url")
@@ -105,7 +118,19 @@ class Listed(Struct, frozen=True, kw_only=True):
     hint: Effect
 
 
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A call of a listed tool; the same key means the same call, made again."""
+
+    name: str
+    arguments: dict[str, Any]
+    key: str
+
+
 Server = StdioServer | HttpServer | SseServer | WebsocketServer
+
+_USERS_ALONE: Final = (
+    *("trusted", "env_names", "readable", "writable", "network", "confined", "headers"),
+)
 
 
 def read_server(
@@ -116,10 +141,14 @@ def read_server(
     An entry by reference can only narrow what the user configured.
     """
     if "ref" not in entry:
+        for field in _USERS_ALONE:
+            _require(field not in entry, field)
         return _read(entry)
     known = (configured or {}).get(str(entry["ref"]))
-    if known is None or not entry.keys() <= {"ref", "tools_allowlist"}:
+    if not entry.keys() <= {"ref", "tools_allowlist"}:
         raise _invalid("ref")
+    if known is None:
+        raise _unknown(visible(str(entry["ref"]))[:_NAME_LONGEST])
     server = _read({"id": entry["ref"], **known})
     wanted = entry.get("tools_allowlist")
     if wanted is None:
@@ -128,6 +157,18 @@ def read_server(
     if server.tools_allowlist is not None:
         narrowed = tuple(name for name in narrowed if name in server.tools_allowlist)
     return msgspec.structs.replace(server, tools_allowlist=narrowed)
+
+
+def is_registered(server: StdioServer, configured: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell whether the user has configured what this server would start, with all it is told."""
+    known = (_read({"id": name, **entry}) for name, entry in configured.items())
+    return any(
+        isinstance(each, StdioServer) and _started(each) == _started(server) for each in known
+    )
+
+
+def _started(server: StdioServer) -> tuple[Any, ...]:
+    return server.command, server.args, server.env
 
 
 def _read(entry: Mapping[str, Any]) -> Server:
@@ -142,6 +183,14 @@ def _read(entry: Mapping[str, Any]) -> Server:
 def _require(holds: bool, field: str) -> None:
     if not holds:
         raise _invalid(field)
+
+
+def _unknown(name: str) -> Invalid:
+    return Invalid(
+        Code.AGENT_INVALID,
+        f"The MCP server {name} is not configured; holdfast.toml has no [mcp.servers.{name}].",
+        {"fields": ["mcp_servers.ref"]},
+    )
 
 
 def _invalid(field: str) -> Invalid:

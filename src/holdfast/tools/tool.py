@@ -67,7 +67,8 @@ class Tool(Generic[A]):
     """One tool. `plan` judges and aims, `act` does it; both raise `ToolTrouble`.
 
     `effect` may look at the arguments. `is_available` tells whether the tool can be offered at
-    a place at all.
+    a place at all. `again` returns what the call aimed at when an earlier attempt at this very
+    call has done its work already: a crash may have kept us from hearing of it.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Tool(Generic[A]):
     plan: Callable[[Workplace, A], Awaitable[Aim]]
     act: Callable[[Workplace, A, Asked], Awaitable[Any]]
     is_available: Callable[[Workplace], bool] = lambda _: True
+    again: Callable[[Workplace, A, Asked], Awaitable[Aim | None]] | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments as one plain object."""

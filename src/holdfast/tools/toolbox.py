@@ -7,6 +7,7 @@ between `plan` and `run`.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,9 @@ from holdfast.domain.approvals import digest_of
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.domain.weights import is_light
 from holdfast.ports import Asked, Done, LlmTool, Planned, Workplace
+from holdfast.services import background
 from holdfast.tools.remote import McpTools
 from holdfast.tools.tool import Tool, ToolTrouble
 
@@ -103,8 +106,7 @@ class LocalToolbox:
                     )
             tool = await self._tool(place, asked.name)
             result = await tool.act(place, _strict(tool, asked.arguments), asked)
-            # Here, because the model gets it from here: what is written comes too late for that.
-            return self._scrubber().cleaned(Done(status=ResultStatus.OK, result=result))
+            return await self._cleaned(Done(status=ResultStatus.OK, result=result))
         except ToolTrouble as trouble:
             return _refused(trouble)
         # A fault in a tool is this call's result; the log alone gets its words.
@@ -119,20 +121,31 @@ class LocalToolbox:
     async def rest(self, *, after: float = REST_AFTER) -> None:
         """Let go, again and again, of what sessions have not used for a while; never returns."""
         while True:
-            await asyncio.sleep(after / 10)
-            before = asyncio.get_running_loop().time() - after
-            for session in [each for each, used in self._used.items() if used < before]:
-                del self._used[session]
-                try:
-                    await self.leave(session)
-                except Exception:
-                    # The others still want to be let go of, and nobody waits for this.
-                    log.exception("the servers of a session could not be let go of")
+            await background.rest(after / 10)
+            with suppress(MemoryError):
+                await self._leave_unused(asyncio.get_running_loop().time() - after)
+
+    async def _leave_unused(self, before: float) -> None:
+        for session in [each for each, used in self._used.items() if used < before]:
+            del self._used[session]
+            try:
+                await self.leave(session)
+            except Exception:
+                # The others still want to be let go of, and nobody waits for this.
+                log.exception("the servers of a session could not be let go of")
 
     async def aclose(self) -> None:
         """Let go of everything."""
         if self._remote is not None:
             await self._remote.aclose()
+
+    async def _cleaned(self, done: Done) -> Done:
+        """Return a result without secrets: from here the model gets it, a row comes too late."""
+        scrubber = self._scrubber()
+        # Apart only if it takes long: whoever waits can be cancelled, and this result is complete.
+        if is_light(done.result):
+            return scrubber.cleaned(done)
+        return await asyncio.to_thread(scrubber.cleaned, done)
 
     def _offer(self, tool: Tool[Any]) -> LlmTool:
         # Kept, because making a schema takes longer than all the rest of a short turn.
@@ -157,7 +170,9 @@ class LocalToolbox:
         arguments = _strict(tool, asked.arguments)
         if not tool.is_available(place):
             raise ToolTrouble(ResultCode.UNAVAILABLE, f"{asked.name} cannot be had here.")
-        aim = await tool.plan(place, arguments)
+        aim = await tool.again(place, arguments, asked) if tool.again is not None else None
+        if aim is None:
+            aim = await tool.plan(place, arguments)
         return Planned(
             asked=asked,
             effect=tool.effect(arguments),

@@ -5,6 +5,7 @@ resolved before somebody agreed, because a name that is looked up is already a m
 """
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import aclosing, closing
@@ -21,12 +22,16 @@ from holdfast.tools.urls import URL_LONGEST, Url, allowed_domains, read_url, req
 from holdfast.tools.wording import quoted, visible
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+Headers = tuple[tuple[str, str], ...]
 
 _BODY_LARGEST: Final = 1 << 20
 _HEADERS_LARGEST: Final = 32 << 10
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?|")
 _CREDENTIALS: Final = frozenset({"authorization", "cookie"})
+_KEY: Final = "idempotency-key"
+# As long as those hosts take it that know what to do with it.
+_KEY_LONGEST: Final = 255
 
 
 class RequestArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,12 +81,17 @@ class _Requests:
             memory=f"egress:{url.host}:{url.port}:{arguments.method}",
         )
 
-    async def act(self, place: Workplace, arguments: RequestArguments, _: Asked) -> dict[str, Any]:
+    async def act(
+        self, place: Workplace, arguments: RequestArguments, asked: Asked
+    ) -> dict[str, Any]:
         from holdfast.tools.exchanges import Request, ask, without
 
         url, headers = self._judged(place, arguments)
         request = Request(
-            url=url, method=arguments.method, headers=headers, body=arguments.body.encode()
+            url=url,
+            method=arguments.method,
+            headers=(*headers, *_key(arguments, headers, asked)),
+            body=arguments.body.encode(),
         )
         try:
             async with asyncio.timeout(self._settings.time_limit):
@@ -106,9 +116,7 @@ class _Requests:
             "body_bytes": len(body),
         }
 
-    def _judged(
-        self, place: Workplace, arguments: RequestArguments
-    ) -> tuple[Url, tuple[tuple[str, str], ...]]:
+    def _judged(self, place: Workplace, arguments: RequestArguments) -> tuple[Url, Headers]:
         url = read_url(arguments.url)
         require_domain(url, place.grants)
         if len(arguments.body.encode()) > _BODY_LARGEST:
@@ -121,6 +129,15 @@ class _Requests:
 
 def _effect(arguments: RequestArguments) -> Effect:
     return Effect.UNSAFE if arguments.method in {"POST", "PATCH"} else Effect.IDEMPOTENT
+
+
+def _key(arguments: RequestArguments, headers: Headers, asked: Asked) -> Iterator[tuple[str, str]]:
+    """Yield what a host knows this very call by, if it is made again; looking needs none."""
+    has_own = any(name == _KEY for name, _ in headers)
+    if arguments.method not in {"GET", "HEAD"} and not has_own:
+        key = asked.idempotency_key
+        is_usual = len(key) <= _KEY_LONGEST and _HEADER_VALUE.fullmatch(key)
+        yield _KEY, key if is_usual else hashlib.sha256(key.encode()).hexdigest()
 
 
 def _sent(headers: dict[str, str], has_credential: bool) -> Iterator[tuple[str, str]]:

@@ -3,29 +3,35 @@
 What was there before is put on the session's shelf first, so that every change can be undone.
 """
 
-import hashlib
 from collections.abc import Callable
 from functools import partial
 from threading import Event
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace as replace_field
 
-from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports import Asked, Workplace
-from holdfast.tools.diffs import addition, diff
-from holdfast.tools.floors import folded_path, is_sensitive
+from holdfast.tools.attempts import Attempt, call_of, note, noted, work_of
+from holdfast.tools.changes import Change, class_of, resolved_of
 from holdfast.tools.opening import LARGEST, Doorkeeper
 from holdfast.tools.reading import FilePath, is_binary
-from holdfast.tools.replacing import Before, append, before_change, changed, replace
+from holdfast.tools.replacing import (
+    Before,
+    Draft,
+    append,
+    before_change,
+    changed,
+    replace,
+    tidy,
+)
 from holdfast.tools.scope import Scope
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
 from holdfast.tools.troubles import binary, not_found, too_large
 from holdfast.tools.walking import Spot
-from holdfast.tools.wording import visible
 
-_ABSENT: Final = "absent"
 # A tree that is deeper than programs can remove is no favour to anybody.
 _FOLDERS_MOST: Final = 32
 
@@ -51,44 +57,6 @@ class EditFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 A = TypeVar("A", WriteFileArguments, EditFileArguments)
 
 
-class Change(Struct, frozen=True, kw_only=True):
-    """What a call would do to a file."""
-
-    resolved: str
-    tool_class: ToolClass
-    before: Before | None
-    # All that the file holds afterwards; of an appending call only what it adds.
-    content: bytes
-    is_appending: bool = False
-
-    @property
-    def replaced(self) -> str:
-        """Return what stands for the content that was there."""
-        return _ABSENT if self.before is None else hashlib.sha256(self.before.content).hexdigest()
-
-    def aim(self, path: str) -> Aim:
-        """Return the change as it is judged and asked about."""
-        memory = f"write:{self.resolved.rpartition('/')[0] or '/'}"
-        return Aim(
-            tool_class=self.tool_class,
-            targets=(self.resolved, self.replaced),
-            question=self._question(),
-            preview={"path": path},
-            memory=memory if self.tool_class is ToolClass.WRITE else None,
-        )
-
-    def _question(self) -> str:
-        path = visible(self.resolved).replace("\n", "\\u000a")
-        if self.before is None:
-            return f"{path} (new file)\n{addition(self.content)}"
-        if self.is_appending:
-            return f"{path} (added at the end)\n{addition(self.content)}"
-        if is_binary(self.before.content):
-            size = len(self.before.content)
-            return f"{path} (replaces {size} bytes that are not text)\n{addition(self.content)}"
-        return f"{path} (change)\n{diff(self.before.content, self.content)}"
-
-
 def writing_tools(keeper: Doorkeeper) -> tuple[Tool[Any], ...]:
     """Return `write_file` and `edit_file`."""
     writing = _Changing(keeper, _written, _told_write)
@@ -102,9 +70,10 @@ def writing_tools(keeper: Doorkeeper) -> tuple[Tool[Any], ...]:
                 " directories. `undo` in the result names what was there before."
             ),
             arguments=WriteFileArguments,
-            effect=lambda given: Effect.UNSAFE if given.mode == "append" else Effect.IDEMPOTENT,
+            effect=_effect,
             plan=writing.plan,
             act=writing.act,
+            again=writing.again,
         ),
         Tool(
             name="edit_file",
@@ -113,11 +82,24 @@ def writing_tools(keeper: Doorkeeper) -> tuple[Tool[Any], ...]:
                 " times (once, if not said), otherwise nothing is changed."
             ),
             arguments=EditFileArguments,
-            effect=lambda _: Effect.UNSAFE,
+            effect=_effect,
             plan=editing.plan,
             act=editing.act,
         ),
     )
+
+
+class _Call(NamedTuple):
+    """Where and for whom something is changed."""
+
+    place: Workplace
+    arguments: Any
+    id: str
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Tell whether the call is made again by itself; every other one somebody has to want."""
+        return _effect(self.arguments) is Effect.IDEMPOTENT
 
 
 Planner = Callable[[A, Spot, Before | None], bytes]
@@ -133,12 +115,55 @@ class _Changing:
     async def plan(self, place: Workplace, arguments: Any) -> Aim:
         return await in_thread(partial(self._aim, place, arguments))
 
-    async def act(self, place: Workplace, arguments: Any, _: Asked) -> dict[str, Any]:
-        change = await in_thread(partial(self._look, place, arguments))
-        # Kept before anything is touched; what has changed in between is found below.
-        undo = None if change.before is None else await place.shelf.keep(change.before.content)
-        await in_thread(partial(self._do, place, arguments, change))
-        return self._tell(arguments, change) | {"undo": undo}
+    async def act(self, place: Workplace, arguments: Any, asked: Asked) -> dict[str, Any]:
+        call = _Call(place, arguments, call_of(asked))
+        change = await self._done_already(call)
+        if change is None:
+            change = await in_thread(partial(self._look, place, arguments))
+            # Kept before anything is touched; what has changed in between is found below.
+            if change.before is not None:
+                undo = await place.shelf.keep(change.before.content)
+                change = replace_field(change, undo=undo)
+            await in_thread(partial(self._do, call, change))
+        return self._tell(arguments, change) | {"undo": change.undo}
+
+    async def again(self, place: Workplace, arguments: Any, asked: Asked) -> Aim | None:
+        """Return what an attempt that was cut off aimed at, if its work is there."""
+        change = await self._done_already(_Call(place, arguments, call_of(asked)))
+        return None if change is None else change.aim(arguments.path)
+
+    async def _done_already(self, call: "_Call") -> Change | None:
+        if not call.is_repeatable:
+            return None
+        attempt = await in_thread(lambda _: noted(call.place.scratch, call.id))
+        if attempt is None:
+            return None
+        content = None
+        if attempt.before is not None:
+            kept = await call.place.shelf.read(attempt.before)
+            if kept is None:
+                return None
+            content = kept.content
+        try:
+            return await in_thread(partial(self._recognised, call, attempt, content))
+        except ToolTrouble:
+            # Whatever is wrong is said by the plan, as it is for every other call.
+            return None
+
+    def _recognised(
+        self, call: "_Call", attempt: Attempt, content: bytes | None, _: Event
+    ) -> Change | None:
+        """Return the change that an attempt has made, if the file is as it left it."""
+        scope = self._keeper.scope(call.place)
+        with self._keeper.way_to_change(scope, call.arguments.path) as spot:
+            # A second name of the file, which it had while it was put in its place.
+            tidy(spot, call.id)
+            found = before_change(self._keeper, scope, spot)
+            if found is None or attempt.work != work_of(resolved_of(spot), found.content):
+                return None
+            before = None if content is None else replace_field(found, content=content)
+            change = self._changed(spot, call.arguments, before)
+            return replace_field(change, undo=attempt.before)
 
     def _aim(self, place: Workplace, arguments: Any, stop: Event) -> Aim:
         return self._look(place, arguments, stop).aim(arguments.path)
@@ -148,29 +173,40 @@ class _Changing:
         with self._keeper.way_to_change(scope, arguments.path) as spot:
             return self._change(scope, spot, arguments)
 
-    def _do(self, place: Workplace, arguments: Any, seen: Change, stop: Event) -> None:
-        scope = self._keeper.scope(place)
-        with self._keeper.way_to_change(scope, arguments.path) as spot:
-            change = self._change(scope, spot, arguments)
+    def _do(self, call: "_Call", seen: Change, stop: Event) -> None:
+        scope = self._keeper.scope(call.place)
+        with self._keeper.way_to_change(scope, call.arguments.path) as spot:
+            change = self._change(scope, spot, call.arguments)
             if (change.resolved, change.replaced) != (seen.resolved, seen.replaced):
-                raise changed(arguments.path)
-            if change.is_appending:
+                raise changed(call.arguments.path)
+            if call.is_repeatable:
+                work = work_of(change.resolved, change.content)
+                note(call.place.scratch, Attempt(call=call.id, work=work, before=seen.undo))
+            if change.is_appending and change.before is not None:
                 append(self._keeper, scope, spot, change.before, change.content)
             else:
-                replace(self._keeper, spot, change.before, change.content, stop)
+                draft = Draft(call=call.id, before=change.before, content=change.content)
+                replace(self._keeper, spot, draft, stop)
 
     def _change(self, scope: Scope, spot: Spot, arguments: Any) -> Change:
-        before = before_change(self._keeper, scope, spot)
+        return self._changed(spot, arguments, before_change(self._keeper, scope, spot))
+
+    def _changed(self, spot: Spot, arguments: Any, before: Before | None) -> Change:
         content = self._content(arguments, spot, before)
         if len(content) > LARGEST:
             raise too_large(spot.path, LARGEST)
         return Change(
-            resolved=_plain("/" + "/".join(spot.resolved())),
-            tool_class=_class_of(spot),
+            resolved=resolved_of(spot),
+            tool_class=class_of(spot),
             before=before,
             content=content,
             is_appending=getattr(arguments, "mode", "") == "append",
         )
+
+
+def _effect(arguments: WriteFileArguments | EditFileArguments) -> Effect:
+    is_whole = isinstance(arguments, WriteFileArguments) and arguments.mode != "append"
+    return Effect.IDEMPOTENT if is_whole else Effect.UNSAFE
 
 
 def _written(arguments: WriteFileArguments, spot: Spot, before: Before | None) -> bytes:
@@ -215,14 +251,3 @@ def _told_write(arguments: WriteFileArguments, change: Change) -> dict[str, Any]
 
 def _told_edit(arguments: EditFileArguments, _: Change) -> dict[str, Any]:
     return {"path": arguments.path, "replaced": arguments.occurrences}
-
-
-def _class_of(spot: Spot) -> ToolClass:
-    if any(is_sensitive(folded_path(names)) for names in spot.judged()):
-        return ToolClass.SENSITIVE_WRITE
-    return ToolClass.WRITE
-
-
-def _plain(path: str) -> str:
-    """Return a path as text, also where a directory above has a name that is none."""
-    return path.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,71 @@
+"""What is started for an MCP server: which program, what it is told, and how far it reaches.
+
+A server reaches what the commands of its session reach, and what the user's configuration adds.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+
+from holdfast.domain.tools import ResultCode
+from holdfast.ports import Workplace
+from holdfast.tools.children import Order
+from holdfast.tools.environments import is_below
+from holdfast.tools.programs import Program, find_program
+from holdfast.tools.sandbox import Confinement
+from holdfast.tools.servers import StdioServer
+from holdfast.tools.surroundings import ProcessSettings, Surroundings, surroundings_of
+from holdfast.tools.tool import ToolTrouble
+
+
+def order_for(server: StdioServer, place: Workplace, settings: ProcessSettings) -> Order:
+    """Return how to start a server at a place, but for its own variables; looks at the files."""
+    around = surroundings_of(place, settings)
+    program = find_program(server.command, path=around.path, folder=around.folder)
+    if program is None:
+        raise _missing(server, around)
+    return Order(
+        argv=(server.command, *server.args),
+        program=program.path,
+        program_identity=program.identity,
+        folder=around.folder,
+        folder_identity=around.folder_identity,
+        environment=dict(_environment(server, around, settings)),
+        confinement=_confinement(server, around, program),
+    )
+
+
+def _environment(
+    server: StdioServer, around: Surroundings, settings: ProcessSettings
+) -> Iterator[tuple[str, str]]:
+    yield from around.environment.items()
+    if not server.confined and around.user_home is not None:
+        yield "HOME", around.user_home
+    for name in server.env_names:
+        if name in settings.environment:
+            yield name, settings.environment[name]
+
+
+def _confinement(server: StdioServer, around: Surroundings, program: Program) -> Confinement:
+    reach = around.confinement(program)
+    # Whoever names a file in a command means it to be read.
+    named = [word for word in server.args if os.path.isabs(word) and os.path.exists(word)]
+    return Confinement(
+        is_jailed=reach.is_jailed and server.confined,
+        readable=(*reach.readable, *_added((*named, *server.readable), around)),
+        writable=(*reach.writable, *_added(server.writable, around)),
+        hidden=reach.hidden,
+        has_network=reach.has_network or server.network or not server.confined,
+    )
+
+
+def _added(paths: Iterable[str], around: Surroundings) -> Iterator[str]:
+    """Yield the real paths that a server gets for itself; none of them leads to what is ours."""
+    for path in map(os.path.realpath, paths):
+        if not any(is_below(path, folder) for folder in around.hidden):
+            yield path
+
+
+def _missing(server: StdioServer, around: Surroundings) -> ToolTrouble:
+    is_there = "/" in server.command and os.path.exists(os.path.join(around.folder, server.command))
+    why = "its command cannot be run" if is_there else "its command is not there"
+    return ToolTrouble(ResultCode.UNAVAILABLE, why)
