@@ -75,6 +75,9 @@ class Nobody:
     async def decision(self, question: Question) -> Approval:
         raise AssertionError(f"nobody was asked {question.id}")
 
+    async def withdraw(self, question: Question) -> Approval:
+        raise AssertionError(f"nobody had asked {question.id}")
+
 
 def the_id(number: int) -> str:
     """The id that was made with the nth randomness."""

@@ -116,11 +116,17 @@ def _named(value: Any, names: dict[str, str]) -> Any:
 
 
 def started(step: int, message_id: str, model: Model = MODEL) -> StepStarted:
-    return StepStarted(step=step, model_id=model.id, message_id=MessageId(message_id))
+    return StepStarted(
+        step=step, model_id=model.id, model=model.ref, message_id=MessageId(message_id)
+    )
 
 
-def delta(step: int, text: str, offset: int = 0, channel: Channel = Channel.TEXT) -> StepDelta:
-    return StepDelta(step=step, channel=channel, offset=offset, text=text)
+def delta(
+    step: int, message_id: str, text: str, *, offset: int = 0, channel: Channel = Channel.TEXT
+) -> StepDelta:
+    return StepDelta(
+        step=step, message_id=MessageId(message_id), channel=channel, offset=offset, text=text
+    )
 
 
 def said(
@@ -137,8 +143,8 @@ def said(
     )
 
 
-def ended(step: int, usage: Usage | None = USAGE) -> StepEnded:
-    return StepEnded(step=step, usage=usage)
+def ended(step: int, message_id: str, usage: Usage | None = USAGE) -> StepEnded:
+    return StepEnded(step=step, message_id=MessageId(message_id), usage=usage)
 
 
 def cost(request_id: str, usage: Usage | None = USAGE, model: Model = MODEL) -> CostDraft:
@@ -199,7 +205,6 @@ _OK = ResultStatus.OK
 
 def _answer(part: ToolResult) -> tuple[Draft, ...]:
     return (
-        MessageDraft(role=Role.TOOL_RESULT, parts=(part,)),
         ToolEnded(
             call_id=part.call_id,
             name=part.name,
@@ -207,4 +212,5 @@ def _answer(part: ToolResult) -> tuple[Draft, ...]:
             result=part.result,
             failure=part.error,
         ),
+        MessageDraft(role=Role.TOOL_RESULT, parts=(part,)),
     )

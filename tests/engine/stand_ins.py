@@ -265,6 +265,7 @@ class StandInApprover:
         self._note = note
         self.paper = Paper()
         self.asked: list[Question] = []
+        self.withdrawn: list[Question] = []
         self.cancelled: list[str] = []
 
     async def standing(self, question: Question) -> Standing:
@@ -284,6 +285,12 @@ class StandInApprover:
         except asyncio.CancelledError:
             self.cancelled.append(question.id)
             raise
+        return an_approval(question, answer, note=self._note)
+
+    async def withdraw(self, question: Question) -> Approval:
+        self.withdrawn.append(question)
+        answer = self._answers.pop(0) if self._answers else ApprovalState.EXPIRED
+        assert isinstance(answer, ApprovalState)
         return an_approval(question, answer, note=self._note)
 
 

@@ -1,5 +1,6 @@
 """Budgets: what the next request would cost, by hand, and what happens when that is too much."""
 
+from math import ceil
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, Summary
 from holdfast.domain.events import Failure, FailureCode, StepStarted
 from holdfast.domain.ids import ApprovalId
-from holdfast.domain.messages import Message, Notice, NoticeCode, Role
+from holdfast.domain.messages import Media, Message, Notice, NoticeCode, Role, encode_parts
 from holdfast.domain.models import Model, Prices, model_of
 from holdfast.domain.sessions import Budget, OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
@@ -51,6 +52,23 @@ def costs(projected: int | None, spent: int = 0) -> Estimate:
 def test_a_first_request_is_counted_by_its_bytes() -> None:
     # 8 bytes of prompt and 32 of [{"type":"text","text":"Hello"}]: 10 tokens, and 100 out.
     assert projected(user(1, "Hello")) == costs(10 + 200)
+
+
+@pytest.mark.parametrize(
+    ("mime_type", "byte_length", "tokens"),
+    [
+        ("image/png", 5 << 20, 1_600),
+        ("application/pdf", None, 1_600),
+        ("application/pdf", 1 << 20, 32_768),
+    ],
+)
+def test_a_handle_counts_for_what_it_stands_for(
+    mime_type: str, byte_length: int | None, tokens: int
+) -> None:
+    media = Media(mime_type=mime_type, ref="media://x", byte_length=byte_length)
+    words = ceil((8 + len(encode_parts((media,)))) / 4)
+
+    assert projected(a_row(1, Role.USER, media)) == costs(words + tokens + 200)
 
 
 def test_bytes_are_rounded_up_to_tokens() -> None:

@@ -253,7 +253,7 @@ async def test_a_window_that_fills_up_in_a_turn_is_folded_in_it_after_the_result
     kinds = [[type(draft).__name__ for draft in batch] for batch in batches]
     assert kinds[3:6] == [
         # On disk before the summary is asked for: whatever happens then, the call was answered.
-        ["MessageDraft", "ToolEnded"],
+        ["ToolEnded", "MessageDraft"],
         ["Summary", "CostDraft"],
         ["StepStarted"],
     ]

@@ -277,7 +277,7 @@ async def test_arguments_that_are_no_object_run_nothing_although_the_tool_takes_
     assert tool_drafts(batches) == [
         bad("c1", ResultCode.INVALID_ARGUMENTS, "The arguments are not a JSON object.")
     ]
-    [part] = batches[1][0].parts
+    [part] = batches[1][1].parts
     assert isinstance(part, ToolCall)
     [(key, kept)] = part.arguments.items()
     assert (key, len(kept)) == (NOT_AN_OBJECT, min(len(text), 2_048))
@@ -286,7 +286,7 @@ async def test_arguments_that_are_no_object_run_nothing_although_the_tool_takes_
 
 async def test_unreadable_arguments_are_refused_after_a_crash_as_well() -> None:
     first = Stage(ScriptedLlm(asks(("c1", "look", "{")), says("Well.")))
-    [_, (row, *_), *_] = await first.play(first.turn())
+    [_, (_, row, *_), *_] = await first.play(first.turn())
     assert isinstance(row, MessageDraft)
     [part] = row.parts
     assert isinstance(part, ToolCall)
@@ -318,7 +318,7 @@ async def test_an_id_that_no_row_can_hold_is_replaced(call_id: str) -> None:
 
     batches = named(await stage.play(stage.turn()))
 
-    assert batches[1][0].parts == (ToolCall(id=CallId("id2"), name="look", arguments={}),)
+    assert batches[1][1].parts == (ToolCall(id=CallId("id2"), name="look", arguments={}),)
     assert batches[2] == start("id2", arguments={})
 
 
@@ -328,7 +328,7 @@ async def test_an_id_that_comes_twice_is_given_to_the_first_call_only() -> None:
 
     batches = named(await stage.play(stage.turn()))
 
-    assert [draft.parts[0].id for draft in batches[1][:2]] == ["c1", "id2"]
+    assert [draft.parts[0].id for draft in batches[1][1:3]] == ["c1", "id2"]
     assert stage.toolbox.keys[0] == "session:c1"
     assert len(set(stage.toolbox.keys)) == 2
 
@@ -356,7 +356,7 @@ async def test_a_name_that_no_row_can_hold_is_mended_and_cut() -> None:
 
     batches = await stage.play(stage.turn())
 
-    [part] = named(batches)[1][0].parts
+    [part] = named(batches)[1][1].parts
     assert part.name == "\ufffd\ufffd" + "x" * 254
 
 
@@ -396,7 +396,7 @@ async def test_a_tool_that_cannot_tell_its_effect_is_unsafe() -> None:
 
     batches = named(await stage.play(stage.turn()))
 
-    assert batches[1] == (intent("c1", effect=Effect.UNSAFE), ended(1), cost("id2"))
+    assert batches[1] == (ended(1, "id1"), intent("c1", effect=Effect.UNSAFE), cost("id2"))
 
 
 @pytest.mark.parametrize("thing", [object(), {1: object()}, [[[object()]]], {(1, 2): 3}])
@@ -449,7 +449,7 @@ async def test_a_long_error_is_cut_and_kept() -> None:
 
     batches = await stage.play(stage.turn())
 
-    [row, *_] = batches[3]
+    [_, row, *_] = batches[3]
     assert isinstance(row, MessageDraft)
     [part] = row.parts
     assert isinstance(part, ToolResult)
@@ -556,7 +556,7 @@ async def test_an_agent_may_want_to_be_asked_about_what_the_mode_would_allow() -
         StandInToolbox(), approver, tools=(ToolSpec(name="look", approval="ask"),)
     )
 
-    assert [type(batch[0]) for batch in written] == [Question, ToolStarted, MessageDraft]
+    assert [type(batch[0]) for batch in written] == [Question, ToolStarted, ToolEnded]
 
 
 def test_every_ruling_that_runs_nothing_has_its_words() -> None:
@@ -602,6 +602,29 @@ async def test_a_note_is_told_with_the_answer_it_belongs_to_and_no_other(
     ]
 
 
+async def test_a_question_that_waits_where_nobody_is_is_closed_and_means_no() -> None:
+    approver = StandInApprover(
+        ApprovalMode.ASK, earlier=an_approval(QUESTION), is_attended=False, note="Because."
+    )
+    toolbox = StandInToolbox(WRITES)
+
+    code, message = REFUSALS[Ruling.UNATTENDED]
+    assert await answered(toolbox, approver) == [bad("c1", code, message, status=DENIED)]
+    assert (approver.asked, approver.withdrawn) == ([], [QUESTION])
+    assert "run c1" not in toolbox.done
+
+
+async def test_an_answer_that_came_just_before_a_question_was_closed_counts() -> None:
+    approver = StandInApprover(
+        ApprovalMode.ASK, ApprovalState.ALLOWED, earlier=an_approval(QUESTION), is_attended=False
+    )
+    toolbox = StandInToolbox(WRITES)
+    await answered(toolbox, approver)
+
+    assert approver.withdrawn == [QUESTION]
+    assert toolbox.done[-1] == "run c1"
+
+
 async def test_arguments_are_run_and_written_down_as_they_came_bytes_included() -> None:
     picture = f"data:image/png;base64,{base64.b64encode(bytes(range(256))).decode()}"
     script = asks(("c1", "look", f'{{"at": "{picture}"}}'))
@@ -609,7 +632,7 @@ async def test_arguments_are_run_and_written_down_as_they_came_bytes_included() 
 
     batches = await stage.play(stage.turn())
 
-    assert named(batches)[1][0] == intent("c1", arguments={"at": picture})
+    assert named(batches)[1][1] == intent("c1", arguments={"at": picture})
 
 
 async def test_what_is_missing_is_told_once() -> None:

@@ -175,9 +175,9 @@ async def test_a_second_attempt_that_succeeds_is_the_answer() -> None:
         ),
         (started(2, "id3", FIRST),),
         (
-            delta(2, "At last."),
+            delta(2, "id3", "At last."),
+            ended(2, "id3"),
             said("id3", "At last.", model=FIRST),
-            ended(2),
             cost("id4", USAGE, FIRST),
             ENDED,
         ),

@@ -22,6 +22,15 @@ def chained(rows: list[Message]) -> list[Message]:
     return sealed
 
 
+def brought(sequence: int, kind: str, turn: int) -> Message:
+    """A row from elsewhere; a result may come turns after its call, or after none."""
+    if kind == "said":
+        return assistant(sequence, "brought", turn=0)
+    if kind == "call":
+        return call(sequence, f"brought{turn // 2}", turn=0)
+    return result(sequence, f"brought{turn // 2}", "x", turn=0)
+
+
 @st.composite
 def lives(draw: st.DrawFn) -> list[tuple[list[Message], int]]:
     """A session as it grows: the rows and the turn at each request, queued messages included."""
@@ -30,6 +39,8 @@ def lives(draw: st.DrawFn) -> list[tuple[list[Message], int]]:
     for turn in range(1, draw(st.integers(1, 6)) + 1):
         if draw(st.booleans()):
             rows.append(notice(len(rows) + 1, NoticeCode.CALL_SETTLED, turn=0))
+        for kind in draw(st.lists(st.sampled_from(["said", "call", "result"]), max_size=3)):
+            rows.append(brought(len(rows) + 1, kind, turn))
         rows.append(user(len(rows) + 1, f"question {turn}", turn))
         requests.append((list(rows), turn))
         if draw(st.integers(0, 3)) == 0:

@@ -77,8 +77,8 @@ async def test_sixteen_rounds_are_seventeen_requests_and_no_more() -> None:
     assert len(stage.llm.requests) == 17
     assert stage.toolbox.done[-1] == "run c16"
     assert named(batches)[-1] == (
+        ended(17, "id33"),
         intent("c17"),
-        ended(17),
         cost("id34"),
         *skipped("c17"),
         ROUNDS_USED,
@@ -92,13 +92,13 @@ async def test_every_call_of_the_step_too_many_is_answered() -> None:
 
     assert named(batches) == [
         (started(1, "id1"),),
-        (intent("c1"), ended(1), cost("id2")),
+        (ended(1, "id1"), intent("c1"), cost("id2")),
         start("c1"),
         (*good("c1"), started(2, "id3")),
         (
+            ended(2, "id3"),
             intent("c2"),
             intent("c3"),
-            ended(2),
             cost("id4"),
             *skipped("c2"),
             *skipped("c3"),
@@ -251,7 +251,7 @@ async def test_text_without_end_is_kept_up_to_its_limit_and_fails_the_step(
     batches = await stage.play(stage.turn())
 
     assert batches[-1][-1] == FAILED
-    assert batches[-1][-3] == StepFailed(step=1, failure=ENDLESS)
+    assert batches[-1][-4] == StepFailed(step=1, failure=ENDLESS)
     rows = [draft for batch in batches for draft in batch if isinstance(draft, MessageDraft)]
     assert [len(part.text) for row in rows for part in row.parts] == [LONGEST]  # type: ignore[union-attr]
     assert stage.llm.endings == ["GeneratorExit"]

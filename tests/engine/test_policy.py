@@ -124,9 +124,26 @@ def test_where_nobody_can_be_asked_nobody_is(
     assert found is (Ruling.UNATTENDED if attended is Ruling.ASK else attended)
 
 
-@pytest.mark.parametrize("state", [ApprovalState.ALLOWED, ApprovalState.WAITING])
+@pytest.mark.parametrize("state", sorted(set(ApprovalState) - {ApprovalState.WAITING}))
 def test_an_answer_that_is_there_counts_although_nobody_is(state: ApprovalState) -> None:
     earlier = an_approval(a_question(ToolClass.WRITE), state)
     standing = Standing(mode=ApprovalMode.ASK, earlier=earlier, is_attended=False)
 
     assert ruling(a_question(ToolClass.WRITE), standing, None) is EARLIER[state]
+
+
+@pytest.mark.parametrize("is_remembered", [False, True])
+@pytest.mark.parametrize("of", [ToolClass.WRITE, ToolClass.COMMIT, ToolClass.MONEY])
+def test_a_question_that_waits_where_nobody_is_is_as_good_as_none(
+    of: ToolClass, is_remembered: bool
+) -> None:
+    waiting = Standing(
+        mode=ApprovalMode.ASK,
+        earlier=an_approval(a_question(of)),
+        is_remembered=is_remembered,
+        is_attended=False,
+    )
+
+    found = ruling(a_question(of), waiting, None)
+    is_covered = is_remembered and of not in ONE_BY_ONE
+    assert found is (Ruling.RUN if is_covered else Ruling.UNATTENDED)

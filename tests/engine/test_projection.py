@@ -2,9 +2,11 @@
 
 import hashlib
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.domain.messages import (
     CLOSING,
@@ -18,9 +20,11 @@ from holdfast.domain.messages import (
     Role,
     Text,
     ToolError,
+    media_handle,
 )
+from holdfast.engine.attachments import in_words
 from holdfast.engine.projection import BEGINNING, GO_ON, NO_RESULT, REMARKS, project
-from holdfast.ports import LlmMessage, LlmReasoning, LlmToolCall
+from holdfast.ports import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 from tests.engine.builders import a_row, assistant, call, notice, result, summary, user
 from tests.marks import demands
 from tests.torture.strict import faults
@@ -111,21 +115,54 @@ def test_plans_and_informational_notices_are_not_told() -> None:
     assert project(history, turn=1) == (said("a"),)
 
 
-def test_attachments_are_named_and_not_shown() -> None:
-    picture = Media(mime_type="image/png", ref="media://sha256-0", name="cat.png")
-    nameless = Media(mime_type="image/png", ref="media://sha256-1")
+def test_attachments_are_handles_where_they_were_put() -> None:
+    picture = Media(mime_type="image/png", ref="media://sha256-0", name="cat.png", byte_length=9)
+    nameless = Media(mime_type="Image/JPG; x=1", ref="media://sha256-1")
     history = [
-        a_row(1, Role.USER, Text(text="look"), picture),
+        a_row(1, Role.USER, Text(text="look"), picture, Text(text=" here")),
         a_row(2, Role.USER, nameless),
         a_row(3, Role.ASSISTANT, nameless),
     ]
 
+    cat = LlmMedia(ref="media://sha256-0", mime_type="image/png", name="cat.png", at=4)
+    other = LlmMedia(ref="media://sha256-1", mime_type="image/jpeg", at=11)
     assert project(history, turn=1) == (
-        said(
-            "look\n[attached: cat.png, image/png; its content is not shown]\n\n"
-            "[attached: image/png; its content is not shown]"
-        ),
+        LlmMessage(role="user", text="look here\n\n", media=(cat, other)),
     )
+
+
+HANDLE = media_handle(b"a picture")
+
+
+@pytest.mark.parametrize(
+    ("value", "mime_types"),
+    [
+        ({"mimeType": "image/png", "ref": HANDLE}, ["image/png"]),
+        ({"content": [{"media_type": "application/pdf", "ref": HANDLE}]}, ["application/pdf"]),
+        ([{"mime_type": "image/png", "ref": HANDLE}] * 2, ["image/png"]),
+        ({"undo": HANDLE}, []),
+        ({"ref": HANDLE}, []),
+        (HANDLE, []),
+        ({"mimeType": "image/png", "ref": "media://sha256-0"}, []),
+        ({"mimeType": 7, "ref": HANDLE}, []),
+        ({"mimeType": "image/png", "ref": [HANDLE]}, []),
+    ],
+)
+def test_what_a_tool_gave_back_is_a_handle_behind_its_words(
+    value: object, mime_types: list[str]
+) -> None:
+    history = [user(1, "a"), call(2, "x"), result(3, "x", value)]
+
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    media = [LlmMedia(ref=HANDLE, mime_type=each, at=len(text)) for each in mime_types]
+    assert project(history, turn=1)[-1] == replace(found("x", text), media=tuple(media))
+
+
+def test_what_went_wrong_shows_nothing() -> None:
+    picture = {"mimeType": "image/png", "ref": HANDLE}
+    rows = [user(1, "a"), call(2, "x"), result(3, "x", picture, status=ResultStatus.UNKNOWN)]
+
+    assert project(rows, turn=1)[-1] == found("x", "unknown", is_error=True)
 
 
 def test_calls_of_one_step_share_its_message_and_their_results_follow() -> None:
@@ -342,6 +379,20 @@ def test_a_summary_cannot_close_its_own_fence() -> None:
 
 
 @st.composite
+def recorded(draw: st.DrawFn, sequence: int, calls: list[str]) -> Message:
+    """A row that somebody brought from elsewhere; it belongs to no turn."""
+    kind = draw(st.sampled_from(["said", "call", "result", "note"]))
+    if kind == "said":
+        return assistant(sequence, "r", turn=0)
+    if kind == "note":
+        return a_row(sequence, Role.SYSTEM, Text(text="n"), turn=0)
+    if kind == "result":
+        return result(sequence, draw(st.sampled_from([*calls, "nobody"])), "x", turn=0)
+    calls.append(f"call{sequence}")
+    return call(sequence, calls[-1], turn=0)
+
+
+@st.composite
 def histories(draw: st.DrawFn) -> list[Message]:
     """Any rows in any order: turns overlap, calls lack results, summaries fall anywhere."""
     rows: list[Message] = []
@@ -367,6 +418,8 @@ def histories(draw: st.DrawFn) -> list[Message]:
             rows.append(result(sequence, answered_id, "x", status=status, turn=turn))
         elif kind == "settled":
             rows.append(notice(sequence, NoticeCode.CALL_SETTLED, turn=0))
+        elif kind == "recorded":
+            rows.append(draw(recorded(sequence, calls)))
         elif draw(st.booleans()):
             rows.append(notice(sequence, draw(st.sampled_from(sorted(NoticeCode))), turn))
         else:
@@ -384,7 +437,7 @@ def test_blanks_before_a_call_are_not_sent() -> None:
     )
 
 
-KINDS = ["user", "media", "said", "thought", "call", "result", "settled", "rest"]
+KINDS = ["user", "media", "said", "thought", "call", "result", "settled", "recorded", "rest"]
 
 
 def require_legal(request: tuple[LlmMessage, ...]) -> None:
@@ -402,7 +455,7 @@ def require_legal(request: tuple[LlmMessage, ...]) -> None:
         else:
             assert owed == []
             assert message.role != before
-            assert message.text.strip() or message.calls or message.reasoning
+            assert message.text.strip() or message.calls or message.reasoning or message.media
             assert message.role == "assistant" or not message.calls
             owed = [call.id for call in message.calls]
         before = message.role
@@ -421,3 +474,6 @@ def test_any_prefix_of_any_history_is_a_legal_request(
 
         require_legal(request)
         assert list(faults(request)) == []
+        words = in_words(request)
+        assert [message.media for message in words] == [()] * len(words)
+        require_legal(words)

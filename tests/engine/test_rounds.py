@@ -44,10 +44,10 @@ async def test_one_round_is_a_step_a_call_and_another_step() -> None:
 
     assert named(await stage.play(stage.turn())) == [
         (started(1, "id1"),),
-        (intent("c1"), ended(1), cost("id2")),
+        (ended(1, "id1"), intent("c1"), cost("id2")),
         start("c1"),
         (*good("c1"), started(2, "id3")),
-        (delta(2, "Seen."), said("id3", "Seen."), ended(2), cost("id4"), ENDED),
+        (delta(2, "id3", "Seen."), ended(2, "id3"), said("id3", "Seen."), cost("id4"), ENDED),
     ]
     assert stage.toolbox.done == ["plan c1", "run c1"]
 
@@ -58,17 +58,17 @@ async def test_two_rounds_with_several_calls_run_one_after_the_other() -> None:
 
     assert named(await stage.play(stage.turn())) == [
         (started(1, "id1"),),
-        (intent("c1"), intent("c2"), intent("c3"), ended(1), cost("id2")),
+        (ended(1, "id1"), intent("c1"), intent("c2"), intent("c3"), cost("id2")),
         start("c1"),
         good("c1"),
         start("c2"),
         good("c2"),
         start("c3"),
         (*good("c3"), started(2, "id3")),
-        (intent("c4"), ended(2), cost("id4")),
+        (ended(2, "id3"), intent("c4"), cost("id4")),
         start("c4"),
         (*good("c4"), started(3, "id5")),
-        (delta(3, "Seen."), said("id5", "Seen."), ended(3), cost("id6"), ENDED),
+        (delta(3, "id5", "Seen."), ended(3, "id5"), said("id5", "Seen."), cost("id6"), ENDED),
     ]
     assert stage.toolbox.done == [
         f"{what} {call_id}" for call_id in ("c1", "c2", "c3", "c4") for what in ("plan", "run")
@@ -105,10 +105,10 @@ async def test_text_before_calls_is_a_row_of_its_own() -> None:
     batches = named(await stage.play(stage.turn()))
 
     assert batches[1] == (
-        delta(1, "Let me look."),
+        delta(1, "id1", "Let me look."),
+        ended(1, "id1"),
         said("id1", "Let me look."),
         intent("c1"),
-        ended(1),
         cost("id2"),
     )
 
@@ -146,10 +146,10 @@ async def test_a_thought_goes_back_to_its_provider_with_its_signature_and_nowher
     thought = LlmReasoning(text="Hm.", signature=CANARY, provider="maker")
     assert thoughts_of(stage) == [[], [(thought,)], [(thought,), ()]]
     assert named(batches)[1] == (
-        delta(1, "Hm.", channel=Channel.REASONING),
+        delta(1, "id1", "Hm.", channel=Channel.REASONING),
+        ended(1, "id1"),
         said("id1", thought="Hm."),
         intent("c1"),
-        ended(1),
         cost("id2"),
     )
     require_no_canary(batches)
@@ -173,7 +173,7 @@ async def test_a_signature_without_any_words_goes_back_with_the_calls_it_came_wi
 
     thought = LlmReasoning(text="", signature=CANARY, provider="maker")
     assert thoughts_of(stage) == [[], [(thought,)]]
-    assert named(batches)[1] == (intent("c1", id="id2"), intent("c2"), ended(1), cost("id3"))
+    assert named(batches)[1] == (ended(1, "id1"), intent("c1", id="id2"), intent("c2"), cost("id3"))
     require_no_canary(batches)
 
 
@@ -226,7 +226,7 @@ async def test_an_intent_says_what_running_it_twice_would_do() -> None:
     batches = named(await stage.play(stage.turn()))
 
     effects = [*Effect, Effect.UNSAFE]
-    assert batches[1][:4] == tuple(
+    assert batches[1][1:5] == tuple(
         intent(call_id, name, {}, effect=effect)
         for (call_id, name, _), effect in zip(calls, effects, strict=True)
     )
@@ -268,11 +268,11 @@ async def test_an_answer_in_pieces_is_one_row() -> None:
 
     assert batches == [
         (started(1, "id1"),),
-        (delta(1, "a" * 300),),
+        (delta(1, "id1", "a" * 300),),
         (
-            delta(1, "b" * 30, offset=300),
+            delta(1, "id1", "b" * 30, offset=300),
+            ended(1, "id1"),
             said("id1", "a" * 300 + "b" * 30),
-            ended(1),
             cost("id2"),
             ENDED,
         ),

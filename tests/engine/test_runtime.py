@@ -63,28 +63,27 @@ PRICED = msgspec.structs.replace(
 MODEL = model_of("maker:model")
 SAY = TextDelta(text="Half")
 STOP = Stopped(reason=StepStop.STOP, usage=Usage(input=3, output=2))
+# Reserved when the step starts: its pieces, its end and its row all name it.
+ROW = MessageId(the_id(1))
 
 
 def started(model: Model = MODEL) -> StepStarted:
-    return StepStarted(step=1, model_id=model.id, message_id=MessageId(the_id(1)))
+    return StepStarted(step=1, model_id=model.id, model=model.ref, message_id=ROW)
 
 
 def delta(text: str, offset: int = 0, channel: Channel = Channel.TEXT) -> StepDelta:
-    return StepDelta(step=1, channel=channel, offset=offset, text=text)
+    return StepDelta(step=1, message_id=ROW, channel=channel, offset=offset, text=text)
 
 
 def row(*parts: Text | Reasoning, model: Model = MODEL) -> MessageDraft:
-    return MessageDraft(
-        id=MessageId(the_id(1)), role=Role.ASSISTANT, parts=parts, model_id=model.id
-    )
+    return MessageDraft(id=ROW, role=Role.ASSISTANT, parts=parts, model_id=model.id)
 
 
 def cost(usage: Usage | None, *, number: int = 2, model: Model = MODEL) -> CostDraft:
     return CostDraft(request_id=the_id(number), model_id=model.id, usage=usage)
 
 
-def half() -> tuple[Draft, ...]:
-    return delta("Half"), row(Text(text="Half"))
+HALF = row(Text(text="Half"))
 
 
 async def test_a_scripted_answer_becomes_a_start_pieces_and_one_end(tmp_path: Path) -> None:
@@ -98,8 +97,8 @@ async def test_a_scripted_answer_becomes_a_start_pieces_and_one_end(tmp_path: Pa
         (
             delta("well", channel=Channel.REASONING),
             delta("Good day."),
+            StepEnded(step=1, message_id=ROW, usage=usage),
             row(Reasoning(text="well"), Text(text="Good day."), model=model),
-            StepEnded(step=1, usage=usage),
             cost(usage, model=model),
             Outcome(stop_reason=StopReason.STOP),
         ),
@@ -118,8 +117,8 @@ async def test_a_long_answer_is_written_down_while_it_comes(tmp_path: Path) -> N
         (delta("x" * 300),),
         (
             delta("x" * 200, offset=300),
+            StepEnded(step=1, message_id=ROW, usage=Usage(input=1, output=1)),
             row(Text(text="x" * 500), model=model),
-            StepEnded(step=1, usage=Usage(input=1, output=1)),
             cost(Usage(input=1, output=1), model=model),
             Outcome(stop_reason=StopReason.STOP),
         ),
@@ -134,8 +133,8 @@ async def test_the_offline_model_answers_through_the_same_door() -> None:
         (started(model),),
         (
             delta("2+2 = 4"),
+            StepEnded(step=1, message_id=ROW, usage=Usage(input=5, output=3)),
             row(Text(text="2+2 = 4"), model=model),
-            StepEnded(step=1, usage=Usage(input=5, output=3)),
             cost(Usage(input=5, output=3), model=model),
             Outcome(stop_reason=StopReason.STOP),
         ),
@@ -176,7 +175,7 @@ async def test_an_answer_without_text_leaves_no_row() -> None:
     assert await played(ListedLlm(STOP), a_turn(model=MODEL)) == [
         (started(),),
         (
-            StepEnded(step=1, usage=STOP.usage),
+            StepEnded(step=1, message_id=ROW, usage=STOP.usage),
             cost(STOP.usage),
             Outcome(stop_reason=StopReason.STOP),
         ),
@@ -188,8 +187,9 @@ async def test_thoughts_without_text_are_kept() -> None:
 
     batches = await played(llm, a_turn(model=MODEL))
 
-    assert batches[-1][:2] == (
+    assert batches[-1][:3] == (
         delta("hm", channel=Channel.REASONING),
+        StepEnded(step=1, message_id=ROW, usage=STOP.usage),
         row(Reasoning(text="hm")),
     )
 
@@ -198,7 +198,7 @@ async def test_a_priced_model_costs_what_its_tokens_cost() -> None:
     batches = await played(ListedLlm(STOP), a_turn(model=PRICED))
 
     assert batches[-1] == (
-        StepEnded(step=1, usage=STOP.usage, microcents=7, priced=True),
+        StepEnded(step=1, message_id=ROW, usage=STOP.usage, microcents=7, priced=True),
         CostDraft(
             request_id=the_id(2), model_id=PRICED.id, usage=STOP.usage, microcents=7, priced=True
         ),
@@ -211,8 +211,8 @@ async def test_a_provider_that_tells_no_usage_is_a_success_without_a_price() -> 
 
     assert (await played(llm, a_turn(model=PRICED)))[-1] == (
         delta("Half"),
+        StepEnded(step=1, message_id=ROW),
         row(Text(text="Half"), model=PRICED),
-        StepEnded(step=1),
         cost(None, model=PRICED),
         Outcome(stop_reason=StopReason.STOP),
     )
@@ -248,8 +248,9 @@ async def test_why_a_model_stopped_decides_how_the_turn_ends(
     assert await played(llm, a_turn(model=MODEL)) == [
         (started(),),
         (
-            *(half() if SAY in before else ()),
-            StepEnded(step=1, usage=Usage(output=1)),
+            *((delta("Half"),) if SAY in before else ()),
+            StepEnded(step=1, message_id=ROW, usage=Usage(output=1)),
+            *((HALF,) if SAY in before else ()),
             cost(Usage(output=1)),
             outcome,
         ),
@@ -314,8 +315,9 @@ async def test_a_failure_ends_the_turn_with_its_code_and_keeps_the_text(
     assert await played(ListedLlm(*before, failed), a_turn(model=MODEL)) == [
         (started(),),
         (
-            *(half() if before else ()),
+            *((delta("Half"),) if before else ()),
             StepFailed(step=1, failure=failure),
+            *((HALF,) if before else ()),
             cost(Usage()),
             Outcome(stop_reason=StopReason.ERROR, failure=failure),
         ),
@@ -329,8 +331,9 @@ async def test_a_filtered_request_is_a_refusal(
     failed = Failed(kind=FailureKind.FILTERED, message="The provider refused to answer.")
 
     assert (await played(ListedLlm(*before, failed), a_turn(model=MODEL)))[-1] == (
-        *(half() if before else ()),
+        *((delta("Half"),) if before else ()),
         StepFailed(step=1, failure=REFUSED),
+        *((HALF,) if before else ()),
         cost(Usage()),
         Outcome(stop_reason=StopReason.REFUSAL, failure=failure),
     )
@@ -363,8 +366,8 @@ async def test_a_stream_that_breaks_off_is_unavailable() -> None:
         (started(),),
         (delta("Half"),),
         (
-            row(Text(text="Half")),
             StepFailed(step=1, failure=failure),
+            HALF,
             cost(Usage()),
             Outcome(stop_reason=StopReason.ERROR, failure=failure),
         ),
@@ -393,8 +396,8 @@ async def test_an_exception_of_the_adapter_is_internal_and_only_the_log_knows_it
         batches = await played(llm, a_turn(model=MODEL))
 
     assert [draft for batch in batches for draft in batch][-4:] == [
-        row(Text(text="Half")),
         StepFailed(step=1, failure=internal(2)),
+        HALF,
         cost(Usage(), number=3),
         Outcome(stop_reason=StopReason.ERROR, failure=internal(2)),
     ]
@@ -480,8 +483,9 @@ async def test_a_provider_that_stumbles_after_its_last_word_has_answered() -> No
     batches = await played(Clumsy(), a_turn(model=MODEL))
 
     assert batches[-1] == (
-        *half(),
-        StepEnded(step=1, usage=STOP.usage),
+        delta("Half"),
+        StepEnded(step=1, message_id=ROW, usage=STOP.usage),
+        HALF,
         cost(STOP.usage),
         Outcome(stop_reason=StopReason.STOP),
     )

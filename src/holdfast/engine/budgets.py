@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from holdfast.domain.costs import Usage, price
 from holdfast.domain.drafts import CostDraft
-from holdfast.domain.messages import encode_parts
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import OnExceed
-from holdfast.engine.play import Play
+from holdfast.engine.play import Play, weight
 from holdfast.engine.projection import dropped_through
 
 ANSWER_TOKENS: Final = 4_096
@@ -63,4 +62,4 @@ def _size(play: Play) -> int:
     prompt = len(play.turn.agent.system_prompt.encode())
     dropped = max(map(dropped_through, play.rows), default=0)
     kept = (row for row in play.rows if row.sequence > dropped)
-    return prompt + sum(len(encode_parts(row.parts)) for row in kept)
+    return prompt + sum(weight(row.parts) for row in kept)

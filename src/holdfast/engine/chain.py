@@ -19,6 +19,7 @@ from holdfast.domain.events import Failure, StepFailed, StepStarted
 from holdfast.domain.ids import MessageId
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
+from holdfast.engine.attachments import attached, in_words
 from holdfast.engine.budgets import charge
 from holdfast.engine.compaction import Compactor
 from holdfast.engine.failures import EMPTY_TOOL_USE, failure_of, internal
@@ -32,6 +33,7 @@ from holdfast.ports import (
     Failed,
     FailureKind,
     Llm,
+    LlmMessage,
     LlmRequest,
     Randomness,
     StepStop,
@@ -89,6 +91,11 @@ class Chain:
             if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
                 yield await self._shortened(play, heard)
                 continue
+            # Once only: the next request names them in words, and so does every later one.
+            if failed.sent and failed.kind is FailureKind.BAD_REQUEST and play.shows_media:
+                play.hides_media = True
+                yield _closed(heard, heard.model)
+                continue
             attempt = course.attempt
             if not course.turn(failed):
                 heard = _stuck(heard, course.verdict(failed))
@@ -116,7 +123,10 @@ class Chain:
                 if isinstance(drafts[-1], Outcome):
                     return
         started = StepStarted(
-            step=play.step, model_id=model.id, message_id=MessageId(self._new_id())
+            step=play.step,
+            model_id=model.id,
+            model=model.ref,
+            message_id=MessageId(self._new_id()),
         )
         play.step += 1
         # On disk before the request leaves, so that a crash knows a request may have been sent.
@@ -124,25 +134,32 @@ class Chain:
         if spared := self._left(model):
             yield self._judged(started, model, Answer(end=spared))
             return
-        async with aclosing(ask(self._llm, self._request(play, model), step=started.step)) as parts:
+        asking = ask(
+            self._llm,
+            await self._request(play, model),
+            step=started.step,
+            message_id=started.message_id,
+        )
+        async with aclosing(asking) as parts:
             async for part in parts:
                 yield self._judged(started, model, part) if isinstance(part, Answer) else part
 
-    def _request(self, play: Play, model: Model) -> LlmRequest:
+    async def _request(self, play: Play, model: Model) -> LlmRequest:
         settings = play.settings
         thoughts = {
             row: tuple(each for each in said if each.provider == model.provider)
             for row, said in play.thoughts.items()
         }
+        projected = self._projections.project(
+            play.rows,
+            turn=play.turn.turn,
+            window=play.turn.limits.max_messages,
+            thoughts=thoughts,
+        )
         return LlmRequest(
             model=model,
             system=play.turn.agent.system_prompt or None,
-            messages=self._projections.project(
-                play.rows,
-                turn=play.turn.turn,
-                window=play.turn.limits.max_messages,
-                thoughts=thoughts,
-            ),
+            messages=await _with_media(play, model, projected),
             tools=play.offers or (),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
@@ -194,6 +211,18 @@ class Chain:
     def _pause(self, failed: Failed, attempt: int, play: Play) -> float:
         luck = self._randomness.bits(_LUCK_BITS) / (1 << _LUCK_BITS)
         return pause(failed, attempt=attempt, luck=luck, settings=play.settings)
+
+
+async def _with_media(
+    play: Play, model: Model, messages: tuple[LlmMessage, ...]
+) -> tuple[LlmMessage, ...]:
+    """Return the messages with what is attached to them, or with words in its place."""
+    if play.hides_media:
+        messages = in_words(messages, why="the provider refused a request with it")
+    else:
+        messages = await attached(messages, play.turn.shelf, model.intake)
+    play.shows_media = any(message.media for message in messages)
+    return messages
 
 
 def _failed_unheard(heard: Heard | None) -> Failed | None:

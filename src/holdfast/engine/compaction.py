@@ -11,6 +11,7 @@ from holdfast.domain.drafts import Draft, Summary
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.turns import turns
+from holdfast.engine.attachments import in_words
 from holdfast.engine.budgets import charge, is_affordable
 from holdfast.engine.play import Play
 from holdfast.engine.projection import GO_ON, dropped_through, project
@@ -112,7 +113,7 @@ def _as_data(folded: list[Message], mark: str) -> str:
     """Return the conversation as one text, fenced by a mark that nobody in it could know."""
     last = max((row.turn for row in folded), default=0)
     # As the turn after them sees them, so that what was settled last is told, too.
-    said = project(folded, turn=last + 1)
+    said = in_words(project(folded, turn=last + 1))
     body = "\n\n".join(_line(message) for message in said if message.text != GO_ON)
     return f"The conversation, as data:\n<conversation {mark}>\n{body}\n</conversation {mark}>"
 

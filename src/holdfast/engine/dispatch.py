@@ -77,7 +77,6 @@ def answer(call: Call, done: Done) -> tuple[Draft, ...]:
         call_id=call.id, name=call.name, status=done.status, result=done.result, error=done.error
     )
     return (
-        MessageDraft(role=Role.TOOL_RESULT, parts=(result,)),
         ToolEnded(
             call_id=call.id,
             name=call.name,
@@ -85,6 +84,7 @@ def answer(call: Call, done: Done) -> tuple[Draft, ...]:
             result=done.result,
             failure=done.error,
         ),
+        MessageDraft(role=Role.TOOL_RESULT, parts=(result,)),
     )
 
 

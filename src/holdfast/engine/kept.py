@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final
 
-from holdfast.domain.messages import Compaction, Message
+from holdfast.domain.messages import Compaction, Message, ToolCall, ToolResult
 from holdfast.engine.projection import Conversation, Thoughts, project, spoken
 from holdfast.ports import LlmMessage
 
@@ -51,7 +51,7 @@ class KeptProjections:
         start = _start_of(history, turn - 1, end)
         known = self._kept.pop(history[start - 1].hash, None) if start else Conversation()
         rest = history[start if known else 0 : end]
-        if any(row.turn >= turn or _is_summary(row) for row in rest):
+        if any(row.turn >= turn or _is_summary(row) for row in rest) or _answers_earlier(rest):
             return None
         conversation = known or Conversation()
         conversation.speak(spoken(rest, turn=turn))
@@ -68,6 +68,13 @@ def _start_of(history: Sequence[Message], turn: int, end: int) -> int:
     while end and history[end - 1].turn >= turn > 0:
         end -= 1
     return end
+
+
+def _answers_earlier(rows: Sequence[Message]) -> bool:
+    """Tell whether one of the rows is the result of a call before them, which was told without."""
+    parts = [part for row in rows for part in row.parts]
+    calls = {part.id for part in parts if isinstance(part, ToolCall)}
+    return any(isinstance(part, ToolResult) and part.call_id not in calls for part in parts)
 
 
 def _is_summary(row: Message) -> bool:

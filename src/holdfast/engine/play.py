@@ -12,7 +12,9 @@ from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Summary
 from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import (
     Compaction,
+    Media,
     Message,
+    Part,
     ResultStatus,
     Role,
     ToolCall,
@@ -38,9 +40,12 @@ class Play:
         # A request that failed has counted nothing; it says nothing about the conversation.
         self.last_usage = turn.last_usage if turn.last_usage != Usage() else None
         # Bytes of rows that came after the newest request: nobody has counted their tokens yet.
-        self.uncounted = sum(len(encode_parts(row.parts)) for row in _uncounted(self.current))
+        self.uncounted = sum(weight(row.parts) for row in _uncounted(self.current))
         # Whether the past was folded in this turn already, or could not be.
         self.has_folded = False
+        # Whether the newest request held media, and whether a provider has refused such a one.
+        self.shows_media = False
+        self.hides_media = False
         self._call_ids: set[str] | None = None
         self.thoughts: dict[MessageId, tuple[LlmReasoning, ...]] = {}
 
@@ -69,7 +74,8 @@ class Play:
     def take_call_id(self, call_id: str) -> bool:
         """Take an id for a call; `False` when a call of this session has it already."""
         if self._call_ids is None:
-            self._call_ids = {part.id for row in self.rows for part in _calls_of(row)}
+            asking = (row for row in self.rows if row.role is Role.TOOL_CALL)
+            self._call_ids = {part.id for row in asking for part in _calls_of(row)}
         is_free = call_id not in self._call_ids
         self._call_ids.add(call_id)
         return is_free
@@ -103,9 +109,25 @@ class Play:
             hash="",
         )
         self.rows.append(row)
-        self.uncounted += len(encode_parts(draft.parts))
+        self.uncounted += weight(draft.parts)
         if turn:
             self.current.append(row)
+
+
+def weight(parts: Sequence[Part]) -> int:
+    """Return how many bytes parts count as; a handle is short, what it stands for is not."""
+    media = [part for part in parts if isinstance(part, Media)]
+    return len(encode_parts(tuple(parts))) + sum(map(_media_weight, media))
+
+
+def _media_weight(media: Media) -> int:
+    # By what providers count: a picture by its area, a document or a sound by its length.
+    is_picture = media.mime_type.startswith("image/")
+    return _PICTURE if is_picture else max(_PICTURE, (media.byte_length or 0) // 8)
+
+
+# As bytes: some 1,600 tokens.
+_PICTURE: Final = 6_400
 
 
 def rounds_of(rows: Iterable[Message]) -> list[bool]:

@@ -77,7 +77,9 @@ def ruling(question: Question, standing: Standing, tightened: str | None) -> Rul
     # What somebody has refused is not done because the mode was loosened since.
     if rule is Rule.YES and tightened is None and earlier is not Ruling.REJECTED:
         return Ruling.RUN
-    if earlier is not None:
+    # Asked while somebody was there who is there no more: nobody would ever answer.
+    is_forsaken = earlier is Ruling.WAIT and not standing.is_attended
+    if earlier is not None and not is_forsaken:
         return earlier
     if standing.is_remembered and question.tool_class not in _ONE_BY_ONE:
         return Ruling.RUN

@@ -1,7 +1,8 @@
 """Durable messages as a model is sent them: the only bridge between the two types.
 
 Any prefix of any history becomes a legal request: it begins with the user, the roles alternate,
-every call is followed by exactly one result, and it ends with something to answer.
+every call is followed by exactly one result, and it ends with something to answer. Media are told
+by their handles; `attachments.py` fetches what they stand for.
 """
 
 import hashlib
@@ -10,22 +11,24 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.messages import (
     CLOSING,
     Compaction,
-    Media,
     Message,
     Notice,
     NoticeCode,
     ResultStatus,
     Role,
+    Text,
     ToolCall,
     ToolResult,
 )
 from holdfast.domain.turns import turns
-from holdfast.ports import LlmMessage, LlmReasoning, LlmToolCall
+from holdfast.engine.attachments import media_in, media_of
+from holdfast.ports import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 
 REMARKS: Final[Mapping[NoticeCode, str]] = {
     NoticeCode.ABORTED: "(The turn above was stopped by the user before it was finished.)",
@@ -37,6 +40,7 @@ REMARKS: Final[Mapping[NoticeCode, str]] = {
 BEGINNING: Final = "(The beginning of the conversation is not shown.)"
 GO_ON: Final = "(Go on.)"
 NO_RESULT: Final = "outcome unknown: no result of this call was recorded"
+_BETWEEN: Final = "\n\n"
 
 
 Thoughts = Mapping[MessageId, tuple[LlmReasoning, ...]]
@@ -64,25 +68,28 @@ def project(
 
 
 def spoken(rows: Sequence[Message], *, turn: int) -> list[Message]:
-    """Return what belongs into a request, in its order: by turn, with settlements in between."""
+    """Return what belongs into a request, in its order: by turn, with asides in between."""
     # By turn and not by sequence: a message that waited was written before the answer before it.
     groups = [group for group in turns(rows) if group.number <= turn]
-    settled = [row for row in rows if not row.turn and _is_settlement(row)]
+    asides = [row for row in rows if not row.turn and _is_aside(row)]
     said: list[Message] = []
     before = 0
     for group in groups:
-        # Also what was settled while the turn before ran and the question to this one waited.
-        while settled and settled[0].sequence < max(group.messages[0].sequence, before):
-            said.append(settled.pop(0))
+        # Also what was said aside while the turn before ran and the question to this one waited.
+        while asides and asides[0].sequence < max(group.messages[0].sequence, before):
+            said.append(asides.pop(0))
         said.extend(group.messages)
         before = group.messages[-1].sequence
-    # Settled while this turn runs: the next one will hear of it.
-    return said if groups and groups[-1].number == turn else [*said, *settled]
+    # Said while this turn runs: the next one will hear of it.
+    return said if groups and groups[-1].number == turn else [*said, *asides]
 
 
-def _is_settlement(row: Message) -> bool:
-    return any(
-        isinstance(part, Notice) and part.code is NoticeCode.CALL_SETTLED for part in row.parts
+def _is_aside(row: Message) -> bool:
+    """Tell whether a row of no turn is for the model: a settlement, or recorded from elsewhere."""
+    return row.role is not Role.SYSTEM or any(
+        isinstance(part, Text)
+        or (isinstance(part, Notice) and part.code is NoticeCode.CALL_SETTLED)
+        for part in row.parts
     )
 
 
@@ -132,16 +139,6 @@ def _results(rows: Sequence[Message]) -> Mapping[CallId, ToolResult]:
     return results
 
 
-def _user_text(row: Message) -> str:
-    attached = [_shown(part) for part in row.parts if isinstance(part, Media)]
-    return "\n".join(filter(None, [row.text, *attached])) if attached else row.text
-
-
-def _shown(media: Media) -> str:
-    name = f"{media.name}, " if media.name else ""
-    return f"[attached: {name}{media.mime_type}; its content is not shown]"
-
-
 class Conversation:
     """A request under construction: who speaks now, and what was said before.
 
@@ -155,6 +152,7 @@ class Conversation:
         self._messages: list[LlmMessage] = []
         self._speaker = "user"
         self._texts: list[str] = []
+        self._media: list[LlmMedia] = []
         # Thought, and nothing said yet: it goes with what is said or called next, or nowhere.
         self._thinking: list[LlmReasoning] = []
         self._reasoning: list[LlmReasoning] = []
@@ -167,6 +165,7 @@ class Conversation:
         twin._messages = self._messages.copy()
         twin._speaker = self._speaker
         twin._texts = self._texts.copy()
+        twin._media = self._media.copy()
         twin._thinking = self._thinking.copy()
         twin._reasoning = self._reasoning.copy()
         twin._calls = self._calls.copy()
@@ -181,7 +180,7 @@ class Conversation:
 
     def _row(self, row: Message) -> None:
         if row.role is Role.USER:
-            self.user(_user_text(row))
+            self.user(row.text, media_of(row.parts))
             return
         if row.role is Role.ASSISTANT:
             self.assistant(row.text, self._thoughts.get(row.id, ()))
@@ -195,10 +194,14 @@ class Conversation:
                 self.user(REMARKS[part.code])
             elif isinstance(part, Notice) and part.code is NoticeCode.CALL_SETTLED:
                 self.user(f"({part.text})")
+            elif isinstance(part, Text) and not row.turn:
+                self.user(f"(Note: {part.text})")
 
-    def user(self, text: str) -> None:
-        if text.strip():
+    def user(self, text: str, media: Sequence[LlmMedia] = ()) -> None:
+        if text.strip() or media:
             self._pass_to("user")
+            start = sum(len(said) + len(_BETWEEN) for said in self._texts) if media else 0
+            self._media.extend(replace(each, at=start + each.at) for each in media)
             self._texts.append(text)
 
     def assistant(self, text: str, reasoning: Sequence[LlmReasoning] = ()) -> None:
@@ -242,12 +245,14 @@ class Conversation:
             self._messages.append(
                 LlmMessage(
                     role=self._speaker,
-                    text="\n\n".join(self._texts),
+                    text=_BETWEEN.join(self._texts),
+                    media=tuple(self._media),
                     reasoning=tuple(self._reasoning),
                     calls=tuple(map(_in_flight, self._calls)),
                 )
             )
             self._texts.clear()
+            self._media.clear()
         # Moved up to their calls, because providers accept nothing in between.
         self._messages.extend(_answer(call, self._results.get(call.id)) for call in self._calls)
         self._reasoning.clear()
@@ -260,11 +265,13 @@ def _in_flight(call: ToolCall) -> LlmToolCall:
 
 def _answer(call: ToolCall, result: ToolResult | None) -> LlmMessage:
     is_error = result is None or result.status is not ResultStatus.OK
+    text = _result_text(result)
     return LlmMessage(
         role="tool",
         call_id=call.id,
         name=call.name,
-        text=_result_text(result),
+        text=text,
+        media=() if result is None or is_error else media_in(result.result, text),
         is_error=is_error,
     )
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from msgspec import Struct
 
-from holdfast.domain.approvals import Approval, Question
+from holdfast.domain.approvals import Approval, ApprovalState, Question
 from holdfast.domain.drafts import Draft
 from holdfast.engine.policy import EARLIER, Ruling, ruling
 from holdfast.ports import Approver
@@ -29,6 +29,11 @@ async def permit(
     elif how is Ruling.WAIT and standing.earlier is not None:
         # Asked before a crash: the same question waits on, and is not asked twice.
         yield _answered(await approver.decision(standing.earlier.question))
+    elif how is Ruling.UNATTENDED and standing.earlier is not None:
+        # Somebody may have answered at the last moment, and then it is that answer that counts.
+        closed = await approver.withdraw(standing.earlier.question)
+        is_ours = closed.state is ApprovalState.EXPIRED
+        yield Permission(how=how) if is_ours else _answered(closed)
     else:
         earlier = standing.earlier
         # A note belongs to its answer: where something else decides, nobody has said it.

@@ -119,7 +119,7 @@ class EngineRuntime:
             steps = dispatch(self._toolbox, play, call, self._new_id)
             async with aclosing(steps) as batches:
                 async for batch in batches:
-                    yield batch, place == len(calls) and isinstance(batch[-1], ToolEnded)
+                    yield batch, place == len(calls) and isinstance(batch[0], ToolEnded)
 
     def _has_to_wait(self, play: Play) -> bool:
         """Tell whether something is waited for before the next step is started."""
@@ -197,6 +197,7 @@ class EngineRuntime:
             if heard.failure
             else StepEnded(
                 step=step,
+                message_id=heard.started.message_id,
                 usage=heard.cost.usage if heard.cost else None,
                 microcents=heard.cost.microcents if heard.cost else 0,
                 priced=heard.cost.priced if heard.cost else False,
@@ -205,7 +206,9 @@ class EngineRuntime:
         rows = (*_row(heard), *(_intent(call, heard) for call in calls))
         costs = (heard.cost,) if heard.cost else ()
         last = (outcome,) if outcome else self._limited(play, calls)
-        return (*heard.answer.unsent, *self._sealed(play, heard, rows), closing, *costs, *last)
+        rows = self._sealed(play, heard, rows)
+        # The step is over before its rows are told, so a reader knows they are all of it.
+        return (*heard.answer.unsent, closing, *rows, *costs, *last)
 
     def _sealed(
         self, play: Play, heard: Heard, rows: tuple[MessageDraft, ...]
@@ -275,6 +278,8 @@ def _intent(call: Call, heard: Heard) -> MessageDraft:
 
 def _untold(play: Play, troubles: Sequence[str]) -> tuple[Draft, ...]:
     """Return what is missing as rows; what the record says already is not said again."""
+    if not troubles:
+        return ()
     told = {part.text for row in play.rows for part in row.parts if isinstance(part, Notice)}
     return tuple(
         MessageDraft(

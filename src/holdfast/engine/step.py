@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.events import Channel, StepDelta
+from holdfast.domain.ids import MessageId
 from holdfast.engine.coalesce import Gathered, Piece, coalesce
 from holdfast.engine.texts import storable
 from holdfast.ports import (
@@ -53,10 +54,10 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 async def ask(
-    llm: Llm, request: LlmRequest, *, step: int
+    llm: Llm, request: LlmRequest, *, step: int, message_id: MessageId | None = None
 ) -> AsyncGenerator[tuple[StepDelta, ...] | Answer, None]:
     """Yield batches of deltas while the model speaks, and last the `Answer`; nothing is raised."""
-    hearing = _Hearing(step)
+    hearing = _Hearing(step, message_id)
     try:
         async with aclosing(coalesce(llm.stream(request))) as gathered:
             async for items in gathered:
@@ -85,10 +86,11 @@ _RAISED = Failed(kind=FailureKind.UNKNOWN, message="The provider's adapter raise
 class _Hearing:
     """What has been heard of one step."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, message_id: MessageId | None) -> None:
         self.end: Stopped | Failed | None = None
         self.has_enough = False
         self._step = step
+        self._message_id = message_id
         self._size = 0
         self._texts: dict[Channel, list[str]] = {channel: [] for channel in Channel}
         self._open: dict[str, tuple[CallStarted, list[str]]] = {}
@@ -156,7 +158,11 @@ class _Hearing:
     def _delta(self, piece: Piece) -> StepDelta:
         self._texts[piece.channel].append(piece.text)
         return StepDelta(
-            step=self._step, channel=piece.channel, offset=piece.offset, text=piece.text
+            step=self._step,
+            message_id=self._message_id,
+            channel=piece.channel,
+            offset=piece.offset,
+            text=piece.text,
         )
 
 

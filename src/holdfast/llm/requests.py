@@ -9,7 +9,7 @@ from holdfast.llm.seals import unsealed
 from holdfast.ports import LlmMessage, LlmRequest, ToolChoice
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse
+    from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequestPart, ModelResponse
     from pydantic_ai.models import Model as VendorModel
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
@@ -89,14 +89,30 @@ def settings_of(request: LlmRequest, provider: Provider, model: "VendorModel") -
 def _asked(message: LlmMessage) -> "ModelRequestPart":
     from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 
+    content = _pieces(message) if message.media else message.text
     if message.role != "tool":
-        return UserPromptPart(message.text)
+        return UserPromptPart(content)
     return ToolReturnPart(
         message.name or "",
-        message.text,
+        content,
         message.call_id or "",
         outcome="failed" if message.is_error else "success",
     )
+
+
+def _pieces(message: LlmMessage) -> list["str | BinaryContent"]:
+    """Return text and media in the order in which they were put."""
+    from pydantic_ai.messages import BinaryContent
+
+    pieces: list[str | BinaryContent] = []
+    start = 0
+    for media in message.media:
+        pieces.append(message.text[start : media.at])
+        pieces.append(BinaryContent(media.content, media_type=media.mime_type))
+        start = media.at
+    pieces.append(message.text[start:])
+    # Text of blanks only is refused by some, and says nothing to the others.
+    return [each for each in pieces if not isinstance(each, str) or each.strip()]
 
 
 def _answer(message: LlmMessage, provider: Provider, model: "VendorModel") -> "ModelResponse":

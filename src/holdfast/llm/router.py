@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, Model
 from holdfast.domain.secrets import Secret
+from holdfast.llm.intakes import intake_of
 from holdfast.llm.offline import Offline
 from holdfast.llm.prices import context_window_of, prices_of
 from holdfast.llm.providers import PROVIDERS, nearest
@@ -49,11 +50,16 @@ class Llms:
         raise Invalid(Code.UNKNOWN_MODEL, f"{_UNKNOWN}; {hint}", {"field": "model"})
 
     def describe(self, model: Model) -> Model:
-        """Return the model with its prices and its context window, where they are known.
+        """Return the model with its prices, its context window and the media that it reads.
 
         The first call reads large tables: not on the event loop.
         """
-        return replace(model, prices=prices_of(model), context_window=context_window_of(model))
+        return replace(
+            model,
+            prices=prices_of(model),
+            context_window=context_window_of(model),
+            intake=intake_of(model),
+        )
 
     async def aclose(self) -> None:
         """Close the connections to all providers."""

@@ -8,6 +8,7 @@ from holdfast.ports.llm import (
     FailureKind,
     Llm,
     LlmDelta,
+    LlmMedia,
     LlmMessage,
     LlmReasoning,
     LlmRequest,
@@ -21,6 +22,7 @@ from holdfast.ports.llm import (
     ToolChoice,
 )
 from holdfast.ports.machine import Bell, Clock, Doorbell, Machine, Randomness
+from holdfast.ports.registers import AgentTable, ModelTable, RepoTable
 from holdfast.ports.running import (
     Approver,
     Coordinator,
@@ -30,15 +32,13 @@ from holdfast.ports.running import (
     TurnInput,
 )
 from holdfast.ports.store import (
-    AgentTable,
+    Brief,
     CallTable,
     CostTable,
     EventTable,
     Frame,
     MessageTable,
-    ModelTable,
     NewRow,
-    RepoTable,
     Segment,
     SessionTable,
     Store,
@@ -51,6 +51,7 @@ __all__ = [
     "Approver",
     "Asked",
     "Bell",
+    "Brief",
     "CallArguments",
     "CallEnded",
     "CallStarted",
@@ -67,6 +68,7 @@ __all__ = [
     "Limits",
     "Llm",
     "LlmDelta",
+    "LlmMedia",
     "LlmMessage",
     "LlmReasoning",
     "LlmRequest",

@@ -52,11 +52,25 @@ class LlmReasoning(Struct, frozen=True, kw_only=True):
     provider: str
 
 
+class LlmMedia(Struct, frozen=True, kw_only=True):
+    """A picture, a document or a sound, and where in the text of its message it stands.
+
+    The content is fetched for the one request that it leaves with.
+    """
+
+    ref: str
+    mime_type: str
+    name: str | None = None
+    at: int = 0
+    content: bytes = b""
+
+
 class LlmMessage(Struct, frozen=True, kw_only=True):
     """One message of a request: `user`, `assistant` (perhaps with calls) or `tool`."""
 
     role: str
     text: str = ""
+    media: tuple[LlmMedia, ...] = ()
     reasoning: tuple[LlmReasoning, ...] = ()
     calls: tuple[LlmToolCall, ...] = ()
     # Of a `tool` message: which call it answers, and whether the call went wrong.

@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import ToolSpec
-from holdfast.ports.tools import Workplace
+from holdfast.ports.tools import Shelf, Workplace
 
 
 class Coordinator(Protocol):
@@ -25,8 +25,11 @@ class Coordinator(Protocol):
     def wake(self, key: SessionKey) -> None:
         """See to it that the session's waiting turn is played, here or by its holder."""
 
-    def interrupt(self, key: SessionKey) -> None:
-        """Stop what this process does for the session; its turn has already been ended."""
+    def interrupt(self, key: SessionKey, *, epoch: int | None = None) -> None:
+        """Stop what this process does for the session; its turn has already been ended.
+
+        With an epoch, nothing that was begun under a later one.
+        """
 
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run in this process."""
@@ -54,6 +57,9 @@ class Approver(Protocol):
     async def decision(self, question: Question) -> Approval:
         """Wait for the answer to a question that is on disk; no answer in time is one, too."""
 
+    async def withdraw(self, question: Question) -> Approval:
+        """Close a question that is on disk and that nobody can be asked; a first answer stays."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """How far a turn may go: rounds of tools, rows of history, the filling that is folded."""
@@ -77,6 +83,8 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     turn: int
     step: int
     ordinal: int
+    # Where the contents are that the rows name; without it they stay names.
+    shelf: Shelf | None = None
     # Without a place there are no tools.
     place: Workplace | None = None
     tools: tuple[ToolSpec, ...] = ()

@@ -1,34 +1,41 @@
 """The store: tables of the nouns, all seen through one transaction."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import Approval
 from holdfast.domain.calls import Call
-from holdfast.domain.costs import CostEntry
+from holdfast.domain.costs import CostEntry, CostQuery, CostSum
 from holdfast.domain.events import Event
 from holdfast.domain.ids import (
-    AgentId,
     ApprovalId,
     CallId,
     MessageId,
-    ModelId,
     Owner,
-    RepoId,
     SessionId,
     SessionKey,
 )
 from holdfast.domain.messages import Message
-from holdfast.domain.models import Model
-from holdfast.domain.queries import AgentQuery, SessionQuery
-from holdfast.domain.repos import Repo
+from holdfast.domain.queries import SessionQuery, WorkQuery
 from holdfast.domain.sessions import Head, Session
+from holdfast.ports.registers import AgentTable, ModelTable, RepoTable, TokenTable
 
 T = TypeVar("T")
+
+
+class Brief(Generic[T]):
+    """Work of a few statements on a few rows: a store may run it at once, where it is asked for."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Callable[["Tx"], Coroutine[Any, Any, T]]) -> None:
+        self.work = work
+
+    def __call__(self, tx: "Tx") -> Coroutine[Any, Any, T]:
+        return self.work(tx)
 
 
 class Frame(Struct, frozen=True):
@@ -54,60 +61,6 @@ class Segment(Struct, frozen=True):
     session_id: SessionId
     first: int
     last: int
-
-
-class AgentTable(Protocol):
-    """Agents by owner."""
-
-    async def add(self, agent: Agent) -> None:
-        """Add an agent; a taken slug or id is the caller's business to have checked."""
-
-    async def save(self, agent: Agent) -> None:
-        """Replace a stored agent."""
-
-    async def by_id(self, owner: Owner, agent_id: AgentId) -> Agent | None:
-        """Return the agent, if this owner has it."""
-
-    async def by_slug(self, owner: Owner, slug: str) -> Agent | None:
-        """Return the agent of that slug, if this owner has it."""
-
-    async def page(self, query: AgentQuery) -> list[Agent]:
-        """Return the matching agents, newest first."""
-
-
-class ModelTable(Protocol):
-    """Models, shared by all owners."""
-
-    async def add(self, model: Model) -> None:
-        """Add a model; one that is there stays as it is."""
-
-    async def by_id(self, model_id: ModelId) -> Model | None:
-        """Return the model."""
-
-    async def all(self) -> list[Model]:
-        """Return every model, by provider and name."""
-
-
-class RepoTable(Protocol):
-    """Repositories by owner."""
-
-    async def add(self, repo: Repo) -> None:
-        """Add a repository."""
-
-    async def by_id(self, owner: Owner, repo_id: RepoId) -> Repo | None:
-        """Return the repository, if this owner has it."""
-
-    async def by_path(self, owner: Owner, path: str) -> Repo | None:
-        """Return the repository registered at a resolved path."""
-
-    async def all(self, owner: Owner) -> list[Repo]:
-        """Return the owner's repositories by name."""
-
-    async def is_used(self, repo_id: RepoId) -> bool:
-        """Tell whether a session is bound to the repository."""
-
-    async def remove(self, repo_id: RepoId) -> None:
-        """Remove the repository."""
 
 
 class SessionTable(Protocol):
@@ -139,10 +92,13 @@ class SessionTable(Protocol):
         """Return the session and where it stands, whoever owns it."""
 
     async def patch(self, key: SessionKey, session: Session) -> None:
-        """Replace what the owner may change: title, tags, model, approval, metadata."""
+        """Replace what may change: title, tags, model, approval, metadata, and the context."""
 
     async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
         """Return the matching sessions in the query's order."""
+
+    async def beginning(self, owner: Owner, text: str, limit: int) -> tuple[SessionId, ...]:
+        """Return the ids of the owner's sessions that begin so, in their order."""
 
     async def count(self, query: SessionQuery) -> int:
         """Return how many sessions match, paging aside."""
@@ -161,6 +117,9 @@ class SessionTable(Protocol):
 
     async def idle(self, before: datetime) -> list[Head]:
         """Return the heads of open sessions bound to a repository and untouched since then."""
+
+    async def slots(self) -> int:
+        """Return how many open sessions have an agent that runs as a program of its own."""
 
     async def detach(self, key: SessionKey) -> None:
         """Copy what a fork inherits into it, so that it stands alone."""
@@ -197,6 +156,9 @@ class EventTable(Protocol):
     async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
         """Return events of the given names, `message.appended` aside, from a sequence on."""
 
+    async def at(self, head: Head, sequence: int) -> Frame | None:
+        """Return the frame of one number; nothing when it was pruned."""
+
     async def is_prunable(self, head: Head, first: int, last: int) -> bool:
         """Tell whether missing numbers can only have been deltas: they lie inside a step."""
 
@@ -216,11 +178,11 @@ class CallTable(Protocol):
     async def of_turn(self, head: Head, turn: int) -> list[Call]:
         """Return the calls of a turn in the order they were intended."""
 
-    async def of_session(self, head: Head) -> list[Call]:
-        """Return the session's calls in the order they were intended."""
+    async def page(self, query: WorkQuery) -> list[Call]:
+        """Return the matching calls, session by session, in the order they were intended."""
 
-    async def unknown(self, owner: Owner) -> list[Call]:
-        """Return the calls of all of the owner's sessions whose outcome nobody knows."""
+    async def retried(self, head: Head, idempotency_key: str) -> Call | None:
+        """Return the newest call of that key that was settled by being run again."""
 
 
 class ApprovalTable(Protocol):
@@ -232,11 +194,8 @@ class ApprovalTable(Protocol):
     async def by_id(self, head: Head, approval_id: ApprovalId) -> Approval | None:
         """Return a question of the session."""
 
-    async def of_session(self, head: Head) -> list[Approval]:
-        """Return the session's questions, oldest first."""
-
-    async def of_owner(self, owner: Owner) -> list[Approval]:
-        """Return the waiting questions of all of the owner's sessions, oldest first."""
+    async def page(self, query: WorkQuery) -> list[Approval]:
+        """Return the matching questions, oldest first."""
 
     async def waiting(self, head: Head) -> list[Approval]:
         """Return the session's questions that nobody has answered."""
@@ -257,6 +216,9 @@ class MediaTable(Protocol):
     async def read(self, key: SessionKey, handle: str) -> bytes | None:
         """Return a content that the session holds."""
 
+    async def size(self, key: SessionKey, handle: str) -> int | None:
+        """Return how many bytes a content has that the session holds."""
+
 
 class CostTable(Protocol):
     """The ledger."""
@@ -275,6 +237,12 @@ class CostTable(Protocol):
 
     async def of_session(self, head: Head) -> list[CostEntry]:
         """Return the session's entries in the order they were written."""
+
+    async def sums(self, query: CostQuery) -> list[CostSum]:
+        """Return the entries that are asked for, added up group by group."""
+
+    async def totals(self, keys: Collection[SessionKey]) -> dict[SessionKey, CostSum]:
+        """Return the entries of each session, added up; without entries there is no sum."""
 
 
 class Tx(Protocol):
@@ -300,6 +268,8 @@ class Tx(Protocol):
     def media(self) -> MediaTable: ...
     @property
     def costs(self) -> CostTable: ...
+    @property
+    def tokens(self) -> TokenTable: ...
 
 
 class Store(Protocol):

@@ -1,0 +1,177 @@
+"""Media in requests: found in rows by their handles, fetched when a request is about to leave.
+
+What a model cannot take, or what would be too much, is named in words instead: a conversation goes
+on whatever was once put into it. The newest go first where there is not room for all.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from holdfast.domain.errors import Internal
+from holdfast.domain.messages import Media, Part, Text, media_hash
+from holdfast.domain.models import Intake
+from holdfast.engine.contents import is_what_it_says
+from holdfast.ports import LlmMedia, LlmMessage, Shelf
+
+_MIB: Final = 1 << 20
+_IN_A_RESULT_MOST: Final = 16
+_DEEPEST: Final = 64
+_HANDLES: Final = "media://"
+_MIME_KEYS: Final = ("mimeType", "mime_type", "media_type")
+# As some write it who mean the other.
+_ALIASES: Final = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg", "audio/x-wav": "audio/wav"}
+
+
+def media_of(parts: Sequence[Part]) -> list[LlmMedia]:
+    """Return the media of a row, each where it stands in the row's text."""
+    found: list[LlmMedia] = []
+    at = 0
+    for part in parts:
+        if isinstance(part, Text):
+            at += len(part.text)
+        elif isinstance(part, Media):
+            found.append(
+                LlmMedia(ref=part.ref, mime_type=_type(part.mime_type), name=part.name, at=at)
+            )
+    return found
+
+
+def media_in(result: Any, text: str) -> tuple[LlmMedia, ...]:
+    """Return the media that a tool gave back, behind the text of its result; each once."""
+    if _HANDLES not in text:
+        return ()
+    found: dict[str, LlmMedia] = {}
+    for ref, mime_type in _handles(result):
+        if len(found) < _IN_A_RESULT_MOST:
+            found.setdefault(ref, LlmMedia(ref=ref, mime_type=_type(mime_type), at=len(text)))
+    return tuple(found.values())
+
+
+def _handles(value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield what is said to be of a type: a bare handle may be anything, a long text for one."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, Mapping):
+        ref = value.get("ref")
+        mime_type = next((value[key] for key in _MIME_KEYS if key in value), None)
+        if isinstance(ref, str) and isinstance(mime_type, str) and media_hash(ref) is not None:
+            yield ref, mime_type
+    inner = value.values() if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping | list | tuple):
+        for each in inner:
+            yield from _handles(each, depth + 1)
+
+
+def _type(mime_type: str) -> str:
+    bare = mime_type.partition(";")[0].strip().lower()
+    return _ALIASES.get(bare, bare)
+
+
+def in_words(messages: Iterable[LlmMessage], *, why: str | None = None) -> tuple[LlmMessage, ...]:
+    """Return the messages for who reads words only: what was attached is named."""
+    return tuple(
+        _joined(message, [_unshown(each, why) for each in message.media])
+        if message.media
+        else message
+        for message in messages
+    )
+
+
+async def attached(
+    messages: tuple[LlmMessage, ...], shelf: Shelf | None, intake: Intake | None
+) -> tuple[LlmMessage, ...]:
+    """Return the messages with the contents that the model takes, and words for the others."""
+    if not any(message.media for message in messages):
+        return messages
+    if shelf is None or intake is None:
+        return in_words(messages)
+    fetching = _Fetching(shelf, intake)
+    newest_first = [await fetching.fetched(message) for message in reversed(messages)]
+    return tuple(reversed(newest_first))
+
+
+class _Fetching:
+    """One request being filled, within what its model takes."""
+
+    def __init__(self, shelf: Shelf, intake: Intake) -> None:
+        self._shelf = shelf
+        self._intake = intake
+        self._count = 0
+        self._size = 0
+
+    async def fetched(self, message: LlmMessage) -> LlmMessage:
+        if not message.media:
+            return message
+        return _joined(message, [await self._one(each) for each in message.media])
+
+    async def _one(self, media: LlmMedia) -> LlmMedia | str:
+        """Return the media with its content, or the words that stand for it."""
+        largest = self._intake.types.get(media.mime_type)
+        if largest is None:
+            return _unshown(media)
+        # Before it is read: what there is no room for need not be fetched.
+        if self._count >= self._intake.most:
+            return _unshown(media, f"a request holds {self._intake.most} at most, the newest")
+        try:
+            found = await self._shelf.read(media.ref)
+        except Internal:
+            return _unshown(media, "it is damaged in the store")
+        if found is None:
+            return _unshown(media, "the session does not hold it")
+        why = self._objection(found.content, media.mime_type, largest)
+        if why is not None:
+            return _unshown(media, why)
+        self._count += 1
+        self._size += len(found.content)
+        return replace(media, content=found.content)
+
+    def _objection(self, content: bytes, mime_type: str, largest: int) -> str | None:
+        if len(content) > largest:
+            return f"the model takes {_size(largest)} of this type at most"
+        if self._size + len(content) > self._intake.total:
+            return f"a request holds {_size(self._intake.total)} at most, the newest"
+        # Refused by the provider otherwise, with this request and every later one.
+        if not is_what_it_says(content, mime_type):
+            return f"it is no {mime_type}"
+        return None
+
+
+def _joined(message: LlmMessage, shown: Sequence[LlmMedia | str]) -> LlmMessage:
+    """Put words where media stood, each on its line, and what was fetched behind its name."""
+    text, end, follows_words = "", 0, False
+    kept: list[LlmMedia] = []
+    for media, each in zip(message.media, shown, strict=True):
+        said, end = message.text[end : media.at], media.at
+        text = _on_its_line(text, said) if follows_words else text + said
+        # A tool's result names what it holds already, and has to stay what the tool returned.
+        words = _words(each) if message.role != "tool" else ""
+        text = _on_its_line(text, words)
+        follows_words = bool(words)
+        if isinstance(each, LlmMedia):
+            kept.append(replace(each, at=len(text)))
+    said = message.text[end:]
+    text = _on_its_line(text, said) if follows_words else text + said
+    return replace(message, text=text, media=tuple(kept))
+
+
+def _on_its_line(text: str, more: str) -> str:
+    is_apart = text.endswith("\n") or more.startswith("\n")
+    return f"{text}\n{more}" if text and more and not is_apart else text + more
+
+
+def _words(shown: LlmMedia | str) -> str:
+    if isinstance(shown, str):
+        return shown
+    return f"[attached: {shown.name}]" if shown.name else ""
+
+
+def _unshown(media: LlmMedia, why: str | None = None) -> str:
+    name = f"{media.name}, " if media.name else ""
+    reason = f": {why}" if why else ""
+    return f"[attached: {name}{media.mime_type}; its content is not shown{reason}]"
+
+
+def _size(count: int) -> str:
+    return f"{count / _MIB:.3g} MiB" if count >= _MIB else f"{count} bytes"

@@ -1,0 +1,237 @@
+"""What is attached leaves with the request if its model takes it, and is named in words if not."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.domain.drafts import Outcome
+from holdfast.domain.errors import Code, Internal
+from holdfast.domain.events import StepFailed
+from holdfast.domain.messages import Media, Message, Role, Text, media_handle
+from holdfast.domain.models import Intake, Model, model_of
+from holdfast.domain.sessions import StopReason
+from holdfast.engine.attachments import attached, in_words
+from holdfast.ports import (
+    Failed,
+    FailureKind,
+    LlmMedia,
+    LlmMessage,
+    LlmRequest,
+    Slice,
+)
+from tests.engine.builders import a_row, assistant, user
+from tests.engine.scripts import looks, says
+from tests.engine.stand_ins import ScriptedLlm, Stage, StandInShelf, StandInTool, StandInToolbox
+from tests.marks import demands
+
+pytestmark = pytest.mark.anyio
+
+PNG = b"\x89PNG\r\n\x1a\n a picture"
+OTHER = b"\x89PNG\r\n\x1a\n another one"
+PDF = b"%PDF-1.7 a document"
+
+
+def an_intake(**changes: Any) -> Intake:
+    usual = {"types": {"image/png": 100, "application/pdf": 100}, "most": 3, "total": 100}
+    return Intake(**usual | changes)
+
+
+def a_seeing(**changes: Any) -> Model:
+    """Return a model that sees."""
+    base = model_of("maker:seeing")
+    return Model(id=base.id, provider=base.provider, name=base.name, intake=an_intake(**changes))
+
+
+def media(of: bytes, *, at: int = 0, name: str | None = None, **changes: Any) -> LlmMedia:
+    usual = {"ref": media_handle(of), "mime_type": "image/png", "name": name, "at": at}
+    return LlmMedia(**usual | changes)
+
+
+def shown(content: bytes, **changes: Any) -> LlmMedia:
+    return media(content, content=content, **changes)
+
+
+async def filled(
+    *messages: LlmMessage, kept: tuple[bytes, ...] = (PNG, OTHER, PDF), **changes: Any
+) -> tuple[LlmMessage, ...]:
+    shelf = StandInShelf()
+    for content in kept:
+        await shelf.keep(content)
+    return await attached(messages, shelf, an_intake(**changes))
+
+
+def said(text: str, *what: LlmMedia) -> LlmMessage:
+    return LlmMessage(role="user", text=text, media=what)
+
+
+@demands("S0-045d")
+async def test_what_the_model_takes_stands_where_it_was_put() -> None:
+    message = said("before after", media(PNG, at=6), media(OTHER, at=12))
+
+    assert await filled(message) == (said("before after", shown(PNG, at=6), shown(OTHER, at=12)),)
+
+
+async def test_a_name_is_told_before_what_it_names() -> None:
+    message = said("before after", media(PNG, at=6, name="cat.png"))
+
+    text = "before\n[attached: cat.png]\n after"
+    assert await filled(message) == (
+        said(text, shown(PNG, at=text.index("]") + 1, name="cat.png")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "changes", "why"),
+    [
+        (media(PNG, mime_type="image/tiff"), {}, ""),
+        (media(b"nobody has this"), {}, ": the session does not hold it"),
+        (media(PNG, ref="media://nothing"), {}, ": the session does not hold it"),
+        (media(PDF), {}, ": it is no image/png"),
+        (
+            media(PNG),
+            {"types": {"image/png": 8}},
+            ": the model takes 8 bytes of this type at most",
+        ),
+        (media(PNG), {"total": 1 << 2}, ": a request holds 4 bytes at most, the newest"),
+        (media(PNG), {"most": 0}, ": a request holds 0 at most, the newest"),
+    ],
+)
+async def test_what_is_not_sent_is_named_with_the_reason(
+    given: LlmMedia, changes: dict[str, Any], why: str
+) -> None:
+    told = f"[attached: {given.mime_type}; its content is not shown{why}]"
+
+    assert await filled(said("", given), **changes) == (said(told),)
+
+
+async def test_a_damaged_content_does_not_end_the_conversation() -> None:
+    class Damaged(StandInShelf):
+        async def read(
+            self, handle: str, *, start: int = 0, end: int | None = None
+        ) -> Slice | None:
+            raise Internal(Code.CORRUPT_ROW, "It is not what it was.")
+
+    (message,) = await attached((said("look", media(PNG, at=4)),), Damaged(), an_intake())
+
+    told = "its content is not shown: it is damaged in the store"
+    assert message == said(f"look\n[attached: image/png; {told}]")
+
+
+async def test_the_newest_are_sent_where_there_is_no_room_for_all() -> None:
+    older = said("first", media(OTHER, at=5))
+    newer = said("second", media(PNG, at=6))
+
+    first, second = await filled(older, newer, most=1)
+    assert second == said("second", shown(PNG, at=6))
+    assert first.media == ()
+    assert first.text.endswith("; its content is not shown: a request holds 1 at most, the newest]")
+
+    first, second = await filled(older, newer, total=len(PNG))
+    assert (first.media, second.media) == ((), (shown(PNG, at=6),))
+
+
+async def test_the_result_of_a_tool_stays_what_the_tool_returned() -> None:
+    text = f'{{"ref":"{media_handle(PNG)}"}}'
+    result = LlmMessage(role="tool", text=text, call_id="c1", media=(media(PNG, at=len(text)),))
+
+    assert await filled(result) == (
+        LlmMessage(role="tool", text=text, call_id="c1", media=(shown(PNG, at=len(text)),)),
+    )
+    assert in_words([result]) == (LlmMessage(role="tool", text=text, call_id="c1"),)
+
+
+@pytest.mark.parametrize("shelf", [None, StandInShelf()])
+async def test_without_a_shelf_or_eyes_everything_is_words(shelf: StandInShelf | None) -> None:
+    message = said("look", media(PNG, at=4, name="a.png"), media(OTHER, at=4))
+
+    intake = None if shelf else an_intake()
+    assert await attached((message,), shelf, intake) == (
+        said(
+            "look\n[attached: a.png, image/png; its content is not shown]\n"
+            "[attached: image/png; its content is not shown]"
+        ),
+    )
+
+
+def a_picture(sequence: int, content: bytes, turn: int = 1) -> Message:
+    part = Media(mime_type="image/png", ref=media_handle(content), byte_length=len(content))
+    return a_row(sequence, Role.USER, Text(text="What is this?"), part, turn=turn)
+
+
+async def asked(llm: ScriptedLlm, *history: Message, **changes: Any) -> list[LlmRequest]:
+    """Play a turn and return what the models were asked."""
+    shelf = StandInShelf()
+    for content in (PNG, OTHER):
+        await shelf.keep(content, mime_type="image/png")
+    stage = Stage(llm, changes.pop("toolbox", None))
+    turn = stage.turn(*history, **{"models": (a_seeing(),), "shelf": shelf, **changes})
+    batches = await stage.play(turn)
+    assert batches[-1][-1] == Outcome(stop_reason=StopReason.STOP)
+    return llm.requests
+
+
+async def test_a_request_holds_the_bytes_and_the_next_turn_still_does() -> None:
+    history = [a_picture(1, PNG), assistant(2, "A cat."), user(3, "Sure?", turn=2)]
+
+    (request,) = await asked(ScriptedLlm(says("Yes.")), *history, turn=2)
+
+    assert request.messages == (
+        said("What is this?", shown(PNG, at=13)),
+        LlmMessage(role="assistant", text="A cat."),
+        said("Sure?"),
+    )
+
+
+async def test_each_model_of_the_chain_is_sent_what_it_takes() -> None:
+    blind = model_of("other:blind")
+    llm = ScriptedLlm([Failed(kind=FailureKind.AUTH, message="No.", status=401)], says("A cat."))
+
+    first, second = await asked(llm, a_picture(1, PNG), models=(a_seeing(), blind))
+
+    assert [message.media for message in first.messages] == [(shown(PNG, at=13),)]
+    words = "What is this?\n[attached: image/png; its content is not shown]"
+    assert second.messages == (said(words),)
+
+
+async def test_a_request_that_was_refused_is_made_once_more_in_words() -> None:
+    refused = [Failed(kind=FailureKind.BAD_REQUEST, message="No.", status=400)]
+    calls = looks("c1")
+    llm = ScriptedLlm(refused, calls, says("Well."))
+
+    first, second, third = await asked(llm, a_picture(1, PNG))
+
+    why = "the provider refused a request with it"
+    words = f"What is this?\n[attached: image/png; its content is not shown: {why}]"
+    assert [message.media for message in first.messages] == [(shown(PNG, at=13),)]
+    assert second.messages == (said(words),)
+    # For the rest of the turn, because it would be refused again.
+    assert third.messages[0] == said(words)
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+async def test_a_refusal_of_words_is_the_end_as_ever(is_sent: bool) -> None:
+    refused = [Failed(kind=FailureKind.BAD_REQUEST, message="No.", sent=is_sent)]
+    stage = Stage(ScriptedLlm(refused))
+    turn = stage.turn(user(1, "Hello"), models=(a_seeing(),), shelf=StandInShelf())
+
+    batches = await stage.play(turn)
+
+    assert len(stage.llm.requests) == 1
+    outcome = batches[-1][-1]
+    assert isinstance(outcome, Outcome)
+    assert outcome.stop_reason is StopReason.ERROR
+    assert sum(isinstance(each, StepFailed) for batch in batches for each in batch) == 1
+
+
+async def test_what_a_tool_drew_is_seen_in_the_next_step() -> None:
+    shelf = StandInShelf()
+    handle = await shelf.keep(PNG, mime_type="image/png")
+    drawn = {"mimeType": "image/png", "ref": handle}
+    toolbox = StandInToolbox({"look": StandInTool(acts=lambda _: drawn)})
+
+    _, second = await asked(
+        ScriptedLlm(looks("c1"), says("A cat.")), user(1, "Draw."), toolbox=toolbox, shelf=shelf
+    )
+
+    result = second.messages[-1]
+    assert (result.role, result.media) == ("tool", (shown(PNG, at=len(result.text)),))
