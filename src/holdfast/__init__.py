@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from holdfast.bootstrap import Holdfast as Holdfast
+    from holdfast.bootstrap import Outside as Outside
     from holdfast.bootstrap import open_holdfast as open_holdfast
+    from holdfast.config.values import Chat as Chat
     from holdfast.config.values import Config as Config
     from holdfast.domain.agents import Agent as Agent
+    from holdfast.domain.approvals import Answer as Answer
+    from holdfast.domain.approvals import Approval as Approval
+    from holdfast.domain.approvals import ApprovalMode as ApprovalMode
+    from holdfast.domain.approvals import ApprovalScope as ApprovalScope
+    from holdfast.domain.approvals import ApprovalState as ApprovalState
+    from holdfast.domain.calls import Call as Call
+    from holdfast.domain.calls import CallState as CallState
+    from holdfast.domain.calls import Settlement as Settlement
+    from holdfast.domain.contexts import Selection as Selection
     from holdfast.domain.contexts import SessionContext as SessionContext
+    from holdfast.domain.errors import Code as Code
     from holdfast.domain.errors import Conflict as Conflict
     from holdfast.domain.errors import Denied as Denied
     from holdfast.domain.errors import HoldfastError as HoldfastError
@@ -21,57 +33,115 @@ if TYPE_CHECKING:
     from holdfast.domain.errors import NotFound as NotFound
     from holdfast.domain.errors import StorageFull as StorageFull
     from holdfast.domain.errors import Unavailable as Unavailable
+    from holdfast.domain.events import ApprovalAnswered as ApprovalAnswered
+    from holdfast.domain.events import ApprovalRequested as ApprovalRequested
+    from holdfast.domain.events import CallSettled as CallSettled
     from holdfast.domain.events import Event as Event
     from holdfast.domain.events import Gap as Gap
+    from holdfast.domain.events import MessageAppended as MessageAppended
     from holdfast.domain.events import StepDelta as StepDelta
+    from holdfast.domain.events import StepEnded as StepEnded
+    from holdfast.domain.events import StepFailed as StepFailed
+    from holdfast.domain.events import StepStarted as StepStarted
+    from holdfast.domain.events import ToolEnded as ToolEnded
+    from holdfast.domain.events import ToolStarted as ToolStarted
     from holdfast.domain.events import TurnEnded as TurnEnded
+    from holdfast.domain.events import TurnStarted as TurnStarted
     from holdfast.domain.ids import SessionId as SessionId
+    from holdfast.domain.messages import Media as Media
     from holdfast.domain.messages import Message as Message
+    from holdfast.domain.messages import Notice as Notice
+    from holdfast.domain.messages import NoticeCode as NoticeCode
+    from holdfast.domain.messages import ResultStatus as ResultStatus
     from holdfast.domain.messages import Role as Role
     from holdfast.domain.messages import Text as Text
+    from holdfast.domain.messages import ToolCall as ToolCall
+    from holdfast.domain.messages import ToolResult as ToolResult
     from holdfast.domain.openings import SessionRequest as SessionRequest
     from holdfast.domain.queries import AgentQuery as AgentQuery
+    from holdfast.domain.queries import Page as Page
     from holdfast.domain.queries import SessionQuery as SessionQuery
+    from holdfast.domain.sessions import Budget as Budget
     from holdfast.domain.sessions import OnBusy as OnBusy
+    from holdfast.domain.sessions import OnExceed as OnExceed
     from holdfast.domain.sessions import Session as Session
     from holdfast.domain.sessions import Status as Status
     from holdfast.domain.sessions import StopReason as StopReason
+    from holdfast.domain.tools import FsTier as FsTier
+    from holdfast.domain.tools import Grant as Grant
     from holdfast.execution.local import Scope as Scope
-    from holdfast.services.sessions import Heirs as Heirs
+    from holdfast.services.calls import How as How
+    from holdfast.services.calls import Wish as Wish
+    from holdfast.services.endings import Heirs as Heirs
 
 __version__: Final = "0.1.0"
 
 _HOMES: Final = {
     "Agent": "domain.agents",
     "AgentQuery": "domain.queries",
+    "Answer": "domain.approvals",
+    "Approval": "domain.approvals",
+    "ApprovalAnswered": "domain.events",
+    "ApprovalMode": "domain.approvals",
+    "ApprovalRequested": "domain.events",
+    "ApprovalScope": "domain.approvals",
+    "ApprovalState": "domain.approvals",
+    "Budget": "domain.sessions",
+    "Call": "domain.calls",
+    "CallSettled": "domain.events",
+    "CallState": "domain.calls",
+    "Chat": "config.values",
+    "Code": "domain.errors",
     "Config": "config.values",
     "Conflict": "domain.errors",
     "Denied": "domain.errors",
     "Event": "domain.events",
+    "FsTier": "domain.tools",
     "Gap": "domain.events",
-    "Heirs": "services.sessions",
+    "Grant": "domain.tools",
+    "Heirs": "services.endings",
     "Holdfast": "bootstrap",
     "HoldfastError": "domain.errors",
+    "How": "services.calls",
     "Internal": "domain.errors",
     "Invalid": "domain.errors",
     "LimitReached": "domain.errors",
+    "Media": "domain.messages",
     "Message": "domain.messages",
+    "MessageAppended": "domain.events",
     "NotFound": "domain.errors",
+    "Notice": "domain.messages",
+    "NoticeCode": "domain.messages",
     "OnBusy": "domain.sessions",
+    "OnExceed": "domain.sessions",
+    "Outside": "bootstrap",
+    "Page": "domain.queries",
+    "ResultStatus": "domain.messages",
     "Role": "domain.messages",
     "Scope": "execution.local",
+    "Selection": "domain.contexts",
     "Session": "domain.sessions",
     "SessionContext": "domain.contexts",
     "SessionId": "domain.ids",
     "SessionQuery": "domain.queries",
     "SessionRequest": "domain.openings",
+    "Settlement": "domain.calls",
     "Status": "domain.sessions",
     "StepDelta": "domain.events",
+    "StepEnded": "domain.events",
+    "StepFailed": "domain.events",
+    "StepStarted": "domain.events",
     "StopReason": "domain.sessions",
     "StorageFull": "domain.errors",
     "Text": "domain.messages",
+    "ToolCall": "domain.messages",
+    "ToolEnded": "domain.events",
+    "ToolResult": "domain.messages",
+    "ToolStarted": "domain.events",
     "TurnEnded": "domain.events",
+    "TurnStarted": "domain.events",
     "Unavailable": "domain.errors",
+    "Wish": "services.calls",
     "open_holdfast": "bootstrap",
 }
 

@@ -9,29 +9,29 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import keychain
-from holdfast.config import Config, load
+from holdfast.config import Config, absolute_model, load
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
-from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.errors import Code, Invalid, Unavailable
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
 from holdfast.domain.messages import Message, Part
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.sessions import OnBusy, Session
-from holdfast.engine.runtime import EngineRuntime
-from holdfast.equipment import budget_of, ceiling_of, limits_of, toolbox
 from holdfast.execution.local import LocalCoordinator, Scope
 from holdfast.execution.machine import SystemClock, SystemMachine, SystemRandomness
 from holdfast.llm.providers import KEY_VARIABLES, base_urls
 from holdfast.llm.router import Llms
 from holdfast.llm.vendors import Vendors
-from holdfast.ports import Clock, Machine, Randomness, Runtime, Store
+from holdfast.ports import Clock, Llm, Machine, Randomness, Runtime, Store, Toolbox
 from holdfast.services.agents import BUILT_IN, Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.background import Background
 from holdfast.services.calls import Calls
 from holdfast.services.compactions import Compactions
+from holdfast.services.costs import Costs
 from holdfast.services.events import Events
+from holdfast.services.exports import Exports
 from holdfast.services.housekeeping import Housekeeping
 from holdfast.services.ink import Ink
 from holdfast.services.inputs import Inputs
@@ -42,17 +42,21 @@ from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
 from holdfast.services.openings import Openings
+from holdfast.services.overviews import Overviews
 from holdfast.services.places import Places
 from holdfast.services.repos import Repos
 from holdfast.services.secrets import Secrets
 from holdfast.services.sessions import Sessions
+from holdfast.services.slots import Slots
 from holdfast.services.snapshots import OpeningRules
+from holdfast.services.tokens import Tokens
 from holdfast.services.turns import Turns
 from holdfast.storage.doorbell import StoreDoorbell
 from holdfast.storage.files import private_folder, require_suitable
 from holdfast.storage.keys import KeySources, StoreKey, key_of
 from holdfast.storage.sqlite import is_plain
 from holdfast.storage.store import SqliteStore
+from holdfast.storage.token_file import SecretFile
 from holdfast.storage.workspaces import Workspaces
 
 STORE_NAME: Final = "history.db"
@@ -81,15 +85,22 @@ class Holdfast:
     messages: Messages
     media: Media
     events: Events
+    overviews: Overviews
+    costs: Costs
+    exports: Exports
     housekeeping: Housekeeping
+    tokens: Tokens
 
     async def open(
         self, agent: str = BUILT_IN, request: SessionRequest | None = None, *, id: str | None = None
     ) -> Session:
         """Open a session; it is on disk when this returns."""
-        if agent == BUILT_IN:
-            await self.agents.built_in(self.owner)
-        return await self.sessions.open(self.owner, agent, request, id=id)
+        try:
+            if agent == BUILT_IN:
+                await self.agents.built_in(self.owner)
+            return await self.sessions.open(self.owner, agent, request, id=id)
+        except MemoryError as error:
+            raise _starved() from error
 
     async def send(
         self,
@@ -100,7 +111,10 @@ class Holdfast:
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Message:
         """Write a message down; its turn is played after this returns."""
-        return await self.messages.send(self.owner, session_id, content, id=id, on_busy=on_busy)
+        try:
+            return await self.messages.send(self.owner, session_id, content, id=id, on_busy=on_busy)
+        except MemoryError as error:
+            raise _starved() from error
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[Event | Gap, None]:
         """Yield the session's news after a cursor, then what comes."""
@@ -108,7 +122,10 @@ class Holdfast:
 
     async def read(self, session_id: SessionId, *, after: int = 0) -> tuple[Message, ...]:
         """Return the session's messages after a number, up to 10,000 of them."""
-        return (await self.messages.list(self.owner, session_id, after=after)).items
+        try:
+            return (await self.messages.list(self.owner, session_id, after=after)).items
+        except MemoryError as error:
+            raise _starved() from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +161,7 @@ async def open_holdfast(
     settings = config or load({"home": home})
     async with AsyncExitStack() as stack:
         built = await _assembled(stack, settings, require_owner(owner), scope, outside or Outside())
+        await built.tokens.learn_local()
         # Before anybody is served: no session is in doubt once this returns.
         if scope is Scope.ALL:
             await built.housekeeping.recover()
@@ -157,6 +175,9 @@ async def _assembled(
     stack: AsyncExitStack, config: Config, owner: Owner, scope: Scope, outside: Outside
 ) -> Holdfast:
     """Put the floors together, each closed in the reverse order of its opening."""
+    # Here and not above: whoever only imports us has no use for all the tools.
+    from holdfast.equipment import ceiling_of, limits_of, toolbox
+
     # Opened first and closed last: what lets go of a lease still has to write.
     key, sqlite = open_store(config, vfs=outside.vfs)
     stack.push_async_callback(sqlite.close)
@@ -169,16 +190,15 @@ async def _assembled(
     leases = Leases(store, journal, outside.clock, outside.machine)
     llms = Llms(Vendors(secrets.key_of, base_urls(os.environ)))
     stack.push_async_callback(llms.aclose)
-    models = Models(store, config.default_model, llms)
+    models = Models(store, config.default_model, llms, absolute=absolute_model)
     tools = toolbox(config, secrets, outside.clock)
     stack.push_async_callback(tools.aclose)
     (await stack.enter_async_context(Background())).start(tools.rest())
-    engine = EngineRuntime(llms, tools, outside.clock, outside.randomness)
     approvals = Approvals(store, journal, doorbell, outside.clock, _rules(config, outside))
     folders = Workspaces(config.home)
     ceiling = ceiling_of(config)
     inputs = Inputs(models, Places(store, folders, ceiling), approvals, limits_of(config))
-    runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: engine}
+    runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: _engine(llms, tools, outside)}
     turns = Turns(store, journal, inputs, runtimes, mint)
     events = await stack.enter_async_context(Events(store, doorbell))
     # Entered last, so it is left first: turns stop while the store can still be told.
@@ -186,14 +206,8 @@ async def _assembled(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )
     repos = Repos(store, outside.clock, mint, config.workspace_root)
-    rules = OpeningRules(
-        ceiling=ceiling,
-        turn_cap=config.turn_cap,
-        budget=budget_of(config),
-        reasoning_effort=config.chat.reasoning_effort,
-        scrubber=lambda: secrets.scrubber,
-    )
-    openings = Openings(journal, models, repos, folders, rules)
+    openings = Openings(journal, models, repos, folders, _opening_rules(config, secrets))
+    sessions = Sessions(store, journal, openings, leases, coordinator)
     return Holdfast(
         config=config,
         owner=owner,
@@ -206,11 +220,42 @@ async def _assembled(
         models=models,
         repos=repos,
         secrets=secrets,
-        sessions=Sessions(store, journal, openings, leases, coordinator),
+        sessions=sessions,
         messages=Messages(store, journal, coordinator),
         media=Media(store),
         events=events,
-        housekeeping=Housekeeping(store, journal, leases, coordinator, outside.clock),
+        overviews=Overviews(store, leases),
+        costs=Costs(store),
+        exports=Exports(store, lambda: secrets.scrubber),
+        housekeeping=Housekeeping(store, sessions, leases, coordinator, outside.clock),
+        tokens=Tokens(store, outside.clock, mint, SecretFile(config.home), secrets.remember),
+    )
+
+
+def _engine(llm: Llm, toolbox: Toolbox, outside: Outside) -> Runtime:
+    from holdfast.engine.runtime import EngineRuntime
+
+    return EngineRuntime(llm, toolbox, outside.clock, outside.randomness)
+
+
+def _opening_rules(config: Config, secrets: Secrets) -> OpeningRules:
+    from holdfast.equipment import budget_of, ceiling_of
+
+    return OpeningRules(
+        ceiling=ceiling_of(config),
+        turn_cap=config.turn_cap,
+        budget=budget_of(config),
+        reasoning_effort=config.chat.reasoning_effort,
+        scrubber=lambda: secrets.scrubber,
+        slots=Slots(config.max_concurrent_sessions),
+    )
+
+
+def _starved() -> Unavailable:
+    # Nobody knows whether it was missing before or after: the same id is right in both cases.
+    return Unavailable(
+        Code.OUT_OF_MEMORY,
+        "There was not enough memory. Repeat the request with the same id, or ask for less.",
     )
 
 

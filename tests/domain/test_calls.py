@@ -17,6 +17,9 @@ from holdfast.domain.calls import (
     Settlement,
     finished,
     is_open,
+    is_unrun_retry,
+    reopened,
+    retry_id,
     settled,
     started,
 )
@@ -106,6 +109,26 @@ def test_an_unknown_outcome_is_settled_once(how: Settlement) -> None:
     )
     with pytest.raises(Conflict):
         settled(put_right, how)
+
+
+def test_what_a_retry_did_not_put_right_is_unknown_again() -> None:
+    unknown = finished(started(a_call(), at=AT), ResultStatus.UNKNOWN, at=LATER, sequence=3)
+
+    assert reopened(settled(unknown, Settlement.RETRIED)) == unknown
+    for other in (unknown, *(settled(unknown, how) for how in Settlement if how != "retried")):
+        with pytest.raises(Conflict):
+            reopened(other)
+
+
+@pytest.mark.parametrize("status", ResultStatus)
+def test_a_retry_that_never_started_was_not_run(status: ResultStatus) -> None:
+    retry = a_call(id=retry_id("7"))
+
+    assert is_unrun_retry(finished(started(retry, at=AT), status, at=LATER, sequence=3)) is False
+    assert is_unrun_retry(retry) is False
+    if status is not ResultStatus.UNKNOWN:
+        assert is_unrun_retry(finished(retry, status, at=LATER, sequence=3)) is True
+        assert is_unrun_retry(finished(a_call(), status, at=LATER, sequence=3)) is False
 
 
 def test_a_call_that_never_started_has_no_unknown_outcome() -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.costs import Usage, price
+from holdfast.domain.costs import CostSum, Usage, price
 from holdfast.domain.models import Prices
-from tests.builders import some_prices
+from tests.builders import a_cost, some_prices
 from tests.domain.strategies import values_of
 
 FREE = Prices(input=0, output=0)
@@ -87,4 +87,17 @@ def test_usage_adds_up_class_by_class(one: Usage, other: Usage) -> None:
         cache_read=one.cache_read + other.cache_read,
         cache_write=one.cache_write + other.cache_write,
         reasoning=one.reasoning + other.reasoning,
+    )
+
+
+def test_entries_add_up_to_what_was_asked_used_and_paid() -> None:
+    paid = a_cost(usage=Usage(input=1, output=2), microcents=3)
+    unpriced = a_cost(usage=Usage(input=4, reasoning=5), microcents=0, priced=False)
+
+    assert CostSum(key="x") + paid + unpriced == CostSum(
+        key="x",
+        requests=2,
+        usage=Usage(input=5, output=2, reasoning=5),
+        microcents=3,
+        unpriced_requests=1,
     )

@@ -27,9 +27,9 @@ from holdfast.domain.events import (
     event_id,
     name_of,
 )
-from holdfast.domain.ids import SessionId, is_uuid
+from holdfast.domain.ids import MessageId, SessionId, is_uuid
 from holdfast.domain.sessions import StopReason
-from tests.builders import AT, SESSION_ID, an_event
+from tests.builders import AT, SESSION_ID, an_event, an_id
 from tests.domain.strategies import UUIDS, values_of
 
 KINDS = get_args(Payload)
@@ -86,11 +86,14 @@ def test_an_event_is_read_as_it_was_stored(data: st.DataObject, kind: type[Paylo
 
 
 def test_an_event_is_stored_under_its_name() -> None:
-    delta = StepDelta(step=1, channel=Channel.TEXT, offset=0, text="hé")
+    delta = StepDelta(
+        step=1, message_id=MessageId(an_id(9)), channel=Channel.TEXT, offset=0, text="hé"
+    )
 
     assert msgspec.json.decode(encode_payload(delta)) == {
         "type": "step.delta",
         "step": 1,
+        "message_id": an_id(9),
         "channel": "text",
         "offset": 0,
         "text": "hé",
@@ -179,9 +182,14 @@ def test_what_a_turn_or_a_step_did_not_cost_is_zero() -> None:
     ended = TurnEnded(stop_reason=StopReason.STOP)
 
     assert ended == TurnEnded(
-        stop_reason=StopReason.STOP, usage=Usage(), microcents=0, failure=None
+        stop_reason=StopReason.STOP,
+        usage=Usage(),
+        microcents=0,
+        priced=True,
+        more_turns=False,
+        failure=None,
     )
-    assert StepEnded(step=1) == StepEnded(step=1, usage=None, microcents=0)
+    assert StepEnded(step=1) == StepEnded(step=1, usage=None, microcents=0, priced=False)
 
 
 def test_a_failure_is_data_of_the_turns_end() -> None:

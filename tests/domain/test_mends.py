@@ -136,7 +136,7 @@ def test_a_step_that_was_cut_off_is_closed_and_its_text_kept_if_the_turn_is_over
     sent = [a_sent_request(step)] if step and stopped else []
 
     answers = 2 * len(results(mend))
-    assert list(mend.drafts[: len(mend.drafts) - answers]) == kept + closed + sent
+    assert list(mend.drafts[: len(mend.drafts) - answers]) == closed + kept + sent
 
 
 def a_sent_request(step: OpenStep) -> CostDraft:
@@ -239,10 +239,10 @@ def test_a_crash_while_an_unsafe_tool_ran_ends_the_turn() -> None:
 
     assert after_crash(None, [call], Recovery.STOP) == Mend(
         drafts=(
-            MessageDraft(role=Role.TOOL_RESULT, parts=(result,)),
             ToolEnded(
                 call_id=call.id, name=call.name, status=ResultStatus.UNKNOWN, failure=UNKNOWN
             ),
+            MessageDraft(role=Role.TOOL_RESULT, parts=(result,)),
         ),
         outcome=Outcome(
             stop_reason=StopReason.INTERRUPTED,
@@ -260,7 +260,7 @@ def test_text_that_was_streamed_beside_a_doubtful_call_is_kept() -> None:
     without = after_crash(None, [call], Recovery.STOP)
 
     assert after_crash(step, [call], Recovery.STOP) == Mend(
-        drafts=(kept_text(step), StepFailed(step=1, failure=CUT_OFF), *without.drafts),
+        drafts=(StepFailed(step=1, failure=CUT_OFF), kept_text(step), *without.drafts),
         outcome=without.outcome,
     )
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.messages import (
@@ -198,8 +199,15 @@ def test_a_user_may_send_words_and_pictures(parts: tuple[Part, ...]) -> None:
         ((PICTURE,) * (MEDIA_MOST + 1), Code.MESSAGE_TOO_LARGE),
         ((Reasoning(text="hm"),), Code.MESSAGE_INVALID),
         ((a_tool_call(),), Code.MESSAGE_INVALID),
+        ((replace(PICTURE, mime_type="Image/PNG"),), Code.MESSAGE_INVALID),
+        ((replace(PICTURE, mime_type="image/png; x=1"),), Code.MESSAGE_INVALID),
+        ((replace(PICTURE, mime_type="application/zip"),), Code.MESSAGE_INVALID),
+        ((replace(PICTURE, mime_type=f"image/{'x' * 250}"),), Code.MESSAGE_INVALID),
+        ((replace(PICTURE, name=""),), Code.INVALID_TEXT),
+        ((replace(PICTURE, name="\ud800"),), Code.INVALID_TEXT),
+        ((replace(PICTURE, name="x" * 256),), Code.INVALID_TEXT),
     ],
-    ids=range(13),
+    ids=range(20),
 )
 def test_what_a_user_cannot_send_is_refused(parts: tuple[Part, ...], code: Code) -> None:
     with pytest.raises(Invalid) as refused:

@@ -1,5 +1,6 @@
 """Models by provider and name."""
 
+from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
 import pytest
@@ -8,7 +9,15 @@ from hypothesis import strategies as st
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import ModelId
-from holdfast.domain.models import OFFLINE, Model, model_of
+from holdfast.domain.models import (
+    OFFLINE,
+    Model,
+    ModelRequest,
+    ModelSource,
+    Prices,
+    described,
+    model_of,
+)
 
 NAMES = st.text(alphabet="abcXYZ019.-/:", min_size=1, max_size=12)
 PROVIDERS = st.text(alphabet="abc019-", min_size=1, max_size=8)
@@ -56,3 +65,37 @@ def test_what_is_not_provider_and_name_is_refused(ref: str) -> None:
         "message": "A model is written provider:name, for example offline:holdfast.",
         "details": {"field": "model"},
     }
+
+
+def test_a_model_that_somebody_describes_is_the_one_of_its_name() -> None:
+    wish = ModelRequest(provider="maker", name="a:b", prices=Prices(input=1, output=2))
+
+    assert described(wish) == Model(
+        id=model_of("maker:a:b").id,
+        provider="maker",
+        name="a:b",
+        prices=Prices(input=1, output=2),
+        source=ModelSource.MANUAL,
+    )
+
+
+def test_a_model_may_be_described_by_its_name_alone() -> None:
+    assert described(ModelRequest(provider="maker", name="a")).prices is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"context_window": 0}, "context_window"),
+        ({"max_output": 10**9 + 1}, "max_output"),
+        ({"prices": Prices(input=0, output=-1)}, "prices.output"),
+    ],
+)
+def test_a_description_that_cannot_be_is_refused_by_its_field(
+    changes: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        ModelRequest(**({"provider": "maker", "name": "a"} | changes))
+
+    assert caught.value.details["field"] == field

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import LOCAL_OWNER, Owner
-from holdfast.domain.openings import METADATA_LARGEST, SessionRequest, digest_of
+from holdfast.domain.openings import (
+    METADATA_LARGEST,
+    ForkRequest,
+    SessionRequest,
+    digest_of,
+)
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import FsTier, Grant
 from tests.builders import a_context
@@ -143,3 +148,21 @@ def test_a_request_that_has_no_bytes_is_refused(asked: SessionRequest) -> None:
         "message": "The request contains a lone surrogate; remove it.",
         "details": {},
     }
+
+
+@pytest.mark.parametrize("wishes", [{"title": ""}, {"tags": ("a", "a")}, {"tags": ("",)}])
+def test_the_wishes_of_a_fork_are_judged_like_those_of_an_opening(wishes: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        ForkRequest(**wishes)
+
+
+def test_a_fork_may_wish_for_nothing_or_for_all() -> None:
+    assert ForkRequest(title="x", tags=("a",)).at is None
+    assert ForkRequest() == ForkRequest(at=None, title=None, tags=None, model=None, agent=None)
+
+
+def test_a_request_that_is_no_json_cannot_be_recognised() -> None:
+    with pytest.raises(Invalid) as caught:
+        digest_of(LOCAL_OWNER, {"a": object()})
+
+    assert caught.value.code is Code.INVALID_INPUT

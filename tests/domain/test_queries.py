@@ -10,6 +10,7 @@ from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.queries import (
     LIMIT_MOST,
     AgentQuery,
+    MessageQuery,
     Page,
     SessionOrder,
     SessionQuery,
@@ -52,3 +53,13 @@ def test_sessions_are_listed_newest_first_and_all_of_them() -> None:
 
 def test_the_last_page_names_no_next_one() -> None:
     assert Page(items=(1, 2)).next_cursor is None
+
+
+@pytest.mark.parametrize("cut", [{"after": -1}, {"before": 0}, {"limit": 0}, {"limit": 10_001}])
+def test_messages_are_cut_at_numbers_that_they_can_have(cut: dict[str, int]) -> None:
+    with pytest.raises(Invalid):
+        MessageQuery(**cut)
+
+
+def test_all_messages_are_asked_for_unless_told_otherwise() -> None:
+    assert MessageQuery() == MessageQuery(after=0, before=None, roles=(), turn=None, limit=10_000)

@@ -22,6 +22,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.turns import (
     Turn,
+    interrupted,
     turns,
 )
 from tests.builders import a_message
@@ -157,3 +158,23 @@ def test_text_before_a_tool_call_is_no_answer() -> None:
     assert not is_answered([question, text, call])
     assert not is_answered([question, text, call, result])
     assert is_answered([question, call, result, text])
+
+
+def _closing(sequence: int, turn: int, code: NoticeCode) -> Message:
+    notice = Notice(code=code, text="x")
+    return a_message(role=Role.SYSTEM, parts=(notice,), sequence=sequence, turn=turn)
+
+
+@pytest.mark.parametrize("code", sorted(NoticeCode))
+def test_the_last_text_of_a_turn_that_ended_badly_was_cut_off(code: NoticeCode) -> None:
+    rows = [
+        a_message(sequence=1),
+        a_message("a", role=Role.ASSISTANT, sequence=2),
+        a_message("b", role=Role.ASSISTANT, sequence=3),
+        _closing(4, 1, code),
+        a_message("c", role=Role.ASSISTANT, sequence=5, turn=2),
+        a_message("d", role=Role.ASSISTANT, sequence=6, turn=0),
+        _closing(7, 3, NoticeCode.ERROR),
+    ]
+
+    assert interrupted(rows) == ({rows[2].id} if code in CLOSING else frozenset())

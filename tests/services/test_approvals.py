@@ -79,7 +79,7 @@ async def test_a_question_is_on_disk_before_anybody_is_asked(
         left = crashed(home)
 
     async with open_holdfast(config=replace(config, home=left), scope=Scope.NONE) as copy:
-        (found,) = await copy.approvals.list(copy.owner, session.id)
+        (found,) = (await copy.approvals.list(copy.owner, session.id)).items
         assert await calls_now(copy, session) == {"call_1_1": CallState.INTENDED}
     assert found.state is ApprovalState.WAITING
     assert asked == ApprovalRequested(
@@ -89,6 +89,7 @@ async def test_a_question_is_on_disk_before_anybody_is_asked(
         tool_class=ToolClass.WRITE,
         question=f"{desk}/a.txt (new file)\n+one",
         preview={"path": "a.txt"},
+        is_for_session=True,
     )
     assert found.question.question == asked.question
     assert not (desk / "a.txt").exists()
@@ -102,7 +103,7 @@ async def test_a_yes_lets_the_call_run_once(desk: Path, config: Config) -> None:
 
         assert outcomes(rows) == ["write_file ok"]
         assert (desk / "a.txt").read_text() == "one\n"
-        assert await house.approvals.list(house.owner, session.id) == [told]
+        assert (await house.approvals.list(house.owner, session.id)).items == (told,)
     assert (told.state, told.scope, told.answered_by) == (ALLOWED, ApprovalScope.ONCE, "ada")
     assert told.answered_at is not None
 
@@ -143,9 +144,55 @@ async def test_another_house_on_the_same_home_may_answer(desk: Path, config: Con
         session = await started(house, desk)
         await question(house, session)
         async with open_holdfast(config=config, scope=Scope.NONE) as other:
-            (waiting,) = await other.approvals.list(other.owner, state=ApprovalState.WAITING)
+            (waiting,) = (
+                await other.approvals.list(other.owner, state=ApprovalState.WAITING)
+            ).items
             await answer(other, waiting)
         assert outcomes(await played(house, session.id)) == ["write_file ok"]
+
+
+async def test_questions_of_all_sessions_are_listed_in_pages_by_their_state(
+    home: Path, desk: Path, outside: Outside, clock: SettableClock
+) -> None:
+    config = a_config(home, asks(writing()), says("done"))
+    async with open_holdfast(config=config, outside=outside) as house:
+        sessions = [await started(house, desk / name) for name in "abcd"]
+        asked = [await question(house, session) for session in sessions]
+        first, second, third, fourth = sorted(asked, key=lambda each: each.id)
+        await answer(house, second, DENIED)
+        await answer(house, third)
+        for each in (second, third):
+            await played(house, each.session_id)
+        page = await house.approvals.list(house.owner, limit=3)
+        rest = await house.approvals.list(house.owner, cursor=page.next_cursor, limit=3)
+        found = {
+            state: [
+                each.id for each in (await house.approvals.list(house.owner, state=state)).items
+            ]
+            for state in ApprovalState
+        }
+        with pytest.raises(Invalid) as caught:
+            await house.approvals.list(house.owner, state=DENIED, cursor=page.next_cursor)
+    clock.advance(hours=25)
+    async with open_holdfast(config=config, outside=outside, scope=Scope.NONE) as house:
+        late = await house.approvals.list(house.owner, state=EXPIRED, limit=1)
+        later = await house.approvals.list(
+            house.owner, state=EXPIRED, cursor=late.next_cursor, limit=1
+        )
+        waiting = (await house.approvals.list(house.owner, state=ApprovalState.WAITING)).items
+
+    assert [each.id for each in page.items] == [first.id, second.id, third.id]
+    assert ([each.id for each in rest.items], rest.next_cursor) == ([fourth.id], None)
+    assert found == {
+        ApprovalState.WAITING: [first.id, fourth.id],
+        ApprovalState.ALLOWED: [third.id],
+        ApprovalState.DENIED: [second.id],
+        ApprovalState.EXPIRED: [],
+    }
+    assert caught.value.code is Code.INVALID_CURSOR
+    # Nobody has written down yet that their time is over.
+    assert [each.id for each in (*late.items, *later.items)] == [first.id, fourth.id]
+    assert (later.next_cursor, waiting) == (None, ())
 
 
 ANSWERING = """
@@ -156,7 +203,7 @@ from holdfast.domain.approvals import Answer, ApprovalState
 async def main(home, model):
     config = Config(home=__import__("pathlib").Path(home), default_model=model)
     async with open_holdfast(config=config, scope=Scope.NONE) as house:
-        (asked,) = await house.approvals.list(house.owner)
+        (asked,) = (await house.approvals.list(house.owner, state=ApprovalState.WAITING)).items
         told = Answer(state=ApprovalState.ALLOWED, by="elsewhere")
         await house.approvals.answer(house.owner, asked.session_id, asked.id, told)
 
@@ -173,7 +220,7 @@ async def test_another_process_may_answer(desk: Path, config: Config) -> None:
             subprocess.run, [sys.executable, "-c", ANSWERING, given], check=True, timeout=60
         )
         assert outcomes(await played(house, session.id)) == ["write_file ok"]
-        (told,) = await house.approvals.list(house.owner, session.id)
+        (told,) = (await house.approvals.list(house.owner, session.id)).items
     assert told.answered_by == "elsewhere"
 
 
@@ -241,7 +288,7 @@ async def test_a_question_that_a_restart_asks_anew_takes_the_place_of_the_old_on
             await answer(house, old)
         await answer(house, new)
         rows = await played(house, session.id)
-        told = await house.approvals.list(house.owner, session.id)
+        told = (await house.approvals.list(house.owner, session.id)).items
 
     assert new.question.question == f"{desk}/a.txt (change)\n@@ -1 +1 @@\n-somebody else's\n+one"
     assert closed.approval_id == old.id
@@ -313,7 +360,7 @@ class TestForTheSession:
         async with open_holdfast(config=config) as house:
             await house.send(session.id, "more")
             assert outcomes(await played(house, session.id)) == ["write_file ok"] * 2
-            assert len(await house.approvals.list(house.owner, session.id)) == 1
+            assert len((await house.approvals.list(house.owner, session.id)).items) == 1
 
     async def test_it_does_not_reach_another_session(self, home: Path, desk: Path) -> None:
         config = a_config(home, asks(writing("a.txt")), says("done"))
@@ -366,7 +413,7 @@ class TestExpiry:
             # Any news of the session has the clock looked at again.
             await house.sessions.update(house.owner, session.id, {"title": "later"})
             rows = await played(house, session.id)
-            (found,) = await house.approvals.list(house.owner, session.id)
+            (found,) = (await house.approvals.list(house.owner, session.id)).items
 
         assert asked.expires_at == asked.asked_at + timedelta(hours=24)
         assert outcomes(rows) == ["write_file denied/expired"]
@@ -391,13 +438,13 @@ class TestExpiry:
         async with open_holdfast(config=config, outside=outside, scope=Scope.NONE) as other:
             with pytest.raises(Conflict) as caught:
                 await answer(other, asked)
-            waiting = await other.approvals.list(other.owner, state=ApprovalState.WAITING)
+            waiting = (await other.approvals.list(other.owner, state=ApprovalState.WAITING)).items
             shown = await other.approvals.get(other.owner, session.id, asked.id)
         async with open_holdfast(config=config, outside=outside) as house:
             assert outcomes(await played(house, session.id)) == ["write_file denied/expired"]
 
         assert caught.value.code is Code.APPROVAL_CLOSED
-        assert (waiting, shown.state) == ([], EXPIRED)
+        assert (waiting, shown.state) == ((), EXPIRED)
         assert not (desk / "a.txt").exists()
 
     @demands("S0-064")
@@ -410,7 +457,7 @@ class TestExpiry:
             asked = await question(house, session)
             await getattr(house.sessions, verb)(house.owner, session.id)
             ended = payloads(await news_until(house, session.id, TurnEnded))[-1]
-            (found,) = await house.approvals.list(house.owner, session.id)
+            (found,) = (await house.approvals.list(house.owner, session.id)).items
             with pytest.raises(Conflict):
                 await answer(house, asked)
             rows = await house.read(session.id)
@@ -441,7 +488,7 @@ class TestExpiry:
             await question(house, session)
             await house.send(session.id, "no, stop", on_busy=OnBusy.INTERRUPT)
             rows = await played(house, session.id)
-            (found,) = await house.approvals.list(house.owner, session.id)
+            (found,) = (await house.approvals.list(house.owner, session.id)).items
 
         assert (rows[-1].text, found.state) == ("instead", EXPIRED)
 
@@ -453,11 +500,43 @@ class TestNobodyThere:
         async with open_holdfast(config=config, outside=Outside(is_attended=False)) as house:
             session = await started(house, desk)
             rows = await played(house, session.id)
-            assert await house.approvals.list(house.owner, session.id) == []
+            assert (await house.approvals.list(house.owner, session.id)).items == ()
 
         assert outcomes(rows) == ["write_file denied/rejected"]
         assert "(unattended)" in str(rows[-2].parts)
         assert not (desk / "a.txt").exists()
+
+    async def test_a_question_that_waited_for_somebody_means_no_where_nobody_is(
+        self, desk: Path, config: Config
+    ) -> None:
+        async with open_holdfast(config=config) as house:
+            session = await started(house, desk)
+            asked = await question(house, session)
+        async with open_holdfast(config=config, outside=Outside(is_attended=False)) as house:
+            rows = await played(house, session.id)
+            (found,) = (await house.approvals.list(house.owner, session.id)).items
+            with pytest.raises(Conflict) as caught:
+                await answer(house, asked)
+
+        assert outcomes(rows) == ["write_file denied/rejected"]
+        assert "(unattended)" in str(rows[-2].parts)
+        assert (found.id, found.state, found.answered_by) == (asked.id, EXPIRED, "unattended")
+        assert caught.value.code is Code.APPROVAL_CLOSED
+        assert not (desk / "a.txt").exists()
+
+    async def test_a_question_that_waited_is_answered_by_a_flag_too(
+        self, desk: Path, config: Config
+    ) -> None:
+        async with open_holdfast(config=config) as house:
+            session = await started(house, desk)
+            await question(house, session)
+        flagged = Outside(is_attended=False, yes_to=frozenset({"write_file"}))
+        async with open_holdfast(config=config, outside=flagged) as house:
+            rows = await played(house, session.id)
+            (found,) = (await house.approvals.list(house.owner, session.id)).items
+
+        assert outcomes(rows) == ["write_file ok"]
+        assert (found.state, found.answered_by) == (ALLOWED, "flag")
 
     async def test_a_flag_answers_each_question_of_its_tool_once(
         self, home: Path, desk: Path
@@ -467,7 +546,7 @@ class TestNobodyThere:
         async with open_holdfast(config=config, outside=flagged) as house:
             session = await started(house, desk)
             rows = await played(house, session.id)
-            told = await house.approvals.list(house.owner, session.id)
+            told = (await house.approvals.list(house.owner, session.id)).items
 
         assert outcomes(rows) == ["write_file ok"] * 2
         assert [(each.state, each.scope, each.answered_by) for each in told] == [
@@ -577,7 +656,7 @@ class TestModes:
             await house.sessions.update(house.owner, session.id, {"approval": mode})
             await answer(house, asked)
             rows = await played(house, session.id)
-            assert len(await house.approvals.list(house.owner, session.id)) == 1
+            assert len((await house.approvals.list(house.owner, session.id)).items) == 1
 
         assert outcomes(rows) == ["write_file ok", then]
 
@@ -645,7 +724,7 @@ async def test_a_foreign_question_looks_like_none(desk: Path, config: Config, ve
         assert await _told(verb, house, house.owner, other.id, asked.id) == await _told(
             verb, house, house.owner, other.id, NEVER
         )
-        assert await house.approvals.list(STRANGER) == []
+        assert (await house.approvals.list(STRANGER)).items == ()
         with pytest.raises(NotFound):
             await house.approvals.list(STRANGER, session.id)
         assert await house.approvals.get(house.owner, session.id, asked.id) == asked

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.services.background import Background
+from holdfast.services.background import Background, rest
 
 pytestmark = pytest.mark.anyio
 
@@ -51,3 +51,44 @@ async def test_nothing_is_started_once_the_block_is_left() -> None:
         background.start(_for_ever(ended))
 
     assert (caught.value.code, ended) == (Code.STORE_CLOSED, [])
+
+
+async def test_work_that_is_stopped_before_it_began_is_no_loose_end() -> None:
+    ended: list[str] = []
+
+    async with Background() as background:
+        task = background.start(_for_ever(ended))
+
+    assert (ended, task.cancelled()) == ([], True)
+
+
+async def test_a_lack_of_memory_ends_nothing_but_the_work_that_met_it() -> None:
+    ended: list[str] = []
+
+    async def starve() -> None:
+        raise MemoryError
+
+    async with Background() as background:
+        beside = background.start(_for_ever(ended))
+        await background.start(starve())
+        assert not beside.done()
+
+    assert ended == ["ended"]
+
+
+async def test_who_has_no_memory_to_wait_lets_others_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+    sleep = asyncio.sleep
+
+    async def starved(seconds: float) -> None:
+        asked.append(seconds)
+        if seconds:
+            raise MemoryError
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", starved)
+    await rest(60.0)
+
+    assert asked == [60.0, 0]

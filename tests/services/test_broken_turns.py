@@ -37,7 +37,7 @@ async def test_a_runtime_that_breaks_leaves_no_call_open(
         await house.send(session.id, "go")
         await news_until(house, session.id, TurnEnded)
 
-        calls = await house.calls.list(house.owner, session.id)
+        calls = (await house.calls.list(house.owner, session.id)).items
 
     assert [call.id for call in calls if is_open(call)] == []
 
@@ -67,7 +67,7 @@ async def test_a_retry_that_a_message_joins_past_the_cap_is_answered(
 
     async with open_tooled(config, tool, outside=survivor) as house:
         rows = await played(house, session.id)
-        calls = await house.calls.list(house.owner, session.id)
+        calls = (await house.calls.list(house.owner, session.id)).items
 
     assert [call.id for call in calls if is_open(call)] == []
     assert len(outcomes(rows)) == 3

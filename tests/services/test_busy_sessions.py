@@ -6,6 +6,8 @@ import pytest
 
 from holdfast.bootstrap import Holdfast, Outside
 from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.events import Event, Payload, TurnEnded
+from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import OnBusy, Status, StopReason
 from tests.builders import an_id
 from tests.houses import current, open_house, played, texts
@@ -15,6 +17,13 @@ from tests.stand_ins import Gate, GatedRuntime, an_answer
 pytestmark = pytest.mark.anyio
 
 ID = an_id(80)
+
+
+async def endings(house: Holdfast, session_id: SessionId) -> list[Payload]:
+    """Return how the turns of a session that rests have ended."""
+    page = await house.events.list(house.owner, session_id)
+    news = [item.payload for item in page.items if isinstance(item, Event)]
+    return [payload for payload in news if isinstance(payload, TurnEnded)]
 
 
 async def test_what_waits_together_is_one_turn(quiet: Holdfast) -> None:
@@ -48,6 +57,10 @@ async def test_a_message_that_arrives_in_a_turn_belongs_to_the_next(
             (1, "first"),
             (2, "second"),
         ]
+        assert await endings(house, session.id) == [
+            TurnEnded(stop_reason=StopReason.STOP, more_turns=True),
+            TurnEnded(stop_reason=StopReason.STOP),
+        ]
 
 
 async def test_a_message_may_be_refused_while_a_turn_runs(home: Path, outside: Outside) -> None:
@@ -80,6 +93,10 @@ async def test_a_message_may_stop_the_turn_and_be_played_next(home: Path, outsid
             ("system", "The turn was stopped by its user."),
             ("user", "two"),
             ("assistant", "better"),
+        ]
+        assert await endings(house, session.id) == [
+            TurnEnded(stop_reason=StopReason.ABORTED, more_turns=True),
+            TurnEnded(stop_reason=StopReason.STOP),
         ]
         assert (await current(house, session)).last_stop is StopReason.STOP
 

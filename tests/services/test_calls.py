@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Holdfast, Scope, Session
+from holdfast import Holdfast, Scope, Session, SessionRequest
 from holdfast.bootstrap import Outside
 from holdfast.config import Config
-from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.calls import CallState, Settlement
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import CallSettled, Event, ToolEnded, ToolStarted, TurnEnded
@@ -96,15 +96,17 @@ async def doubt(home: Path, outside: Outside, survivor: Outside) -> AsyncIterato
 
 async def test_an_outcome_that_nobody_knows_is_listed(doubt: Doubt) -> None:
     house, session = doubt.house, doubt.session
-    mine = await house.calls.list(house.owner, session.id)
-    unknown = await house.calls.list(house.owner)
+    mine = (await house.calls.list(house.owner, session.id)).items
+    unknown = (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items
 
     assert [(each.id, each.state, each.settlement) for each in mine] == [
         ("c1", CallState.UNKNOWN, None),
         ("c2", CallState.FINISHED, None),
     ]
     assert unknown == mine[:1]
-    assert await house.calls.list(house.owner, session.id, state=CallState.UNKNOWN) == mine[:1]
+    assert (await house.calls.list(house.owner, session.id, state=CallState.UNKNOWN)).items == mine[
+        :1
+    ]
     assert await house.calls.get(house.owner, session.id, "c1") == mine[0]
     found = mine[0]
     assert (found.name, found.arguments, found.effect) == ("post", {"line": "x"}, Effect.UNSAFE)
@@ -115,8 +117,36 @@ async def test_an_outcome_that_nobody_knows_is_listed(doubt: Doubt) -> None:
     assert doubt.act.asked == []
 
 
+async def test_calls_of_all_sessions_are_listed_in_pages_by_their_state(doubt: Doubt) -> None:
+    house, session = doubt.house, doubt.session
+    other = await house.open("worker", SessionRequest(approval=ApprovalMode.AUTO))
+    await house.send(other.id, "go")
+    await played(house, other.id)
+    every = (await house.calls.list(house.owner)).items
+    first = await house.calls.list(house.owner, limit=1)
+    walked, page = [*first.items], first
+    while page.next_cursor is not None:
+        page = await house.calls.list(house.owner, cursor=page.next_cursor, limit=1)
+        walked += page.items
+    finished = (await house.calls.list(house.owner, state=CallState.FINISHED)).items
+    with pytest.raises(Invalid) as caught:
+        await house.calls.list(house.owner, session.id, cursor=first.next_cursor)
+    with pytest.raises(Invalid):
+        await house.calls.list(house.owner, limit=0)
+
+    assert [(each.session_id, each.id) for each in walked] == [
+        (session.id, "c1"),
+        (session.id, "c2"),
+        (other.id, "c1"),
+        (other.id, "c2"),
+    ]
+    assert tuple(walked) == every
+    assert finished == every[1:]
+    assert caught.value.code is Code.INVALID_CURSOR
+
+
 async def test_only_ones_own_are_listed(doubt: Doubt) -> None:
-    assert await doubt.house.calls.list(STRANGER) == []
+    assert (await doubt.house.calls.list(STRANGER)).items == ()
     with pytest.raises(NotFound):
         await doubt.house.calls.list(STRANGER, doubt.session.id)
 
@@ -158,7 +188,7 @@ async def test_a_settlement_is_a_row_that_belongs_to_no_turn(
         ),
     )
     assert payloads(list(page.items))[-1] == CallSettled(call_id="c1", how=settlement, by="ada")
-    assert await house.calls.list(house.owner) == []
+    assert (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items == ()
     assert doubt.act.asked == []
 
 
@@ -190,7 +220,10 @@ async def test_an_unsettled_call_blocks_nothing(doubt: Doubt) -> None:
     rows = await played(doubt.house, doubt.session.id)
 
     assert rows[-1].text == "never asked again"
-    assert [each.id for each in await doubt.house.calls.list(doubt.house.owner)] == ["c1"]
+    assert [
+        each.id
+        for each in (await doubt.house.calls.list(doubt.house.owner, state=CallState.UNKNOWN)).items
+    ] == ["c1"]
 
 
 class TestRetry:
@@ -208,7 +241,7 @@ class TestRetry:
             wish = Wish(how=How.RETRY, by="ada")
             settled = await house.calls.settle(house.owner, session.id, "c1", wish)
             rows = await played(house, session.id)
-            again = (await house.calls.list(house.owner, session.id))[-1]
+            again = (await house.calls.list(house.owner, session.id)).items[-1]
             assert await ledger(house, session) == costs
 
         assert (settled.state, settled.settlement) == (CallState.SETTLED, Settlement.RETRIED)
@@ -240,8 +273,8 @@ class TestRetry:
             "CallSettled",
             "TurnStarted",
             "ToolStarted",
-            "MessageAppended",
             "ToolEnded",
+            "MessageAppended",
             "TurnEnded",
         ]
         assert news[-1] == TurnEnded(stop_reason=StopReason.STOP)
@@ -268,6 +301,41 @@ class TestRetry:
         assert outcomes(rows)[-1] == "post ok"
         assert doubt.act.lines == ["x"]
 
+    @pytest.mark.parametrize("ending", ["mode", "no", "interrupt"])
+    async def test_a_retry_that_was_not_run_has_settled_nothing(
+        self, doubt: Doubt, ending: str
+    ) -> None:
+        house, session = doubt.house, doubt.session
+        mode = ApprovalMode.DENY if ending == "mode" else ApprovalMode.ASK
+        await house.sessions.update(house.owner, session.id, {"approval": mode})
+        settled = await doubt.settle(How.RETRY)
+        if ending != "mode":
+            asked = await question(house, session)
+            # Heard again while it waits: that is no second retry.
+            assert (await doubt.settle(How.RETRY)).settlement is Settlement.RETRIED
+        if ending == "no":
+            await answer(house, asked, ApprovalState.DENIED)
+        elif ending == "interrupt":
+            await house.sessions.interrupt(house.owner, session.id)
+        rows = await played(house, session.id)
+        first, _, retry = (await house.calls.list(house.owner, session.id)).items
+
+        assert settled.settlement is Settlement.RETRIED
+        told = "skipped/aborted" if ending == "interrupt" else "denied/rejected"
+        assert outcomes(rows)[-1] == f"post {told}"
+        assert (first.state, first.settlement) == (CallState.UNKNOWN, None)
+        assert (retry.state, retry.started_at) == (CallState.FINISHED, None)
+        unrun = f"The outcome of post (c1) is as unknown as before: {retry.id} was not run."
+        assert Notice(code=NoticeCode.INFORMATION, text=unrun) in [row.parts[0] for row in rows]
+        assert doubt.act.asked == []
+
+        await house.sessions.update(house.owner, session.id, {"approval": ApprovalMode.AUTO})
+        again = await doubt.settle(How.RETRY)
+        rows = await played(house, session.id)
+        assert (outcomes(rows)[-1], again.settlement) == ("post ok", Settlement.RETRIED)
+        assert doubt.act.lines == ["x"]
+        assert (await house.calls.get(house.owner, session.id, "c1")) == again
+
     async def test_what_is_cut_off_again_is_unknown_again(
         self, doubt: Doubt, clock: SettableClock
     ) -> None:
@@ -290,7 +358,7 @@ class TestRetry:
         config = replace(doubt.config, home=left)
         async with open_tooled(config, own_tool("post", Recorder()), outside=outside) as house:
             await played(house, session.id)
-            (unknown,) = await house.calls.list(house.owner)
+            (unknown,) = (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items
             assert unknown.id.startswith("retry_")
             settled = await house.calls.settle(
                 house.owner, session.id, unknown.id, Wish(how=How.SKIP, by="ada")
@@ -416,7 +484,7 @@ Verb = Callable[[Holdfast, Owner, str, str], Awaitable[object]]
 async def test_a_foreign_call_looks_like_none(doubt: Doubt, verb: Verb) -> None:
     house, session = doubt.house, doubt.session
     other = await house.open()
-    before = await house.calls.list(house.owner, session.id)
+    before = (await house.calls.list(house.owner, session.id)).items
 
     assert await _told(verb, house, STRANGER, session.id, "c1") == await _told(
         verb, house, STRANGER, NEVER, NEVER
@@ -424,7 +492,7 @@ async def test_a_foreign_call_looks_like_none(doubt: Doubt, verb: Verb) -> None:
     assert await _told(verb, house, house.owner, other.id, "c1") == await _told(
         verb, house, house.owner, other.id, NEVER
     )
-    assert await house.calls.list(house.owner, session.id) == before
+    assert (await house.calls.list(house.owner, session.id)).items == before
 
 
 async def _told(verb: Verb, house: Holdfast, owner: Owner, session: str, id: str) -> object:
@@ -443,7 +511,7 @@ async def test_an_interrupted_call_can_be_settled_like_one_that_a_crash_left(
         session = await started(house, home.parent / "desk", "post", approval=ApprovalMode.AUTO)
         await gate.reached()
         await house.sessions.interrupt(house.owner, session.id)
-        (unknown,) = await house.calls.list(house.owner)
+        (unknown,) = (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items
         wish = Wish(how=How.MARK_DONE, by="ada", result="seen")
         settled = await house.calls.settle(house.owner, session.id, unknown.id, wish)
         news = payloads(await news_until(house, session.id, CallSettled))

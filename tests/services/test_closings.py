@@ -117,7 +117,7 @@ async def test_closing_stops_a_running_turn_and_keeps_its_text(
         assert (house.coordinator.active(), runtime.closed) == (frozenset(), 1)
         ended = payloads(await news_until(house, session.id, SessionClosed))
         assert [each for each in ended if isinstance(each, TurnEnded)] == [
-            TurnEnded(stop_reason=StopReason.ABORTED)
+            TurnEnded(stop_reason=StopReason.ABORTED, priced=False)
         ]
 
 

@@ -5,11 +5,13 @@ from hypothesis import strategies as st
 
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome
 from holdfast.domain.events import Channel, StepDelta
+from holdfast.domain.ids import MessageId
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import StopReason
 from holdfast.services.deltas import CleanDeltas
+from tests.builders import an_id
 
 KEY = "sk-proj-0aB1cD2eF3gH4iJ5kL6m"
 SCRUBBER = Scrubber([("key", Secret(KEY))])
@@ -18,7 +20,13 @@ END = Outcome(stop_reason=StopReason.STOP)
 
 def delta(text: str, offset: int, *, step: int = 1, channel: Channel = Channel.TEXT) -> StepDelta:
     """Return a piece of an answer."""
-    return StepDelta(step=step, channel=channel, offset=offset, text=text)
+    return StepDelta(
+        step=step,
+        message_id=MessageId(an_id(step)),
+        channel=channel,
+        offset=offset,
+        text=text,
+    )
 
 
 def row(text: str) -> MessageDraft:

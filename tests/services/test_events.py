@@ -6,11 +6,12 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from holdfast.domain.errors import Code, Conflict, Internal, Invalid, NotFound
-from holdfast.domain.events import Event, Gap, MessageAppended, TurnEnded
+from holdfast.domain.events import Event, Gap, MessageAppended, StepStarted, TurnEnded
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Session, StopReason
 from tests.builders import an_id
@@ -59,6 +60,18 @@ async def test_numbers_are_dense_and_times_grow(house: House, session: Session) 
     assert times == sorted(set(times))
     assert payloads(news)[-1] == TurnEnded(stop_reason=StopReason.STOP)
     assert [event.turn for event in news] == [None] + [1] * (session.last_event - 1)
+
+
+async def test_the_name_of_a_model_is_told_without_what_looks_like_a_secret(
+    home: Path, outside: Outside
+) -> None:
+    start = replace(asked(), model="maker:ghp_abcdefghij0123456789")
+    async with open_house(home, GatedRuntime([(start,), an_answer("x")]), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        told = payloads(await news_until(house, session.id, StepStarted))[-1]
+
+    assert told == replace(start, model="maker:[masked]")
 
 
 @demands("S0-301")
@@ -116,7 +129,7 @@ async def test_pruned_numbers_are_covered_by_a_gap(
     house: House, session: Session, clock: SettableClock
 ) -> None:
     everything = await _all(house, session.id)
-    clock.advance(hours=2)
+    clock.advance(hours=25)
     assert await house.housekeeping.prune() == 5
     assert await house.housekeeping.prune() == 0
 
@@ -133,7 +146,7 @@ async def test_pruned_numbers_are_covered_by_a_gap(
 async def test_a_page_may_end_before_a_gap_and_the_next_begins_with_it(
     house: House, session: Session, clock: SettableClock
 ) -> None:
-    clock.advance(hours=2)
+    clock.advance(hours=25)
     await house.housekeeping.prune()
 
     page = await house.events.list(house.owner, session.id, limit=4)
@@ -168,7 +181,7 @@ async def test_a_cursor_from_the_future_is_never_met_with_silence(
         with pytest.raises(Conflict) as caught:
             await read(house, session.id, after)
         assert caught.value.code is Code.CURSOR_AHEAD
-        assert caught.value.details == {"last": 12}
+        assert caught.value.details == {"head": 12}
 
 
 async def test_a_cursor_below_zero_is_refused(house: House, session: Session) -> None:

@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.bootstrap import Holdfast, Outside
-from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import SessionForked, SessionOpened
 from holdfast.domain.ids import Owner
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.messages import Role, Text
+from holdfast.domain.models import model_of
+from holdfast.domain.openings import ForkRequest, SessionRequest
 from holdfast.domain.sessions import ForkPoint, Session, Status
-from holdfast.services.sessions import Heirs
+from holdfast.services.endings import Heirs
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, open_house, payloads, played, raw, texts
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, an_answer, asked, streamed
@@ -151,7 +154,7 @@ async def test_a_fork_with_a_faulty_title_is_refused(
 async def test_a_fork_cannot_leave_where_there_is_no_row(
     quiet: Holdfast, parent: Session, at: int
 ) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(NotFound) as caught:
         await quiet.sessions.fork(quiet.owner, parent.id, at=at)
 
     assert (caught.value.code, caught.value.details) == (Code.MESSAGE_NOT_FOUND, {"at": at})
@@ -264,3 +267,99 @@ async def test_times_in_a_fork_go_on_from_those_it_inherits_even_when_the_clock_
     own = await quiet.send(fork.id, "later")
 
     assert own.created_at > inherited.created_at
+
+
+async def test_a_fork_may_differ_from_its_parent_in_what_is_wished(
+    quiet: Holdfast, parent: Session
+) -> None:
+    wish = ForkRequest(at=2, title="Child", tags=("b", "c"), model="offline:holdfast")
+
+    fork = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish)).thing
+
+    told = (fork.title, fork.tags, fork.model_id, fork.turn_cap, fork.agent)
+    assert told == ("Child", ("b", "c"), model_of("offline:holdfast").id, 7, parent.agent)
+    assert await current(quiet, fork) == fork
+
+
+async def test_a_fork_may_go_on_with_another_agent(quiet: Holdfast, parent: Session) -> None:
+    other = await quiet.agents.create(
+        quiet.owner, {"name": "Other", "system_prompt": "You are terse.", "models": ["openai:y"]}
+    )
+
+    made = await quiet.sessions.make_fork(quiet.owner, parent.id, ForkRequest(agent="other"))
+
+    fork = made.thing
+    assert (fork.agent_id, fork.agent.system_prompt) == (other.id, "You are terse.")
+    assert (fork.title, fork.tags, fork.turn_cap, fork.context) == (
+        parent.title,
+        parent.tags,
+        parent.turn_cap,
+        parent.context,
+    )
+    assert fork.forked_from == ForkPoint(session_id=parent.id, sequence=3)
+    assert await quiet.read(fork.id) == await quiet.read(parent.id)
+    assert await current(quiet, fork) == fork
+
+
+@pytest.mark.parametrize(
+    ("wish", "code"),
+    [
+        (ForkRequest(agent="nobody"), Code.AGENT_NOT_FOUND),
+        (ForkRequest(model="nonsense"), Code.MODEL_NOT_FOUND),
+        (ForkRequest(model=an_id(1)), Code.MODEL_NOT_FOUND),
+    ],
+)
+async def test_a_fork_with_somebody_who_is_not_there_is_refused(
+    quiet: Holdfast, parent: Session, wish: ForkRequest, code: Code
+) -> None:
+    with pytest.raises(HoldfastError) as caught:
+        await quiet.sessions.make_fork(quiet.owner, parent.id, wish)
+
+    assert caught.value.code is code
+    assert await current(quiet, parent) == parent
+
+
+def test_tags_of_a_fork_are_distinct() -> None:
+    with pytest.raises(Invalid):
+        ForkRequest(tags=("a", "a"))
+
+
+async def test_a_fork_of_what_has_settled_leaves_the_open_turn_behind(
+    home: Path, outside: Outside
+) -> None:
+    gate, late = Gate(), Gate()
+    runtime = GatedRuntime([an_answer("one")], [gate, an_answer("two")], [late])
+    settled = ForkRequest(is_settled=True)
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+
+        async def point() -> int | None:
+            fork = (await house.sessions.make_fork(house.owner, session.id, settled)).thing
+            return fork.forked_from.sequence if fork.forked_from else None
+
+        assert await point() == 0
+        await house.send(session.id, "hello")
+        await played(house, session.id)
+        assert await point() == 2
+        await house.send(session.id, "again")
+        await gate.reached()
+        await house.send(session.id, "queued")
+        assert await point() == 2
+        gate.open()
+        await late.reached()
+        # The answer of the second turn is row 5, behind the question of the third.
+        assert await point() == 5
+
+
+async def test_before_a_turn_has_settled_only_what_belongs_to_none_is_shared(
+    quiet: Holdfast,
+) -> None:
+    session = await quiet.open()
+    note = MessageDraft(role=Role.SYSTEM, parts=(Text(text="x"),))
+    await quiet.messages.record(quiet.owner, session.id, note)
+    await quiet.send(session.id, "hello")
+
+    settled = ForkRequest(is_settled=True)
+    fork = (await quiet.sessions.make_fork(quiet.owner, session.id, settled)).thing
+
+    assert fork.forked_from == ForkPoint(session_id=session.id, sequence=1)

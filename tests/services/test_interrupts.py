@@ -75,7 +75,7 @@ async def test_an_interrupted_turn_ends_once_and_says_so(home: Path, outside: Ou
         news = payloads(await news_until(house, session.id, TurnEnded))
         cut = Failure(code=FailureCode.INTERRUPTED, message="The model's answer was cut off.")
         assert StepFailed(step=1, failure=cut) in news
-        assert news[-1] == TurnEnded(stop_reason=StopReason.ABORTED)
+        assert news[-1] == TurnEnded(stop_reason=StopReason.ABORTED, priced=False)
         assert news.count(news[-1]) == 1
 
 
@@ -110,6 +110,38 @@ async def test_a_queued_message_is_played_next(home: Path, outside: Outside) -> 
             ("user", "two"),
             ("system", "The turn was stopped by its user."),
             ("assistant", "second"),
+        ]
+        ended = payloads(await news_until(house, session.id, TurnEnded))[-1]
+        assert ended == TurnEnded(stop_reason=StopReason.ABORTED, more_turns=True)
+
+
+async def test_an_interrupt_that_is_meant_for_a_turn_hits_no_other(
+    home: Path, outside: Outside
+) -> None:
+    gate, later = Gate(), Gate()
+    runtime = GatedRuntime([gate, an_answer("first")], [later, an_answer("second")])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "one")
+        await gate.reached()
+        await house.send(session.id, "two")
+        # Not yet: the second one waits behind the first.
+        await house.sessions.interrupt(house.owner, session.id, turn=2)
+        gate.open()
+        await later.reached()
+
+        # Too late: the first one has ended by itself.
+        after = await house.sessions.interrupt(house.owner, session.id, turn=1)
+        assert (after.status, after.settled) == (Status.RUNNING, 1)
+        assert house.coordinator.active() == {await key_of(house, session)}
+        stopped = await house.sessions.interrupt(house.owner, session.id, turn=2)
+
+        assert (stopped.status, stopped.last_stop) == (Status.IDLE, StopReason.ABORTED)
+        assert texts(await house.read(session.id)) == [
+            ("user", "one"),
+            ("user", "two"),
+            ("assistant", "first"),
+            ("system", "The turn was stopped by its user."),
         ]
 
 

@@ -333,7 +333,7 @@ class TestMoney:
         async with open_holdfast(config=config) as house:
             rows = await played(house, session.id)
             after = await current(house, session)
-            assert len(await house.approvals.list(house.owner, session.id)) == 1
+            assert len((await house.approvals.list(house.owner, session.id)).items) == 1
 
         assert rows[-1].text == "one"
         assert after.budget == Budget(microcents=2 * cap, on_exceed=OnExceed.PAUSE)

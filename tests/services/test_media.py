@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Heirs, Holdfast, Scope, Session, open_holdfast
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.errors import Code, Internal, NotFound
+from holdfast.domain.errors import Code, Internal, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionKey
 from holdfast.domain.messages import Media as MediaPart
 from holdfast.domain.messages import Message, Text, ToolResult, media_handle
@@ -217,3 +217,21 @@ async def test_a_content_can_be_attached_to_the_first_message(home: Path) -> Non
 async def test_a_shelf_of_a_key_that_never_was_is_empty(home: Path) -> None:
     async with open_holdfast(home, scope=Scope.NONE) as house:
         assert await SessionShelf(house.store, SessionKey(99)).read(UNKNOWN) is None
+
+
+async def test_the_contents_of_a_message_have_a_limit_together(home: Path) -> None:
+    half = b"GIF89a" + bytes(10 << 20)
+    async with open_holdfast(home, scope=Scope.NONE) as house:
+        session = await house.open()
+        refs = [
+            await house.media.keep(house.owner, session.id, content, mime_type="image/gif")
+            for content in (half, half + b"!")
+        ]
+        first, second = (MediaPart(mime_type="image/gif", ref=ref) for ref in refs)
+        with pytest.raises(Invalid) as caught:
+            await house.send(session.id, (first, second))
+        sent = await house.send(session.id, (first,))
+        rows = await house.read(session.id)
+
+    assert caught.value.code is Code.MESSAGE_TOO_LARGE
+    assert rows == (sent,)

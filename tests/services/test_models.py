@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Config, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from holdfast.domain.models import model_of
 from holdfast.domain.openings import SessionRequest
@@ -47,3 +48,31 @@ async def test_the_catalogue_is_ordered_and_holds_each_model_once(quiet: Holdfas
     assert await quiet.models.list() == [
         model_of(ref) for ref in ("groq:one", "openai:one", "openai:two")
     ]
+
+
+@pytest.mark.parametrize("door", ["request", "agent", "update", "default"])
+async def test_a_script_is_the_one_that_was_meant_where_it_was_named(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: str
+) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    for folder, text in ((here, "the one"), (elsewhere, "another one")):
+        folder.mkdir()
+        (folder / "script.json").write_text(f'[{{"text": "{text}"}}]')
+    ref = "scripted:script.json"
+    config = Config(home=home, default_model=ref if door == "default" else "offline:holdfast")
+    monkeypatch.chdir(here)
+    async with open_holdfast(config=config) as house:
+        models = [ref] if door == "agent" else []
+        await house.agents.create(house.owner, {"name": "Helper", "models": models})
+        own = ref if door == "request" else None
+        session = await house.open("helper", SessionRequest(model=own))
+        if door == "update":
+            await house.sessions.update(house.owner, session.id, {"model": ref})
+        monkeypatch.chdir(elsewhere)
+        await house.send(session.id, "hello")
+        rows = await played(house, session.id)
+        known = [model.ref for model in await house.models.list()]
+
+    assert rows[-1].text == "the one"
+    if door != "default":
+        assert known == [f"scripted:{here / 'script.json'}"]

@@ -9,10 +9,12 @@ import pytest
 
 from holdfast import open_holdfast
 from holdfast.bootstrap import Holdfast
+from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import HoldfastError, Invalid
 from holdfast.domain.ids import Owner, SessionId
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.queries import AgentQuery, SessionQuery
+from holdfast.domain.messages import Role, Text
+from holdfast.domain.openings import ForkRequest, SessionRequest
+from holdfast.domain.queries import AgentQuery, MessageQuery, SessionQuery
 from holdfast.services.events import Events
 from holdfast.services.messages import Messages
 from holdfast.services.sessions import Sessions
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.anyio
 
 STRANGER = Owner("stranger")
 NEVER = an_id(30)
+NOTE = MessageDraft(role=Role.SYSTEM, parts=(Text(text="x"),))
 
 
 async def _first(house: Holdfast, session_id: str) -> object:
@@ -32,6 +35,11 @@ async def _first(house: Holdfast, session_id: str) -> object:
 async def _first_batch(house: Holdfast, session_id: str) -> object:
     async with aclosing(house.events.batches(STRANGER, SessionId(session_id))) as batches:
         return await anext(batches)
+
+
+async def _standing(house: Holdfast, session_id: str) -> object:
+    async with house.events.reader(STRANGER, SessionId(session_id)) as reader:
+        return reader
 
 
 SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
@@ -46,7 +54,15 @@ SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "send": lambda house, id: house.messages.send(STRANGER, id, "x"),
     "message get": lambda house, id: house.messages.get(STRANGER, id, NEVER),
     "messages list": lambda house, id: house.messages.list(STRANGER, id),
+    "make": lambda house, id: house.messages.make(STRANGER, id, "x"),
+    "make_fork": lambda house, id: house.sessions.make_fork(STRANGER, id, ForkRequest()),
+    "record": lambda house, id: house.messages.record(STRANGER, id, NOTE),
+    "page": lambda house, id: house.messages.page(STRANGER, id, MessageQuery()),
+    "unfinished": lambda house, id: house.messages.unfinished(STRANGER, id),
+    "reader": _standing,
+    "interrupted": lambda house, id: house.messages.interrupted(STRANGER, id, ()),
     "events list": lambda house, id: house.events.list(STRANGER, id),
+    "sequence_of": lambda house, id: house.events.sequence_of(STRANGER, id, NEVER),
     "events list ahead": lambda house, id: house.events.list(STRANGER, id, after=999),
     "follow": _first,
     "batches": _first_batch,
@@ -55,6 +71,7 @@ AGENT_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "get": lambda house, id: house.agents.get(STRANGER, id),
     "update": lambda house, id: house.agents.update(STRANGER, id, {"name": "x"}),
     "archive": lambda house, id: house.agents.archive(STRANGER, id),
+    "purge": lambda house, id: house.agents.purge(STRANGER, id),
     "open": lambda house, id: house.sessions.open(STRANGER, id),
 }
 REPO_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from holdfast.bootstrap import Outside
+from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.events import SessionClosed
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.ports import Store
-from tests.houses import House, current, news_until, open_house, played, texts
+from holdfast.services.housekeeping import ROUNDS, round_seconds
+from tests.houses import House, current, news_until, open_house, played, raw, texts
 from tests.marks import demands
 from tests.stand_ins import PATIENCE, Gate, GatedRuntime, SettableClock
 
@@ -47,6 +49,7 @@ async def bound(house: House, tmp_path: Path) -> Session:
     return await house.open(request=SessionRequest(repo_id=repo.id))
 
 
+@demands("S1-090", "S1-090b", "S1-095")
 async def test_an_untouched_session_is_completed_and_says_why(
     house: House, bound: Session, clock: SettableClock
 ) -> None:
@@ -62,7 +65,7 @@ async def test_an_untouched_session_is_completed_and_says_why(
     assert await house.housekeeping.sweep(HALF_AN_HOUR) == ()
 
 
-@demands("S1-091b")
+@demands("S1-091", "S1-091b", "S1-091c")
 async def test_activity_puts_the_end_off(
     house: House, bound: Session, clock: SettableClock, gate: Gate
 ) -> None:
@@ -87,6 +90,7 @@ async def test_a_turn_that_was_silent_for_so_long_is_stopped(
     assert house.coordinator.active() == frozenset()
 
 
+@demands("S1-095")
 async def test_a_session_without_a_repository_is_left_alone(
     house: House, clock: SettableClock
 ) -> None:
@@ -233,3 +237,54 @@ async def test_no_time_at_all_means_that_nothing_is_swept(
                 await house.read(session.id)
 
         assert await current(house, session) == session
+
+
+@pytest.mark.parametrize(
+    ("idle", "seconds"),
+    [
+        (timedelta(minutes=30), 10.0),
+        (timedelta(minutes=10), 10.0),
+        (timedelta(minutes=1), 1.0),
+        (timedelta(milliseconds=1), 0.05),
+        (timedelta(0), 10.0),
+    ],
+)
+def test_a_sweep_comes_every_minute_or_ten_times_within_a_short_idle_time(
+    idle: timedelta, seconds: float
+) -> None:
+    assert round_seconds(idle) == seconds
+    assert ROUNDS == 6
+
+
+@demands("S1-083")
+async def test_a_swept_program_gives_up_its_slot(
+    house: House, clock: SettableClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tree" / ".git").mkdir(parents=True)
+    repo = await house.repos.add(house.owner, str(tmp_path / "tree"), at_terminal=True)
+    await house.agents.create(house.owner, {"name": "Cli", "runtime": AcpRuntime(command="x")})
+    session = await house.open("cli", SessionRequest(repo_id=repo.id))
+    clock.advance(hours=1)
+
+    with caplog.at_level(logging.INFO, logger="holdfast.services.slots"):
+        assert await house.housekeeping.sweep(HALF_AN_HOUR) == (session.id,)
+
+    (record,) = [each for each in caplog.records if each.msg == "sessions.active_changed"]
+    assert vars(record)["fields"] == {
+        "active": 0,
+        "limit": 5,
+        "delta": -1,
+        "session_id": session.id,
+        "cause": "idle_timeout",
+    }
+
+
+async def test_a_damaged_session_does_not_keep_the_others_from_their_end(
+    house: House, bound: Session, clock: SettableClock, home: Path
+) -> None:
+    other = await house.open(request=SessionRequest(repo_id=bound.repo_id))
+    clock.advance(hours=1)
+    with raw(home) as connection:
+        connection.execute("UPDATE openings SET body = x'7b' WHERE session_key = 1")
+
+    assert set(await house.housekeeping.sweep(HALF_AN_HOUR)) == {bound.id, other.id}

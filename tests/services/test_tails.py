@@ -234,7 +234,7 @@ class FaultyStore:
         self.is_broken = False
 
     async def read(self, work: Any) -> Any:
-        if self.is_broken and work.__qualname__.startswith("read_page"):
+        if self.is_broken and getattr(work, "work", work).__qualname__.startswith("read_page"):
             raise ZeroDivisionError
         return await self._store.read(work)
 

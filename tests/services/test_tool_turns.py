@@ -121,25 +121,25 @@ async def test_the_news_tell_the_same_story(home: Path, desk: Path) -> None:
         "MessageAppended user",
         "TurnStarted",
         "StepStarted",
+        "StepEnded",
         "MessageAppended assistant",
         "MessageAppended tool_call",
-        "StepEnded",
         "ToolStarted",
-        "MessageAppended tool_result",
         "ToolEnded",
+        "MessageAppended tool_result",
         "StepStarted",
+        "StepEnded",
         "MessageAppended tool_call",
         "MessageAppended tool_call",
-        "StepEnded",
         "ToolStarted",
-        "MessageAppended tool_result",
         "ToolEnded",
+        "MessageAppended tool_result",
         "ToolStarted",
-        "MessageAppended tool_result",
         "ToolEnded",
+        "MessageAppended tool_result",
         "StepStarted",
+        "StepEnded",
         "MessageAppended assistant",
-        "StepEnded",
         "TurnEnded",
     ]
 
@@ -451,7 +451,7 @@ class TestLeaving:
             session = await started(house, desk, "act")
             asked = await question(house, session)
         async with open_tooled(config, tool) as house:
-            again = await house.approvals.list(house.owner, session.id)
+            again = (await house.approvals.list(house.owner, session.id)).items
             await answer(house, asked)
             rows = await played(house, session.id)
 
@@ -491,7 +491,7 @@ class TestLeaving:
             await gate.reached()
         async with open_tooled(config, own_tool("act", second)) as house:
             rows = await played(house, session.id)
-            unknown = await house.calls.list(house.owner)
+            unknown = (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items
 
         assert outcomes(rows) == ["act unknown/unknown", "act ok"]
         assert (rows[-1].text, [each.id for each in unknown]) == ("I go on.", ["c1"])

@@ -63,8 +63,8 @@ async def test_the_news_of_a_turn_come_in_their_order(holdfast: Holdfast) -> Non
         MessageAppended,
         TurnStarted,
         StepStarted,
-        MessageAppended,
         StepEnded,
+        MessageAppended,
         TurnEnded,
     ]
     streamed = "".join(each.text for each in payloads(news) if isinstance(each, StepDelta))
@@ -137,11 +137,28 @@ async def test_costs_are_entered_once_and_added_up(home: Path, outside: Outside)
         spent = await current(house, session)
         assert (spent.usage, spent.microcents) == (Usage(input=10, output=5), 7)
         assert payloads(news)[-1] == TurnEnded(
-            stop_reason=StopReason.STOP, usage=usage, microcents=7
+            stop_reason=StopReason.STOP, usage=usage, microcents=7, priced=False
         )
         await house.send(session.id, "again")
         await played(house, session.id)
     assert runtime.turns[-1].ordinal == 3
+
+
+async def test_a_turn_is_priced_when_every_request_of_it_is(home: Path, outside: Outside) -> None:
+    usage = Usage(input=10, output=5)
+    costs = [
+        CostDraft(request_id=an_id(each), model_id=MODEL_ID, usage=usage, microcents=7, priced=True)
+        for each in (1, 2)
+    ]
+    runtime = GatedRuntime([costs, an_answer("done", usage=usage)])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        news = await news_until(house, session.id, TurnEnded)
+
+    assert payloads(news)[-1] == TurnEnded(
+        stop_reason=StopReason.STOP, usage=usage + usage, microcents=14, priced=True
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.messages import CHAIN_START, Text, encode_parts
-from holdfast.services.sessions import Verification
+from holdfast.services.verifications import Verification
 from tests.builders import hash_of
 from tests.houses import raw, unlocked
 

@@ -140,9 +140,17 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "openings",
         "repos",
         "sessions",
+        "sign_in_codes",
+        "tokens",
         "tombstones",
     }
-    assert views == {"agent_sessions", "session_events", "session_messages"}
+    assert views == {
+        "AgentMessage",
+        "AgentSession",
+        "agent_sessions",
+        "session_events",
+        "session_messages",
+    }
 
 
 @demands(
@@ -206,6 +214,9 @@ def test_what_names_a_row_names_no_other(connection: Connection) -> None:
         ("events", ("session_key", "sequence")),
         ("calls", ("session_key", "id")),
         ("costs", ("request_id",)),
+        ("tokens", ("digest",)),
+        ("tokens", ("kind",)),
+        ("sign_in_codes", ("digest",)),
     }
 
 
@@ -220,4 +231,5 @@ def test_what_is_searched_has_an_index(connection: Connection) -> None:
         ("sessions", ("repo_id",)),
         ("sessions", ("forked_key",)),
         ("costs", ("session_key", "turn")),
+        ("tokens", ("owner", "id")),
     }

@@ -57,4 +57,5 @@ async def test_the_newest_sessions_are_found_without_sorting(
 
 def _plan(home: Path, sql: str, parameters: dict[str, Any]) -> list[str]:
     with raw(home) as connection:
+        connection.create_scalar_function("casefold", str.casefold, 1)
         return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)]

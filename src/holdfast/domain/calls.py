@@ -1,8 +1,10 @@
 """Calls: the life of one tool call, folded from what the journal writes about it.
 
 intended ──▶ started ──▶ finished
-    │            └─────▶ unknown ──▶ settled (retried · skipped · marked done)
+    │            └─────▶ unknown ◀─▶ settled (retried · skipped · marked done)
     └─▶ finished (refused or skipped before it ran)
+
+What was settled by a retry is unknown again when the retry was not run.
 """
 
 from collections.abc import Mapping
@@ -64,6 +66,7 @@ NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
     CallState.UNKNOWN: frozenset({CallState.SETTLED}),
     CallState.SETTLED: frozenset(),
 }
+_RETRY: Final = "retry_"
 
 
 def started(call: Call, *, at: datetime) -> Call:
@@ -83,6 +86,25 @@ def finished(call: Call, status: ResultStatus, *, at: datetime, sequence: int) -
 def settled(call: Call, how: Settlement) -> Call:
     """Return the call with its unknown outcome put right."""
     return msgspec.structs.replace(_moved(call, CallState.SETTLED), settlement=how)
+
+
+def reopened(call: Call) -> Call:
+    """Return a call as unknown again: what was to be its retry has not run."""
+    # Not in the table: a result that comes later must not find this way.
+    if call.settlement is not Settlement.RETRIED:
+        raise _refusal(call, CallState.UNKNOWN)
+    return msgspec.structs.replace(call, state=CallState.UNKNOWN, settlement=None)
+
+
+def retry_id(new: str) -> CallId:
+    """Return the id of a call that is another one run again."""
+    return CallId(f"{_RETRY}{new}")
+
+
+def is_unrun_retry(call: Call) -> bool:
+    """Tell whether a call was meant to run another one again, and ended before it began."""
+    is_retry = call.id.startswith(_RETRY)
+    return is_retry and call.state is CallState.FINISHED and call.started_at is None
 
 
 def is_open(call: Call) -> bool:

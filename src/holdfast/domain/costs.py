@@ -1,10 +1,11 @@
 """Money: one entry for every request a provider was sent, in whole micro-cents."""
 
 from datetime import datetime
+from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.domain.ids import ModelId, SessionId
+from holdfast.domain.ids import AgentId, ModelId, Owner, SessionId
 from holdfast.domain.models import Prices
 
 
@@ -38,6 +39,52 @@ class CostEntry(Struct, frozen=True, kw_only=True):
     microcents: int
     priced: bool
     at: datetime
+
+
+class CostGroup(StrEnum):
+    """What entries of the ledger are added up by; days are those of UTC."""
+
+    MODEL = "model"
+    AGENT = "agent"
+    SESSION = "session"
+    DAY = "day"
+
+
+class CostQuery(Struct, frozen=True, kw_only=True):
+    """Which entries of an owner are added up; from `since` on, and before `until`."""
+
+    owner: Owner
+    group_by: CostGroup = CostGroup.MODEL
+    session_id: SessionId | None = None
+    agent_id: AgentId | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class CostSum(Struct, frozen=True, kw_only=True):
+    """Entries added up; those without a known price count as requests and cost nothing here."""
+
+    key: str
+    requests: int = 0
+    usage: Usage = Usage()
+    microcents: int = 0
+    unpriced_requests: int = 0
+
+    def __add__(self, entry: CostEntry) -> "CostSum":
+        return CostSum(
+            key=self.key,
+            requests=self.requests + 1,
+            usage=self.usage + entry.usage,
+            microcents=self.microcents + entry.microcents,
+            unpriced_requests=self.unpriced_requests + (not entry.priced),
+        )
+
+
+class CostReport(Struct, frozen=True, kw_only=True):
+    """What was spent, group by group in the order of their keys, and in all."""
+
+    groups: tuple[CostSum, ...]
+    total: CostSum
 
 
 def price(usage: Usage, prices: Prices) -> int:

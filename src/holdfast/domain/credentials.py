@@ -66,7 +66,8 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "akia": r"AKIA[A-Z0-9]{16}(?![A-Za-z0-9])",
     "asia": r"ASIA[A-Z0-9]{16}(?![A-Za-z0-9])",
     "glpat-": r"glpat-[A-Za-z0-9_-]{16,512}+",
-    "hf_": r"hf_[A-Za-z0-9]{20,512}+",
+    # Our own tokens, which always have a capital, and those of a provider.
+    "hf_": r"hf_(?:(?=[a-z0-9_-]{0,42}[A-Z])[A-Za-z0-9_-]{43,512}+|[A-Za-z0-9]{20,512}+)",
     "sk_": r"sk_(?:live|test)_[A-Za-z0-9]{16,512}+",
     "rk_": r"rk_(?:live|test)_[A-Za-z0-9]{16,512}+",
     "gsk_": r"gsk_[A-Za-z0-9]{20,512}+",

@@ -21,6 +21,7 @@ from holdfast.domain.ids import (
     MessageId,
     ModelId,
     SessionId,
+    is_uuid,
     uuid7,
 )
 from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
@@ -144,6 +145,8 @@ class TurnEnded(Struct, frozen=True, kw_only=True, tag="turn.ended"):
     stop_reason: StopReason
     usage: Usage = Usage()
     microcents: int = 0
+    priced: bool = True
+    more_turns: bool = False
     failure: Failure | None = None
 
 
@@ -152,6 +155,8 @@ class StepStarted(Struct, frozen=True, kw_only=True, tag="step.started"):
 
     step: int
     model_id: ModelId
+    # By its name too, because a reader of the news should not have to look it up.
+    model: str = ""
     message_id: MessageId
 
 
@@ -159,6 +164,7 @@ class StepDelta(Struct, frozen=True, kw_only=True, tag="step.delta"):
     """A piece of text; pruned some time after its turn, because the message holds the text."""
 
     step: int
+    message_id: MessageId | None = None
     channel: Channel
     offset: int
     text: str
@@ -168,6 +174,7 @@ class StepEnded(Struct, frozen=True, kw_only=True, tag="step.ended"):
     """A model has answered."""
 
     step: int
+    message_id: MessageId | None = None
     usage: Usage | None = None
     microcents: int = 0
     priced: bool = False
@@ -224,6 +231,8 @@ class ApprovalRequested(Struct, frozen=True, kw_only=True, tag="approval.request
     tool_class: ToolClass
     question: str
     preview: dict[str, str] = {}
+    # Whether one answer may hold for the rest of the session.
+    is_for_session: bool = False
 
 
 class ApprovalAnswered(Struct, frozen=True, kw_only=True, tag="approval.answered"):
@@ -289,6 +298,17 @@ def event_id(session_id: SessionId, sequence: int, at: datetime) -> EventId:
     # 42 bits of the session and 32 of the number fill the 74 that such an id has to give.
     own_bits = int(session_id[-12:], 16) & 0x3FF_FFFF_FFFF
     return EventId(uuid7(microseconds(at) // 1000, own_bits << 32 | sequence & 0xFFFF_FFFF))
+
+
+def sequence_in(id_: str, session_id: SessionId) -> int | None:
+    """Return the number that an event's id says; nothing when it is not of the session."""
+    if not is_uuid(id_):
+        return None
+    # The way back of `event_id`: twelve bits before the variant, all others behind it.
+    whole = int(id_.replace("-", ""), 16)
+    bits = (whole & 0x3FFF_FFFF_FFFF_FFFF) << 12 | whole >> 64 & 0xFFF
+    own_bits = int(session_id[-12:], 16) & 0x3FF_FFFF_FFFF
+    return bits & 0xFFFF_FFFF if bits >> 32 == own_bits else None
 
 
 class Gap(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ MessageId = NewType("MessageId", str)
 ModelId = NewType("ModelId", str)
 RepoId = NewType("RepoId", str)
 SessionId = NewType("SessionId", str)
+TokenId = NewType("TokenId", str)
 # The store's own name for a session: an id is one owner's, a key names one session for good.
 SessionKey = NewType("SessionKey", int)
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
-from holdfast.domain.texts import is_encodable
+from holdfast.domain.texts import is_encodable, require_text
 
 
 class Role(StrEnum):
@@ -119,6 +119,7 @@ class PlanStep(Struct, frozen=True, kw_only=True, gc=False):
     """One step of a plan."""
 
     text: str
+    priority: str = "medium"
     status: str = "pending"
 
 
@@ -155,6 +156,12 @@ _ALONE: Final = frozenset({Role.TOOL_CALL, Role.TOOL_RESULT})
 
 TEXT_LARGEST: Final = 1 << 20
 MEDIA_MOST: Final = 16
+MEDIA_LARGEST: Final = 20 << 20
+_NAME_LONGEST: Final = 255
+_MIME_LONGEST: Final = 255
+_MIME_TYPE: Final = re.compile(
+    r"(?:image|audio|video)/[a-z0-9][a-z0-9.+-]*|application/pdf|text/plain"
+)
 # What the first row chains to: a chain has to begin somewhere, and this is nobody's hash.
 CHAIN_START: Final = bytes(32)
 
@@ -219,7 +226,26 @@ def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         raise Invalid(Code.MESSAGE_TOO_LARGE, "The text of a message may have 1 MiB at most.")
     if pictures > MEDIA_MOST:
         raise Invalid(Code.MESSAGE_TOO_LARGE, f"A message may have {MEDIA_MOST} media at most.")
+    for part in parts:
+        if isinstance(part, Media):
+            _require_media(part)
     return parts
+
+
+def _require_media(media: Media) -> None:
+    if media.name is not None:
+        require_text(media.name, field="name", shortest=1, longest=_NAME_LONGEST)
+    if not is_media_type(media.mime_type):
+        raise Invalid(
+            Code.MESSAGE_INVALID,
+            "Media are image/*, audio/*, video/*, application/pdf or text/plain.",
+            {"field": "mime_type"},
+        )
+
+
+def is_media_type(mime_type: str) -> bool:
+    """Tell whether contents of this type can be kept and sent: a bare type, in small letters."""
+    return len(mime_type) <= _MIME_LONGEST and _MIME_TYPE.fullmatch(mime_type) is not None
 
 
 def media_handle(content: bytes) -> str:

@@ -1,18 +1,34 @@
 """Language models: who they are and what they cost. Calling one is the business of `llm/`."""
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import ModelId
-from holdfast.domain.texts import is_encodable
+from holdfast.domain.texts import is_encodable, require_text
 
 # Fixed for ever: an id made of it is the same on every installation.
 _NAMESPACE: Final[UUID] = uuid5(NAMESPACE_DNS, "holdfast.models")
 
 OFFLINE: Final = "offline:holdfast"
+
+
+# What a store can count without running over, even for a million tokens at once.
+_PRICE_MOST: Final = 10**12
+_TOKENS_MOST: Final = 10**9
+
+
+class ModelSource(StrEnum):
+    """Where what is known of a model comes from."""
+
+    CATALOGUE = "catalogue"
+    CONFIG = "config"
+    MANUAL = "manual"
 
 
 class Prices(Struct, frozen=True, kw_only=True):
@@ -24,6 +40,14 @@ class Prices(Struct, frozen=True, kw_only=True):
     cache_write: int = 0
 
 
+class Intake(Struct, frozen=True, kw_only=True):
+    """Which media a model reads: the most bytes of each type, and of how many in one request."""
+
+    types: Mapping[str, int]
+    most: int
+    total: int
+
+
 class Model(Struct, frozen=True, kw_only=True):
     """A model by provider and name; without prices it may be used, and its cost is unknown."""
 
@@ -32,11 +56,56 @@ class Model(Struct, frozen=True, kw_only=True):
     name: str
     context_window: int | None = None
     prices: Prices | None = None
+    # None: it reads words only, as far as anybody knows.
+    intake: Intake | None = None
+    display_name: str | None = None
+    max_output: int | None = None
+    source: ModelSource = ModelSource.CATALOGUE
 
     @property
     def ref(self) -> str:
         """Return `provider:name`, the form people write."""
         return f"{self.provider}:{self.name}"
+
+
+class ModelRequest(Struct, frozen=True, kw_only=True):
+    """A model as somebody describes it who knows it better than the catalogue does."""
+
+    provider: str
+    name: str
+    display_name: str | None = None
+    context_window: int | None = None
+    max_output: int | None = None
+    prices: Prices | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("provider", "name", "display_name"):
+            text = getattr(self, field)
+            if text is not None:
+                require_text(text, field=field, shortest=1, longest=255)
+        _require_number("context_window", self.context_window, least=1)
+        _require_number("max_output", self.max_output, least=1)
+        if self.prices is not None:
+            for each in self.prices.__struct_fields__:
+                told = getattr(self.prices, each)
+                _require_number(f"prices.{each}", told, least=0, most=_PRICE_MOST)
+
+
+def described(wish: ModelRequest) -> Model:
+    """Return the model that somebody describes."""
+    return replace(
+        model_of(f"{wish.provider}:{wish.name}"),
+        display_name=wish.display_name,
+        context_window=wish.context_window,
+        max_output=wish.max_output,
+        prices=wish.prices,
+        source=ModelSource.MANUAL,
+    )
+
+
+def _require_number(field: str, value: int | None, *, least: int, most: int = _TOKENS_MOST) -> None:
+    if value is not None and not least <= value <= most:
+        raise Invalid(Code.INVALID_INPUT, f"{field} must be {least} to {most}.", {"field": field})
 
 
 def model_of(ref: str) -> Model:

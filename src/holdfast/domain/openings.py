@@ -45,19 +45,42 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
         _require_storable(self.metadata)
 
 
+class ForkRequest(Struct, frozen=True, kw_only=True):
+    """The wishes of who forks a session; what is left out is as in the parent.
+
+    `at` is the last row to share; without it that is the last one of all, or only of the turns
+    that have settled. With another agent, the fork is as if opened with it.
+    """
+
+    at: int | None = None
+    is_settled: bool = False
+    title: str | None = None
+    tags: tuple[str, ...] | None = None
+    model: str | None = None
+    agent: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.title is not None:
+            require_text(self.title, field="title", shortest=1, longest=255)
+        if self.tags is not None and require_tags(self.tags) != self.tags:
+            raise Invalid(Code.INVALID_INPUT, "Each tag once, please.", {"field": "tags"})
+
+
 # msgspec learns a type at its first use, and two threads must not be the first at once.
 PREPARED: Final = msgspec.json.Decoder(SessionRequest)
 
 
-def digest_of(owner: Owner, agent: str, request: SessionRequest) -> bytes:
-    """Return what makes a repeated request to open recognisable."""
+def digest_of(owner: Owner, *asked: object) -> bytes:
+    """Return what makes a repeated request to make something recognisable."""
     try:
-        asked = msgspec.json.encode([owner, agent, request], order="sorted")
+        told = msgspec.json.encode([owner, *asked], order="sorted")
     except UnicodeEncodeError:
         raise Invalid(
             Code.INVALID_TEXT, "The request contains a lone surrogate; remove it."
         ) from None
-    return hashlib.sha256(asked).digest()
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        raise Invalid(Code.INVALID_INPUT, "The request must be plain JSON.") from None
+    return hashlib.sha256(told).digest()
 
 
 def _require_storable(metadata: dict[str, Any]) -> None:

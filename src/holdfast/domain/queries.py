@@ -8,12 +8,14 @@ from msgspec import Struct
 
 from holdfast.domain.agents import AgentStatus
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.ids import AgentId, Owner, RepoId, SessionId
+from holdfast.domain.ids import AgentId, Owner, RepoId, SessionId, SessionKey
+from holdfast.domain.messages import Role
 from holdfast.domain.sessions import Status
 
 T = TypeVar("T")
 
 LIMIT_MOST: Final = 1_000
+MESSAGES_MOST: Final = 10_000
 
 
 class SessionOrder(StrEnum):
@@ -41,13 +43,23 @@ class AgentQuery(Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
+class StatusWish(Struct, frozen=True, kw_only=True):
+    """A status, where it matters only together with whether the last turn ended in an error."""
+
+    status: Status
+    has_failed: bool | None = None
+
+
 class SessionQuery(Struct, frozen=True, kw_only=True):
     """Which sessions, in which order; filters combine with AND."""
 
     owner: Owner
     agent_id: AgentId | None = None
     repo_id: RepoId | None = None
+    # With a repository, whichever; those without are of no interest to some surfaces.
+    is_bound: bool = False
     statuses: tuple[Status, ...] = ()
+    wishes: tuple[StatusWish, ...] = ()
     tags: tuple[str, ...] = ()
     text: str | None = None
     forked_from: SessionId | None = None
@@ -56,6 +68,35 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     before: tuple[datetime, str] | None = None
     offset: int = 0
     limit: int = 100
+
+
+class MessageQuery(Struct, frozen=True, kw_only=True):
+    """Which rows of a session, by number; with `before`, the last ones before it."""
+
+    after: int = 0
+    before: int | None = None
+    roles: tuple[Role, ...] = ()
+    turn: int | None = None
+    limit: int = MESSAGES_MOST
+
+    def __post_init__(self) -> None:
+        require_limit(self.limit, most=MESSAGES_MOST)
+        if self.after < 0 or (self.before is not None and self.before < 1):
+            raise Invalid(Code.INVALID_CURSOR, "A message number is a whole number from 1 on.")
+
+
+class WorkQuery(Struct, frozen=True, kw_only=True):
+    """Which questions or calls, in the order they were asked: all sessions of an owner, or one.
+
+    `states` are as they are stored; without any, whatever the state. `after` is a session and a
+    number in it, or for questions their own id.
+    """
+
+    owner: Owner
+    key: SessionKey | None = None
+    states: tuple[str, ...] = ()
+    after: tuple[int, str] | None = None
+    limit: int = LIMIT_MOST
 
 
 def require_limit(limit: int, *, most: int = LIMIT_MOST) -> int:

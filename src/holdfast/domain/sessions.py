@@ -89,18 +89,18 @@ class ForkPoint(Struct, frozen=True, kw_only=True):
     sequence: int
 
 
-_OPEN: Final = (Status.PENDING, Status.RUNNING, Status.IDLE)
+OPEN: Final = (Status.PENDING, Status.RUNNING, Status.IDLE)
 _CLOSED: Final = (Status.COMPLETED, Status.CANCELLED)
 
 TRANSITIONS: Final[Mapping[tuple[Status, Verb], Status]] = {
-    **{(status, Verb.ADMIT): status for status in _OPEN},
-    **dict.fromkeys([(status, Verb.BEGIN) for status in _OPEN], Status.RUNNING),
+    **{(status, Verb.ADMIT): status for status in OPEN},
+    **dict.fromkeys([(status, Verb.BEGIN) for status in OPEN], Status.RUNNING),
     (Status.RUNNING, Verb.END): Status.IDLE,
-    **dict.fromkeys([(status, Verb.COMPLETE) for status in _OPEN], Status.COMPLETED),
-    **dict.fromkeys([(status, Verb.CANCEL) for status in _OPEN], Status.CANCELLED),
-    **{(status, Verb.RESUME): status for status in _OPEN},
+    **dict.fromkeys([(status, Verb.COMPLETE) for status in OPEN], Status.COMPLETED),
+    **dict.fromkeys([(status, Verb.CANCEL) for status in OPEN], Status.CANCELLED),
+    **{(status, Verb.RESUME): status for status in OPEN},
     **dict.fromkeys([(status, Verb.RESUME) for status in _CLOSED], Status.IDLE),
-    **dict.fromkeys([(status, Verb.LOSE) for status in _OPEN], Status.FAILED),
+    **dict.fromkeys([(status, Verb.LOSE) for status in OPEN], Status.FAILED),
     # Ending what has ended is heard and changes nothing, so a retried close gets the first answer.
     **{(s, v): s for s in (*_CLOSED, Status.FAILED) for v in (Verb.COMPLETE, Verb.CANCEL)},
 }
@@ -195,7 +195,7 @@ def admitting(head: Head) -> Head:
 
 def has_waiting_turn(head: Head) -> bool:
     """Tell whether a turn is open or waits to be played."""
-    return head.turn > head.settled and head.status in _OPEN
+    return head.turn > head.settled and head.status in OPEN
 
 
 def title_of(text: str) -> str | None:

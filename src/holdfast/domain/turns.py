@@ -12,11 +12,13 @@ from holdfast.domain.agents import Recovery
 from holdfast.domain.calls import Call, CallState, is_open
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted, ToolEnded
+from holdfast.domain.ids import MessageId
 from holdfast.domain.messages import (
     CLOSING,
     Message,
     Notice,
     NoticeCode,
+    Part,
     Plan,
     ResultStatus,
     Role,
@@ -56,6 +58,16 @@ def turns(messages: Iterable[Message]) -> list[Turn]:
     ]
 
 
+def interrupted(messages: Iterable[Message]) -> frozenset[MessageId]:
+    """Return the texts that did not come to their end: the last ones of turns that ended badly."""
+    found = set()
+    for turn in turns(messages):
+        texts = [row.id for row in turn.messages if row.role is Role.ASSISTANT]
+        if any(_is_closing(part) for row in turn.messages for part in row.parts):
+            found.update(texts[-1:])
+    return frozenset(found)
+
+
 class OpenStep(Struct, frozen=True, kw_only=True):
     """A model step that has begun and not ended, with the text it has streamed so far."""
 
@@ -82,7 +94,7 @@ def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery
         return Mend(drafts=(*_closed_step(step), *_answers(doubtful)))
     failure = Failure(code=FailureCode.INTERRUPTED, message=_INTERRUPTED)
     return Mend(
-        drafts=(*_kept_text(step), *_closed_step(step), *_answers(calls)),
+        drafts=(*_closed_step(step), *_kept_text(step), *_answers(calls)),
         outcome=Outcome(stop_reason=StopReason.INTERRUPTED, failure=failure),
     )
 
@@ -95,7 +107,7 @@ def after_abort(step: OpenStep | None, calls: Sequence[Call]) -> Mend:
 def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) -> Mend:
     """Decide what is left of a turn that ends in its middle: its text, and every call answered."""
     return Mend(
-        drafts=(*_kept_text(step), *_closed_step(step), *_sent(step), *_answers(calls)),
+        drafts=(*_closed_step(step), *_kept_text(step), *_sent(step), *_answers(calls)),
         outcome=outcome,
     )
 
@@ -125,6 +137,10 @@ _TOLD = {
     StopReason.BUDGET: "The session's budget is spent.",
     StopReason.ERROR: "The turn failed.",
 }
+
+
+def _is_closing(part: Part) -> bool:
+    return isinstance(part, Notice) and part.code in CLOSING
 
 
 def _is_aside(row: Message) -> bool:
@@ -180,6 +196,6 @@ def _answers(calls: Sequence[Call]) -> Iterator[Draft]:
 def _result(call: Call, status: ResultStatus, error: ToolError) -> tuple[Draft, ...]:
     result = ToolResult(call_id=call.id, name=call.name, status=status, error=error)
     return (
-        MessageDraft(role=Role.TOOL_RESULT, parts=(result,)),
         ToolEnded(call_id=call.id, name=call.name, status=status, failure=error),
+        MessageDraft(role=Role.TOOL_RESULT, parts=(result,)),
     )

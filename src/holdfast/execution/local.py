@@ -6,13 +6,14 @@ It decides when a turn runs, never what a turn is. Other processes are known thr
 import asyncio
 import logging
 from collections.abc import Awaitable
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final, Self
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import RENEWAL_MS, Lease
-from holdfast.services.background import Background
+from holdfast.services.background import Background, rest
 from holdfast.services.leases import Leases
 from holdfast.services.turns import Turns, is_fenced
 
@@ -76,8 +77,12 @@ class LocalCoordinator(Background):
         if key not in self._running:
             self._running[key] = self.start(self._run(key))
 
-    def interrupt(self, key: SessionKey) -> None:
+    def interrupt(self, key: SessionKey, *, epoch: int | None = None) -> None:
         """Stop what is done for the session here; its turn was ended in the store before."""
+        held = self._held.get(key)
+        # The next turn may have begun since; it was not meant.
+        if epoch is not None and held is not None and held.epoch > epoch:
+            return
         # Forgotten first: there is no lease to let go of, it was taken away in the store.
         self._held.pop(key, None)
         task = self._running.pop(key, None)
@@ -125,8 +130,9 @@ class LocalCoordinator(Background):
 
     async def _tick_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(RENEWAL_MS / 1000)
-            await _quietly(self._tick())
+            await rest(RENEWAL_MS / 1000)
+            with suppress(MemoryError):
+                await _quietly(self._tick())
 
     async def _tick(self) -> None:
         """Keep our leases alive, stop what we lost, take up what was left."""

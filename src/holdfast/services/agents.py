@@ -8,11 +8,14 @@ from msgspec.structs import asdict, replace
 
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime, ModelChoice
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, slug_of
+from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
+from holdfast.domain.openings import digest_of
 from holdfast.domain.queries import AgentQuery, Page, require_limit
+from holdfast.domain.repeats import Made
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.ports import Clock, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
+from holdfast.services.heads import stale
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
 
@@ -53,24 +56,37 @@ class Agents:
         self._clock = clock
         self._mint = mint
 
-    async def create(self, owner: Owner, fields: Mapping[str, Any]) -> Agent:
+    async def create(
+        self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
+    ) -> Agent:
         """Create an agent from its fields; only `name` is needed.
 
         Without a `slug` one is made from the name. `models` are ids or `provider:name`, the
         first one is asked first.
         """
+        return (await self.make(owner, fields, id=id)).thing
+
+    async def make(
+        self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
+    ) -> Made[Agent]:
+        """Create an agent, and tell whether an equal request with this id did so before."""
+        agent_id = AgentId(self._mint.new() if id is None else require_uuid(id, what="agent id"))
         wanted = {"system_prompt": "", "runtime": LlmRuntime(), **fields}
+        digest = digest_of(owner, "agent", fields)
         models = _models_in(wanted)
         await self._models.check(*models or ())
 
-        async def work(tx: Tx) -> Agent:
+        async def work(tx: Tx) -> Made[Agent]:
+            known = await _made_before(tx, owner, agent_id, digest)
+            if known is not None:
+                return Made(thing=known, is_new=False)
             now = self._clock.now()
-            wanted["slug"] = await _free_slug(tx, owner, wanted)
-            stamps = {"id": self._mint.new(), "owner": owner, "created_at": now, "updated_at": now}
-            agent = await self._with_models(tx, _agent(wanted, stamps), models)
+            slug = await _free_slug(tx, owner, wanted)
+            stamps = {"id": agent_id, "owner": owner, "created_at": now, "updated_at": now}
+            agent = await self._with_models(tx, _agent({**wanted, "slug": slug}, stamps), models)
             agent = self._scrubber().cleaned(agent)
-            await tx.agents.add(agent)
-            return agent
+            await tx.agents.add(agent, digest)
+            return Made(thing=agent, is_new=True)
 
         return await self._store.write(work)
 
@@ -91,14 +107,26 @@ class Agents:
         last = (shown[-1].created_at, shown[-1].id) if more else None
         return Page(items=tuple(shown), next_cursor=encode_cursor(last, filters))
 
-    async def update(self, owner: Owner, ref: str, changes: Mapping[str, Any]) -> Agent:
-        """Change an agent; sessions that are open keep the one they know."""
+    async def update(
+        self,
+        owner: Owner,
+        ref: str,
+        changes: Mapping[str, Any],
+        *,
+        expected: Callable[[Agent], bool] | None = None,
+    ) -> Agent:
+        """Change an agent; sessions that are open keep the one they know.
+
+        `expected` judges the agent inside the transaction; what it refuses is not changed.
+        """
         wanted = dict(changes)
         models = _models_in(wanted)
         await self._models.check(*models or ())
 
         async def work(tx: Tx) -> Agent:
             agent = await find_agent(tx, owner, ref)
+            if expected is not None and not expected(agent):
+                raise stale()
             if wanted.get("slug", agent.slug) != agent.slug:
                 await _free_slug(tx, owner, wanted)
             changed = self._scrubber().cleaned(_agent(asdict(agent) | wanted, {}))
@@ -115,6 +143,25 @@ class Agents:
     async def archive(self, owner: Owner, ref: str) -> Agent:
         """Archive an agent: nothing is lost, and no new session opens with it."""
         return await self.update(owner, ref, {"status": AgentStatus.ARCHIVED})
+
+    async def purge(self, owner: Owner, ref: str) -> None:
+        """Remove an archived agent that no session was opened with; nothing stays of it."""
+
+        async def work(tx: Tx) -> None:
+            agent = await find_agent(tx, owner, ref)
+            if agent.status is not AgentStatus.ARCHIVED:
+                raise Conflict(
+                    Code.AGENT_IN_USE, "The agent is active; archive it before it is purged."
+                )
+            if await tx.agents.is_used(agent.id):
+                raise Conflict(
+                    Code.AGENT_IN_USE, "The agent has sessions; delete them before it is purged."
+                )
+            await tx.agents.remove(agent.id)
+
+        await self._store.write(work, urgent=True)
+        # Out of the log file too: what was removed must not be found by reading the disk.
+        await self._store.scrub()
 
     async def built_in(self, owner: Owner) -> Agent:
         """Return the agent that answers when none is named, made at its first use."""
@@ -177,6 +224,16 @@ async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:
             Code.AGENT_NOT_FOUND, "There is no such agent; `holdfast agents list` shows yours."
         )
     return agent
+
+
+async def _made_before(tx: Tx, owner: Owner, agent_id: AgentId, digest: bytes) -> Agent | None:
+    """Return the agent of a repeated request; an id with another request is refused."""
+    stored = await tx.agents.digest(agent_id)
+    if stored is None:
+        return None
+    if stored != (owner, digest):
+        raise Conflict(Code.ID_REUSED, "This id is taken; leave it out, or choose another.")
+    return await tx.agents.by_id(owner, agent_id)
 
 
 async def _free_slug(tx: Tx, owner: Owner, fields: Mapping[str, Any]) -> str:

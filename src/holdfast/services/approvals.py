@@ -1,7 +1,7 @@
 """Approvals: durable questions, answered once, from any process that can reach the store."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -22,10 +22,12 @@ from holdfast.domain.approvals import (
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import ApprovalAnswered
 from holdfast.domain.ids import ApprovalId, Owner, SessionId, SessionKey
+from holdfast.domain.queries import LIMIT_MOST, Page, WorkQuery, require_limit
 from holdfast.domain.sessions import Head
 from holdfast.domain.texts import require_text
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Clock, Doorbell, Standing, Store, Tx
+from holdfast.ports import Brief, Clock, Doorbell, Standing, Store, Tx
+from holdfast.services.cursors import decode_count, encode_count
 from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.journal import Journal, Pen
 
@@ -33,6 +35,13 @@ DAY: Final = timedelta(hours=24)
 # What a flag on a command line cannot answer: it was not seen by whoever typed the flag.
 _EYES_ONLY: Final = frozenset({ToolClass.COMMIT, ToolClass.SENSITIVE_WRITE, ToolClass.MONEY})
 _FINAL: Final = frozenset({ApprovalState.ALLOWED, ApprovalState.DENIED})
+# Under which states a question may be found on disk that is in this state now.
+_STORED: Final[Mapping[ApprovalState, tuple[ApprovalState, ...]]] = {
+    ApprovalState.WAITING: (ApprovalState.WAITING,),
+    ApprovalState.ALLOWED: (ApprovalState.ALLOWED,),
+    ApprovalState.DENIED: (ApprovalState.DENIED,),
+    ApprovalState.EXPIRED: (ApprovalState.EXPIRED, ApprovalState.WAITING),
+}
 
 
 class ApprovalRules(Struct, frozen=True, kw_only=True):
@@ -74,16 +83,24 @@ class Approvals:
         session_id: SessionId | None = None,
         *,
         state: ApprovalState | None = None,
-    ) -> list[Approval]:
+        cursor: str | None = None,
+        limit: int = LIMIT_MOST,
+    ) -> Page[Approval]:
         """Return the questions of one session, or of all, oldest first."""
+        require_limit(limit)
+        filters = ("approvals", owner, session_id, state)
+        after = decode_count(cursor, filters)
 
         async def read(tx: Tx) -> list[Approval]:
-            if session_id is None:
-                return await tx.approvals.of_owner(owner)
-            return await tx.approvals.of_session(await find_head(tx, owner, session_id))
+            key = (await find_head(tx, owner, session_id)).key if session_id is not None else None
+            stored = _STORED[state] if state is not None else ()
+            # One more than asked for tells whether there is a next page, without counting.
+            query = WorkQuery(owner=owner, key=key, states=stored, after=after, limit=limit + 1)
+            return await _page(tx, query, state, self._dated)
 
-        found = map(self._dated, await self._store.read(read))
-        return [approval for approval in found if state is None or approval.state is state]
+        found = await self._store.read(read)
+        last = (0, found[limit - 1].id) if len(found) > limit else None
+        return Page(items=tuple(found[:limit]), next_cursor=encode_count(last, filters))
 
     async def get(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
         """Return one question."""
@@ -146,7 +163,7 @@ class Approvals:
                 is_attended=self._rules.is_attended or self._is_flagged(question),
             )
 
-        return await self._store.read(read)
+        return await self._store.read(Brief(read))
 
     async def decision(self, key: SessionKey, question: Question) -> Approval:
         """Wait for the answer to a question that is on disk; no answer in time is one, too."""
@@ -170,6 +187,11 @@ class Approvals:
                     await bell.rung()
             except TimeoutError:
                 continue
+
+    async def withdraw(self, key: SessionKey, question: Question) -> Approval:
+        """Close a question because nobody is there to answer it; a first answer stays."""
+        nobody = Answer(state=ApprovalState.EXPIRED, by="unattended")
+        return await self._answered_by_key(key, question.id, nobody)
 
     def _dated(self, approval: Approval) -> Approval:
         return replace(self._as_of_now(approval), expires_at=self._end(approval))
@@ -234,6 +256,10 @@ class SessionApprover:
         """Wait for the answer to a question that is on disk."""
         return await self._approvals.decision(self._key, question)
 
+    async def withdraw(self, question: Question) -> Approval:
+        """Close a question that nobody can be asked."""
+        return await self._approvals.withdraw(self._key, question)
+
 
 async def close(pen: Pen, approval: Approval) -> None:
     """Write an answer down, and tell of it."""
@@ -254,6 +280,22 @@ async def expire(pen: Pen, *, by: str, which: Callable[[Approval], bool] = lambd
     answer = Answer(state=ApprovalState.EXPIRED, by=by)
     for approval in filter(which, await pen.tx.approvals.waiting(pen.head)):
         await close(pen, answered(approval, answer, at=pen.now()))
+
+
+async def _page(
+    tx: Tx,
+    query: WorkQuery,
+    state: ApprovalState | None,
+    dated: Callable[[Approval], Approval],
+) -> list[Approval]:
+    """Return a page by the states of this moment: time may have ended what waits on disk."""
+    found: list[Approval] = []
+    while True:
+        rows = await tx.approvals.page(query)
+        found += [each for each in map(dated, rows) if state is None or each.state is state]
+        if len(rows) < query.limit or len(found) >= query.limit:
+            return found[: query.limit]
+        query = replace(query, after=(0, rows[-1].id))
 
 
 async def _pay(pen: Pen, approval: Approval) -> None:

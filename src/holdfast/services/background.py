@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -37,7 +38,25 @@ class Background:
         if self._is_over:
             work.close()
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
-        task = self._group.create_task(work)
+        task = self._group.create_task(_alone(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # One that was stopped before it began has not been awaited by anybody.
+        task.add_done_callback(lambda _: work.close())
         return task
+
+
+async def rest(seconds: float) -> None:
+    """Wait before the next round, however little memory there is."""
+    try:
+        await asyncio.sleep(seconds)
+    except MemoryError:
+        # Waiting takes more of it than to let others go first.
+        await asyncio.sleep(0)
+
+
+async def _alone(work: Coroutine[Any, Any, None]) -> None:
+    """Do work; a lack of memory ends it alone, and not with it everything that goes on beside."""
+    # Met by its own words about a failure: there was no memory to log it, so there is none here.
+    with suppress(MemoryError):
+        await work

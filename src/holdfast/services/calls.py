@@ -7,15 +7,17 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.calls import Call, CallState, Settlement
+from holdfast.domain.calls import Call, CallState, Settlement, retry_id
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import CallSettled
 from holdfast.domain.ids import CallId, Owner, SessionId
 from holdfast.domain.messages import Notice, NoticeCode, Role, ToolCall
+from holdfast.domain.queries import LIMIT_MOST, Page, WorkQuery, require_limit
 from holdfast.domain.sessions import admitting, has_waiting_turn
 from holdfast.domain.texts import require_text
 from holdfast.ports import Coordinator, Store, Tx
+from holdfast.services.cursors import decode_count, encode_count
 from holdfast.services.heads import find_head
 from holdfast.services.journal import Journal, Pen
 from holdfast.services.mint import Mint
@@ -82,16 +84,25 @@ class Calls:
         session_id: SessionId | None = None,
         *,
         state: CallState | None = None,
-    ) -> list[Call]:
-        """Return the calls of one session; without one, all whose outcome nobody knows."""
+        cursor: str | None = None,
+        limit: int = LIMIT_MOST,
+    ) -> Page[Call]:
+        """Return the calls of one session, or of all, each session's in the order of its calls."""
+        require_limit(limit)
+        filters = ("calls", owner, session_id, state)
+        after = decode_count(cursor, filters)
 
         async def read(tx: Tx) -> list[Call]:
-            if session_id is None:
-                return await tx.calls.unknown(owner)
-            return await tx.calls.of_session(await find_head(tx, owner, session_id))
+            key = (await find_head(tx, owner, session_id)).key if session_id is not None else None
+            states = (state,) if state is not None else ()
+            # One more than asked for tells whether there is a next page, without counting.
+            query = WorkQuery(owner=owner, key=key, states=states, after=after, limit=limit + 1)
+            return await tx.calls.page(query)
 
         found = await self._store.read(read)
-        return [call for call in found if state is None or call.state is state]
+        shown, more = tuple(found[:limit]), len(found) > limit
+        last = (shown[-1].sequence, shown[-1].session_id) if more else None
+        return Page(items=shown, next_cursor=encode_count(last, filters))
 
     async def get(self, owner: Owner, session_id: SessionId, call_id: str) -> Call:
         """Return one call."""
@@ -103,7 +114,11 @@ class Calls:
         return _found(await self._store.read(read))
 
     async def settle(self, owner: Owner, session_id: SessionId, call_id: str, wish: Wish) -> Call:
-        """Put an unknown outcome right; a retry runs as a turn of its own and asks no model."""
+        """Put an unknown outcome right; a retry runs as a turn of its own and asks no model.
+
+        Where the retry is not run, because it is denied or stopped before, the outcome is as
+        unknown as before and can be settled again.
+        """
 
         async def write(pen: Pen) -> Call:
             call = _found(await pen.tx.calls.by_id(pen.head, CallId(call_id)))
@@ -133,7 +148,7 @@ class Calls:
             raise Conflict(
                 Code.TURN_RUNNING, "A turn runs or waits; retry the call when it has ended."
             )
-        call_id = CallId(f"retry_{self._mint.new()}")
+        call_id = retry_id(self._mint.new())
         pen.head = admitting(pen.head)
         part = ToolCall(id=call_id, name=call.name, arguments=call.arguments)
         draft = MessageDraft(

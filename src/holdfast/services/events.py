@@ -1,22 +1,24 @@
 """Events: the log is the stream. Replay, live following and other processes are one code path."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
-from holdfast.domain.errors import Code, Conflict, Invalid, LimitReached, Unavailable
-from holdfast.domain.events import Event, Gap
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Conflict, Invalid, LimitReached, NotFound, Unavailable
+from holdfast.domain.events import NAMES, Event, Gap, name_of, sequence_in
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import Head
-from holdfast.ports import Doorbell, Store, Tx
+from holdfast.ports import Brief, Doorbell, Store, Tx
 from holdfast.services.background import Background
 from holdfast.services.heads import find_head
-from holdfast.services.tails import PAGE_MOST, Item, News, Tail, end_of, read_items
+from holdfast.services.tails import Item, News, Reader, Tail, end_of, read_items
 
 LIST_MOST: Final = 10_000
-PAGE_FIRST: Final = 50
+LOOK: Final = 1_000
 
 
 class Events(Background):
@@ -35,21 +37,45 @@ class Events(Background):
         await super().__aexit__(*error)
 
     async def list(
-        self, owner: Owner, session_id: SessionId, *, after: int = 0, limit: int = 1_000
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        types: Collection[str] = (),
     ) -> Page[Event | Gap]:
-        """Return the news after a cursor, with gaps where numbers were pruned."""
+        """Return the news after a cursor, with gaps where numbers were pruned.
+
+        With `types`, which are names of the house, only news of these; then nothing is said
+        about gaps, because numbers are missing anyway.
+        """
         require_limit(limit, most=LIST_MOST)
+        _require_names(types)
 
-        async def read(tx: Tx) -> tuple[Sequence[Item], int]:
+        async def read(tx: Tx) -> Page[Event | Gap]:
             head = await _required(tx, owner, session_id, after)
-            return await read_items(tx, head, after, limit), head.events
+            return await _page(tx, head, _Wanted(after=after, limit=limit, types=types))
 
-        items, last = await self._store.read(read)
-        more = bool(items) and end_of(items[-1]) < last
-        return Page(
-            items=tuple(_shown(item) for item in items),
-            next_cursor=str(end_of(items[-1])) if more else None,
-        )
+        return await self._store.read(read)
+
+    async def sequence_of(self, owner: Owner, session_id: SessionId, event_id: str) -> int:
+        """Return the number of an event of the session, given its id."""
+
+        async def read(tx: Tx) -> int | None:
+            head = await find_head(tx, owner, session_id)
+            sequence = sequence_in(event_id, head.session_id) or 0
+            if not 1 <= sequence <= head.events:
+                return None
+            frame = await tx.events.at(head, sequence)
+            # Pruned, its number is still good to go on from; there is nothing to compare it with.
+            is_meant = frame is None or News(frame).event.id == event_id
+            return sequence if is_meant else None
+
+        found = await self._store.read(read)
+        if found is None:
+            raise NotFound(Code.EVENT_NOT_FOUND, "The session has no such event.")
+        return found
 
     async def follow(
         self, owner: Owner, session_id: SessionId, *, after: int = 0
@@ -68,21 +94,21 @@ class Events(Background):
         With `catch_up=False` a reader that was at the end of the log and fell more than 1 MiB
         behind is not served from the log again: it is told where to resume.
         """
-        head = await self._store.read(lambda tx: _required(tx, owner, session_id, after))
-        tail = self._join(head)
-        cursor = after
-        # Small at first, because a reader waits for the first page and not for the last.
-        limit = PAGE_FIRST
-        was_live = False
-        try:
+        async with self.reader(owner, session_id, after=after) as reader:
             while True:
-                if was_live and not catch_up and cursor < tail.base:
-                    raise _too_slow(cursor)
-                items = await tail.after(cursor, limit)
-                yield items
-                cursor = end_of(items[-1])
-                limit = min(2 * limit, PAGE_MOST)
-                was_live = was_live or cursor >= tail.last
+                if not catch_up and reader.is_too_slow:
+                    raise _too_slow(reader.cursor)
+                yield await reader.read()
+
+    @asynccontextmanager
+    async def reader(
+        self, owner: Owner, session_id: SessionId, *, after: int = 0
+    ) -> AsyncGenerator[Reader, None]:
+        """Stand at a cursor in the news; whoever reads decides when."""
+        head = await self._store.read(Brief(lambda tx: _required(tx, owner, session_id, after)))
+        tail = self._join(head)
+        try:
+            yield Reader(tail, after, head.events)
         finally:
             self._leave(head.key, tail)
 
@@ -112,9 +138,53 @@ async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> 
         raise Conflict(
             Code.CURSOR_AHEAD,
             f"The session has events up to {head.events}; the cursor says {after}.",
-            {"last": head.events},
+            {"head": head.events},
         )
     return head
+
+
+class _Wanted(Struct, frozen=True, kw_only=True):
+    after: int
+    limit: int
+    types: Collection[str]
+
+
+async def _page(tx: Tx, head: Head, wanted: _Wanted) -> Page[Event | Gap]:
+    """Return a page of news; one with types is read on until it is full or nothing is left."""
+    if not wanted.types:
+        items = await read_items(tx, head, wanted.after, wanted.limit)
+        after = end_of(items[-1]) if items else head.events
+        found: list[Event | Gap] = [_shown(item) for item in items]
+    else:
+        found, after = await _matching(tx, head, wanted)
+    return Page(items=tuple(found), next_cursor=str(after) if after < head.events else None)
+
+
+async def _matching(tx: Tx, head: Head, wanted: _Wanted) -> tuple[list[Event | Gap], int]:
+    """Return news of the wanted types, and the last number that was looked at for them."""
+    found: list[Event | Gap] = []
+    after = wanted.after
+    looked_at = 0
+    # Not further than this at once: where none is found, the caller is told where to go on.
+    while after < head.events and looked_at < LIST_MOST:
+        for item in await read_items(tx, head, after, LOOK):
+            after = end_of(item)
+            looked_at += 1
+            if isinstance(item, News) and name_of(item.event.payload) in wanted.types:
+                found.append(item.event)
+                if len(found) == wanted.limit:
+                    return found, after
+    return found, after
+
+
+def _require_names(types: Collection[str]) -> None:
+    unknown = sorted(set(types) - NAMES)
+    if unknown:
+        raise Invalid(
+            Code.INVALID_FILTER,
+            f"There are no events of that type; the types are {', '.join(sorted(NAMES))}.",
+            {"types": unknown},
+        )
 
 
 def _shown(item: Item) -> Event | Gap:

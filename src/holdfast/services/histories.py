@@ -25,6 +25,10 @@ class Histories:
         self._known: OrderedDict[SessionKey, tuple[Message, ...]] = OrderedDict()
         self._rows = 0
 
+    def knows(self, key: SessionKey) -> bool:
+        """Tell whether only the newest rows of a session have to be read."""
+        return key in self._known
+
     async def read(self, tx: Tx, head: Head) -> tuple[Message, ...]:
         """Return all rows of the session, inherited ones first."""
         known = self._forget(head.key)

@@ -1,26 +1,28 @@
 """Housekeeping: what is picked up after a crash, pruned with time, swept when idle."""
 
-import asyncio
 import logging
+from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
 from msgspec import Struct
 
-from holdfast.domain.errors import HoldfastError, NotFound
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId
-from holdfast.domain.sessions import Head, Status
 from holdfast.ports import Clock, Coordinator, Store
-from holdfast.services.journal import Journal, Pen
+from holdfast.services.background import rest
 from holdfast.services.leases import Leases
-from holdfast.services.sessions import close
+from holdfast.services.sessions import Sessions
 from holdfast.services.steady import SteadyTime
 
 log = logging.getLogger(__name__)
 
 ROUND_SECONDS: Final = 10.0
+# Less would keep the machine busy with looking.
+ROUND_LEAST: Final = 0.05
 ROUNDS: Final = 6
-KEEP_DELTAS: Final = timedelta(hours=1)
+KEEP_DELTAS: Final = timedelta(hours=24)
 PRUNE_BATCH: Final = 5_000
 
 
@@ -36,13 +38,13 @@ class Housekeeping:
     def __init__(
         self,
         store: Store,
-        journal: Journal,
+        sessions: Sessions,
         leases: Leases,
         coordinator: Coordinator,
         clock: Clock,
     ) -> None:
         self._store = store
-        self._journal = journal
+        self._sessions = sessions
         self._leases = leases
         self._coordinator = coordinator
         self._clock = clock
@@ -55,19 +57,25 @@ class Housekeeping:
             self._coordinator.wake(head.key)
         return RecoveryReport(sessions=tuple(head.session_id for head in left))
 
-    async def keep(self, idle: timedelta, *, every: float = ROUND_SECONDS) -> None:
+    async def keep(self, idle: timedelta) -> None:
         """Prune, sweep and scrub, again and again, whatever goes wrong once; never returns."""
         rounds = 0
+        every = round_seconds(idle)
         while True:
-            try:
-                await self._round(idle, is_full=rounds % ROUNDS == 0)
-            except HoldfastError as error:
-                log.warning("housekeeping was put off: %s", error.message)
-            except Exception:
-                # Nobody asked for this work, so nobody should fall over it.
-                log.exception("housekeeping met a fault of ours")
+            with suppress(MemoryError):
+                await self._put_off(self._round(idle, is_full=rounds % ROUNDS == 0))
             rounds += 1
-            await asyncio.sleep(every)
+            await rest(every)
+
+    async def _put_off(self, work: Awaitable[None]) -> None:
+        """Await work that may as well be done later."""
+        try:
+            await work
+        except HoldfastError as error:
+            log.warning("housekeeping was put off: %s", error.message)
+        except Exception:
+            # Nobody asked for this work, so nobody should fall over it.
+            log.exception("housekeeping met a fault of ours")
 
     async def _round(self, idle: timedelta, *, is_full: bool) -> None:
         # Often, because what somebody deleted should be gone within a minute.
@@ -82,27 +90,8 @@ class Housekeeping:
     async def sweep(self, idle: timedelta) -> tuple[SessionId, ...]:
         """Close sessions bound to a repository in which nothing happened for so long."""
         before = self._steady.now(idle) - idle
-        swept = []
-        for head in await self._store.read(lambda tx: tx.sessions.idle(before)):
-            if await self._closed(head):
-                swept.append(head.session_id)
-                self._coordinator.interrupt(head.key)
-        return tuple(swept)
-
-    async def _closed(self, seen: Head) -> bool:
-        """Close a session, unless something has happened in it since it was seen."""
-
-        async def end(pen: Pen) -> bool:
-            # Compared under the lock: a message that arrived meanwhile wins.
-            if pen.head.updated_at != seen.updated_at:
-                return False
-            await close(pen, Status.COMPLETED, "idle_timeout")
-            return True
-
-        try:
-            return await self._journal.write_by_key(seen.key, end)
-        except NotFound:
-            return False
+        heads = await self._store.read(lambda tx: tx.sessions.idle(before))
+        return tuple([head.session_id for head in heads if await self._sessions.close_idle(head)])
 
     async def prune(self, keep: timedelta = KEEP_DELTAS) -> int:
         """Remove deltas of turns that settled some time ago; return how many.
@@ -118,3 +107,10 @@ class Housekeeping:
             removed += batch
             if batch < PRUNE_BATCH:
                 return removed
+
+
+def round_seconds(idle: timedelta) -> float:
+    """Return how long a round is: six of them are a minute, or a tenth of a short idle time."""
+    if not idle:
+        return ROUND_SECONDS
+    return min(ROUND_SECONDS, max(idle.total_seconds() / 10 / ROUNDS, ROUND_LEAST))

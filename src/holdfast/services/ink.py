@@ -13,7 +13,6 @@ from holdfast.domain.events import (
     Payload,
     StepDelta,
     StepEnded,
-    StepStarted,
     TurnStarted,
     decode_payload,
     encode_payload,
@@ -26,7 +25,7 @@ from holdfast.ports import Clock
 from holdfast.services.mint import Mint
 
 # News that hold no words but our own.
-PLAIN: Final = (TurnStarted, StepStarted, StepEnded, MessageAppended)
+PLAIN: Final = (TurnStarted, StepEnded, MessageAppended)
 
 
 class Ink(Struct, frozen=True, kw_only=True):

@@ -1,19 +1,24 @@
 """Inputs: all that a runtime may know about a turn, gathered from one snapshot of the store."""
 
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
 from msgspec.structs import replace
 
 from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.events import Failure, FailureCode, StepStarted, name_of
 from holdfast.domain.ids import SessionKey
-from holdfast.domain.messages import Role
+from holdfast.domain.messages import Message, Role
 from holdfast.domain.sessions import Head, Session, StopReason
-from holdfast.ports import Limits, TurnInput, Tx
+from holdfast.ports import Brief, Limits, TurnInput, Tx
 from holdfast.services.approvals import Approvals
 from holdfast.services.heads import session_not_found
 from holdfast.services.histories import Histories
 from holdfast.services.models import Models
 from holdfast.services.places import Places
+
+Gathering = Callable[[Tx], Coroutine[Any, Any, TurnInput | Outcome]]
 
 
 class Inputs:
@@ -28,6 +33,14 @@ class Inputs:
         self._limits = limits
         self._histories = Histories()
 
+    def gathering(self, key: SessionKey) -> Gathering:
+        """Return the work that gathers; it is brief unless a whole history has to be read."""
+
+        async def gather(tx: Tx) -> TurnInput | Outcome:
+            return await self.gather(tx, key)
+
+        return Brief(gather) if self._histories.knows(key) else gather
+
     async def gather(self, tx: Tx, key: SessionKey) -> TurnInput | Outcome:
         """Return what the next turn is played with, or how it ends if it may not be played."""
         found = await tx.sessions.get_by_key(key)
@@ -36,18 +49,21 @@ class Inputs:
         session, head = found
         if await self._is_past_the_cap(tx, session, head):
             return _past_the_cap(session)
+        turn = head.settled + 1
         # One snapshot: rows and calls of two instants could contradict each other.
-        steps = await tx.events.since(head, head.began, [name_of(StepStarted)])
+        history = await self._histories.read(tx, head)
         newest = await tx.costs.newest(head) if head.requests else None
         return TurnInput(
             agent=session.agent,
             models=await self._models.chain(tx, session),
             context=session.context,
-            history=await self._histories.read(tx, head),
-            calls=tuple(await tx.calls.of_turn(head, head.settled + 1)),
-            turn=head.settled + 1,
-            step=len(steps) + 1,
+            history=history,
+            # Every call has a row: where there is none, the table need not be asked.
+            calls=tuple(await tx.calls.of_turn(head, turn)) if _asks(history, turn) else (),
+            turn=turn,
+            step=await _steps(tx, head) + 1,
             ordinal=head.requests + 1,
+            shelf=self._places.shelf(key),
             place=self._places.of(session, key),
             tools=session.tools,
             approver=self._approvals.of(key),
@@ -68,6 +84,24 @@ class Inputs:
         # A call that is run again asks no model, and the cap has nothing to say to it.
         rows = await self._histories.read(tx, head)
         return any(row.turn == turn and row.role is Role.USER for row in rows)
+
+
+async def _steps(tx: Tx, head: Head) -> int:
+    """Return how many steps of the turn have begun; a turn that began just now has none."""
+    if head.events == head.began:
+        return 0
+    return len(await tx.events.since(head, head.began, [name_of(StepStarted)]))
+
+
+def _asks(history: Sequence[Message], turn: int) -> bool:
+    """Tell whether a row of the turn asks for a call."""
+    for row in reversed(history):
+        # Not further back: rows of a turn are written after the one before it began.
+        if 0 < row.turn < turn - 1:
+            return False
+        if row.turn == turn and row.role is Role.TOOL_CALL:
+            return True
+    return False
 
 
 def _past_the_cap(session: Session) -> Outcome:

@@ -29,6 +29,8 @@ from holdfast.domain.leases import Lease
 from holdfast.domain.messages import (
     Compaction,
     Message,
+    Notice,
+    NoticeCode,
     Role,
     ToolCall,
     ToolResult,
@@ -37,7 +39,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import Head, Session
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
-from holdfast.ports import Doorbell, NewRow, Store, Tx
+from holdfast.ports import Brief, Doorbell, NewRow, Store, Tx
 from holdfast.services.deltas import CleanDeltas
 from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.ink import Ink, cleaned, idempotency_key, masked
@@ -172,12 +174,14 @@ class Pen:
                 )
                 await self.tx.calls.save(self.head.key, call)
             case (ToolResult() as result,):
-                await self._advance(
+                call = await self._advance(
                     result.call_id,
                     lambda call: calls.finished(
                         call, result.status, at=message.created_at, sequence=message.sequence
                     ),
                 )
+                if calls.is_unrun_retry(call):
+                    await self._reopen(call)
             case _:
                 pass
 
@@ -192,6 +196,7 @@ class Pen:
                 tool_class=question.tool_class,
                 question=question.question,
                 preview=question.preview,
+                is_for_session=question.memory is not None,
             ),
             turn,
         )
@@ -217,11 +222,23 @@ class Pen:
             )
         )
 
-    async def _advance(self, call_id: CallId, step: Callable[[Call], Call]) -> None:
+    async def _advance(self, call_id: CallId, step: Callable[[Call], Call]) -> Call:
         call = await self.tx.calls.by_id(self.head, call_id)
         if call is None:
             raise Internal(Code.INTERNAL, f"Call {call_id} was never intended.")
-        await self.tx.calls.save(self.head.key, step(call))
+        moved = step(call)
+        await self.tx.calls.save(self.head.key, moved)
+        return moved
+
+    async def _reopen(self, retry: Call) -> None:
+        """Leave unknown what a retry should have put right and has not, because it was not run."""
+        original = await self.tx.calls.retried(self.head, retry.idempotency_key)
+        if original is None:
+            return
+        await self.tx.calls.save(self.head.key, calls.reopened(original))
+        told = f"The outcome of {original.name} ({original.id}) is as unknown as before: "
+        notice = Notice(code=NoticeCode.INFORMATION, text=f"{told}{retry.id} was not run.")
+        await self.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
     async def _charge(self, draft: CostDraft, turn: int) -> None:
         """Enter a request in the ledger; one that is there already counts once."""
@@ -314,7 +331,11 @@ class Journal:
         return self._ink.mint.new()
 
     async def enter(
-        self, compose: Callable[[Entry], Coroutine[Any, Any, T]], *, urgent: bool = False
+        self,
+        compose: Callable[[Entry], Coroutine[Any, Any, T]],
+        *,
+        urgent: bool = False,
+        is_brief: bool = False,
     ) -> T:
         """Write an entry; ring for each notebook in it when it is on disk."""
         written: list[Entry] = []
@@ -328,7 +349,7 @@ class Journal:
             return result
 
         # Rung only after the commit: a reader that is woken sooner finds nothing to read.
-        result = await self._store.write(work, urgent=urgent)
+        result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
         for key in (*written[-1].pens, *written[-1].removed):
             self._doorbell.ring(key)
         return result
@@ -346,7 +367,7 @@ class Journal:
         async def entered(entry: Entry) -> T:
             return await compose(await entry.open(owner, session_id))
 
-        return await self.enter(entered, urgent=urgent)
+        return await self.enter(entered, urgent=urgent, is_brief=True)
 
     async def write_by_key(
         self,
@@ -360,4 +381,4 @@ class Journal:
         async def entered(entry: Entry) -> T:
             return await compose(await entry.open_by_key(key, lease=lease))
 
-        return await self.enter(entered)
+        return await self.enter(entered, is_brief=True)

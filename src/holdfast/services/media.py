@@ -1,20 +1,15 @@
 """Media: contents that are too large for a row, or that a call has replaced, by their handles."""
 
 import asyncio
-import re
 from typing import Final
 
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
-from holdfast.domain.messages import media_handle
+from holdfast.domain.messages import is_media_type, media_handle
 from holdfast.ports import Slice, Store, Tx
 from holdfast.services.heads import find_head, session_not_found
 
 CONTENT_LARGEST: Final = 32 << 20
-_MIME_LONGEST: Final = 255
-_MIME_TYPE: Final = re.compile(
-    r"(?:image|audio|video)/[a-z0-9][a-z0-9.+-]*|application/pdf|text/plain"
-)
 
 
 class SessionShelf:
@@ -58,7 +53,7 @@ class Media:
         self, owner: Owner, session_id: SessionId, content: bytes, *, mime_type: str
     ) -> str:
         """Store a content for a session and return its handle, to be sent in a message."""
-        if not _MIME_TYPE.fullmatch(mime_type) or len(mime_type) > _MIME_LONGEST:
+        if not is_media_type(mime_type):
             raise Invalid(
                 Code.INVALID_INPUT,
                 "A content is image/*, audio/*, video/*, application/pdf or text/plain.",
@@ -83,10 +78,23 @@ class Media:
 
 async def find_content(tx: Tx, key: SessionKey, handle: str) -> bytes | None:
     """Return a content that the session has kept, or has inherited as a fork."""
-    line = reversed(await tx.sessions.lineage(key))
-    # Its own first: a session without a row of its own is not in its line.
-    for holder in dict.fromkeys((key, *(segment.key for segment in line))):
+    for holder in await _holders(tx, key):
         content = await tx.media.read(holder, handle)
         if content is not None:
             return content
     return None
+
+
+async def find_size(tx: Tx, key: SessionKey, handle: str) -> int | None:
+    """Return how many bytes such a content has, without reading them."""
+    for holder in await _holders(tx, key):
+        size = await tx.media.size(holder, handle)
+        if size is not None:
+            return size
+    return None
+
+
+async def _holders(tx: Tx, key: SessionKey) -> tuple[SessionKey, ...]:
+    line = reversed(await tx.sessions.lineage(key))
+    # Its own first: a session without a row of its own is not in its line.
+    return tuple(dict.fromkeys((key, *(segment.key for segment in line))))

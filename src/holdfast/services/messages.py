@@ -1,22 +1,39 @@
 """Messages: sending one is writing it down; who plays the turn, and when, is decided elsewhere."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.ids import MessageId, Owner, SessionId, SessionKey, require_uuid
-from holdfast.domain.messages import Media, Message, Part, Role, Text, require_sendable
-from holdfast.domain.queries import Page, require_limit
-from holdfast.domain.sessions import Head, OnBusy, Status, admitting, title_of
-from holdfast.domain.turns import after_abort
+from holdfast.domain.errors import Code, NotFound
+from holdfast.domain.ids import MessageId, Owner, SessionId, require_uuid
+from holdfast.domain.messages import Message, Part, Role, Text, require_sendable
+from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
+from holdfast.domain.recordings import require_recordable
+from holdfast.domain.repeats import Made
+from holdfast.domain.sessions import Head, OnBusy, Status
+from holdfast.domain.turns import interrupted
 from holdfast.ports import Coordinator, Store, Tx
+from holdfast.services.admissions import admit, record, shown_message
 from holdfast.services.heads import find_head
 from holdfast.services.histories import Stretch, rows_of
-from holdfast.services.journal import Journal, Pen
-from holdfast.services.media import find_content
-from holdfast.services.turns import mend, open_step
+from holdfast.services.journal import Journal
+from holdfast.services.turns import unfinished_step
 
-PAGE_MOST: Final = 10_000
+# Rows at a time where only some of them are wanted: each proves itself by the one before it.
+CHUNK: Final = 1_000
+
+
+class Unfinished(Struct, frozen=True, kw_only=True):
+    """Text that is being streamed: no message yet, and soon one of this id."""
+
+    id: MessageId
+    turn: int
+    text: str
+    at: datetime
 
 
 class Messages:
@@ -40,27 +57,45 @@ class Messages:
 
         With an `id`, repeating the call at any time returns the stored message.
         """
+        return (await self.make(owner, session_id, content, id=id, on_busy=on_busy)).thing
+
+    async def make(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        content: str | tuple[Part, ...],
+        *,
+        id: str | None = None,
+        on_busy: OnBusy = OnBusy.QUEUE,
+    ) -> Made[Message]:
+        """Send a message, and tell whether an equal one with this id was sent before."""
         parts = (Text(text=content),) if isinstance(content, str) else content
-        draft = MessageDraft(
-            role=Role.USER,
-            parts=require_sendable(parts),
-            id=MessageId(require_uuid(id, what="message id")) if id is not None else None,
+        draft = MessageDraft(role=Role.USER, parts=require_sendable(parts), id=_id(id))
+        admitted = await self._journal.write(
+            owner, session_id, lambda pen: admit(pen, draft, on_busy)
         )
-        message, key, interrupted = await self._journal.write(
-            owner, session_id, lambda pen: _admit(pen, draft, on_busy)
-        )
-        if interrupted:
-            self._coordinator.interrupt(key)
+        if admitted.has_interrupted:
+            self._coordinator.interrupt(admitted.key)
         # Woken also for a repeated message: the first caller may have died before it could.
-        self._coordinator.wake(key)
-        return message
+        self._coordinator.wake(admitted.key)
+        return admitted.made
+
+    async def record(
+        self, owner: Owner, session_id: SessionId, draft: MessageDraft
+    ) -> Made[Message]:
+        """Write down what was said elsewhere; it belongs to no turn and starts none.
+
+        The result of a call takes the name of its call. A draft with an id may be repeated.
+        """
+        wanted = replace(require_recordable(draft), id=_id(draft.id))
+        return await self._journal.write(owner, session_id, lambda pen: record(pen, wanted))
 
     async def get(self, owner: Owner, session_id: SessionId, message_id: str) -> Message:
         """Return one message of the session, inherited ones included."""
 
         async def read(tx: Tx) -> Message | None:
             head = await find_head(tx, owner, session_id)
-            return await _shown_message(tx, head, MessageId(message_id))
+            return await shown_message(tx, head, MessageId(message_id))
 
         message = await self._store.read(read)
         if message is None:
@@ -74,83 +109,93 @@ class Messages:
         *,
         after: int = 0,
         before: int | None = None,
-        limit: int = PAGE_MOST,
+        limit: int = MESSAGES_MOST,
     ) -> Page[Message]:
         """Return messages by number, ascending; with `before`, the last ones before it."""
-        require_limit(limit, most=PAGE_MOST)
-        if after < 0 or (before is not None and before < 1):
-            raise Invalid(Code.INVALID_CURSOR, "A message number is a whole number from 1 on.")
+        query = MessageQuery(after=after, before=before, limit=limit)
+        return await self.page(owner, session_id, query)
 
-        async def read(tx: Tx) -> tuple[list[Message], int]:
+    async def page(self, owner: Owner, session_id: SessionId, query: MessageQuery) -> Page[Message]:
+        """Return the messages that match, ascending; the cursor is a number to go on after."""
+
+        async def read(tx: Tx) -> "list[Message]":
+            return await _matching(tx, await find_head(tx, owner, session_id), query)
+
+        found = await self._store.read(read)
+        if query.before is not None:
+            return Page(items=tuple(found[-query.limit :]))
+        items = tuple(found[: query.limit])
+        more = len(found) > query.limit
+        return Page(items=items, next_cursor=str(items[-1].sequence) if more else None)
+
+    async def unfinished(self, owner: Owner, session_id: SessionId) -> Unfinished | None:
+        """Return the text that is being streamed now, under the id its message will have."""
+
+        async def read(tx: Tx) -> Unfinished | None:
             head = await find_head(tx, owner, session_id)
-            last = head.messages if before is None else min(before - 1, head.messages)
-            # A number past the end is past the end, however large it is.
-            first = min(after, head.messages) + 1
-            wanted = Stretch(first, last, limit=limit, newest=before is not None)
-            rows = await rows_of(tx, head, wanted)
-            return rows, last
+            if head.status is not Status.RUNNING:
+                return None
+            step = await unfinished_step(tx, head)
+            if step is None or not step.text:
+                return None
+            return Unfinished(
+                id=step.started.message_id,
+                turn=head.settled + 1,
+                text=step.text,
+                at=head.updated_at,
+            )
 
-        rows, last = await self._store.read(read)
-        more = bool(rows) and before is None and rows[-1].sequence < last
-        return Page(items=tuple(rows), next_cursor=str(rows[-1].sequence) if more else None)
+        return await self._store.read(read)
 
+    async def interrupted(
+        self, owner: Owner, session_id: SessionId, rows: Sequence[Message]
+    ) -> frozenset[MessageId]:
+        """Return which of the rows are texts that were cut off, whatever page they are of."""
 
-async def _shown_message(tx: Tx, head: Head, message_id: MessageId) -> Message | None:
-    """Return a message by its id, looking through the sessions this one was forked from."""
-    own = await tx.messages.by_id(head, message_id)
-    if own is not None or not head.inherited:
-        return own
-    for part in await tx.sessions.lineage(head.key):
-        ancestor = await tx.sessions.head_by_key(part.key)
-        found = await tx.messages.by_id(ancestor, message_id) if ancestor else None
-        if found is not None and part.first <= found.sequence <= part.last:
-            return found
-    return None
+        async def read(tx: Tx) -> frozenset[MessageId]:
+            head = await find_head(tx, owner, session_id)
+            return interrupted(await _whole_turns(tx, head, rows)) if rows else frozenset()
 
-
-async def _admit(
-    pen: Pen, draft: MessageDraft, on_busy: OnBusy
-) -> tuple[Message, SessionKey, bool]:
-    """Write the message into its turn; tell the session, and whether a turn was stopped for it."""
-    # Before the status is judged: a retry gets its first answer even when the session is closed.
-    stored = await _repeated(pen, pen.cleaned(draft))
-    if stored is not None:
-        return stored, pen.head.key, False
-    busy = pen.head.status is Status.RUNNING
-    if busy and on_busy is OnBusy.REJECT:
-        raise Conflict(
-            Code.TURN_RUNNING, "A turn is running; wait for it, queue the message or interrupt."
-        )
-    if busy and on_busy is OnBusy.INTERRUPT:
-        await abort(pen)
-    await _require_held(pen, draft)
-    pen.head = admitting(pen.head)
-    message = await pen.append(draft, pen.head.turn)
-    if pen.head.title is None:
-        pen.move(title=title_of(message.text))
-    return message, pen.head.key, busy and on_busy is OnBusy.INTERRUPT
+        return (await self._store.read(read)) & {row.id for row in rows}
 
 
-async def _repeated(pen: Pen, draft: MessageDraft) -> Message | None:
-    """Return the stored message if this one was sent before; refuse its id with other content."""
-    stored = await _shown_message(pen.tx, pen.head, draft.id) if draft.id else None
-    if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
-        raise Conflict(
-            Code.MESSAGE_ID_REUSED, "A message with this id and other content is stored already."
-        )
-    return stored
+def _id(wanted: str | None) -> MessageId | None:
+    return None if wanted is None else MessageId(require_uuid(wanted, what="message id"))
 
 
-async def _require_held(pen: Pen, draft: MessageDraft) -> None:
-    """Refuse a handle to bytes that the session does not hold."""
-    for part in draft.parts:
-        if isinstance(part, Media) and await find_content(pen.tx, pen.head.key, part.ref) is None:
-            raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
+async def _matching(tx: Tx, head: Head, query: MessageQuery) -> list[Message]:
+    """Return the rows that match, and where there are more of them, one more than asked for."""
+    newest = query.before is not None
+    last = head.messages if query.before is None else min(query.before - 1, head.messages)
+    # A number past the end is past the end, however large it is.
+    first = min(query.after, head.messages) + 1
+    chunk = CHUNK if query.roles or query.turn is not None else query.limit + 1
+    found: list[Message] = []
+    while first <= last and len(found) <= query.limit:
+        rows = await rows_of(tx, head, Stretch(first, last, limit=chunk, newest=newest))
+        kept = [row for row in rows if _is_wanted(row, query)]
+        if newest:
+            found, last = kept + found, rows[0].sequence - 1
+        else:
+            found, first = found + kept, rows[-1].sequence + 1
+    return found
 
 
-async def abort(pen: Pen) -> None:
-    """Stop the running turn for its user, and fence whoever runs it."""
-    calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
-    await mend(pen, after_abort(await open_step(pen), calls))
-    # Whoever runs the turn learns it at its next write, in this process or another.
-    pen.move(holder=None, until=0, epoch=pen.head.epoch + 1)
+def _is_wanted(row: Message, query: MessageQuery) -> bool:
+    has_role = not query.roles or row.role in query.roles
+    return has_role and (query.turn is None or row.turn == query.turn)
+
+
+async def _whole_turns(tx: Tx, head: Head, rows: Sequence[Message]) -> list[Message]:
+    """Return the rows with all that lies between them, and what follows of their turns."""
+    first, last = rows[0].sequence, rows[-1].sequence
+    is_dense = last - first + 1 == len(rows)
+    found = list(rows) if is_dense else await rows_of(tx, head, Stretch(first, last))
+    newest = max(row.turn for row in found)
+    while last < head.messages:
+        more = await rows_of(tx, head, Stretch(last + 1, head.messages, limit=CHUNK))
+        found, last = found + more, more[-1].sequence
+        # What a later turn says itself, and not only waits to be asked, comes after these ended.
+        if any(row.turn > newest and row.role is not Role.USER for row in more):
+            break
+    return found

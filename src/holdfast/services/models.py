@@ -1,12 +1,23 @@
 """Models: which there are, and which ones a session's turn may ask, in which order."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from holdfast.domain.agents import LlmRuntime
-from holdfast.domain.errors import Code, NotFound
+from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import ModelId, is_uuid
-from holdfast.domain.models import Model, model_of
+from holdfast.domain.models import (
+    OFFLINE,
+    Model,
+    ModelRequest,
+    ModelSource,
+    described,
+    model_of,
+)
+from holdfast.domain.repeats import Made
 from holdfast.domain.sessions import Session
 from holdfast.ports import Store, Tx
 
@@ -18,39 +29,86 @@ class KnownModels(Protocol):
         """Refuse a model that cannot be asked."""
 
     def describe(self, model: Model) -> Model:
-        """Return the model with its prices and its window, where they are known."""
+        """Return the model with its prices, its window and its media, where they are known."""
 
 
 class Models:
     """The catalogue."""
 
-    def __init__(self, store: Store, default: str, known: KnownModels) -> None:
-        """`default` answers where nothing else is named; `known` tells what can be asked."""
+    def __init__(
+        self,
+        store: Store,
+        default: str,
+        known: KnownModels,
+        *,
+        absolute: Callable[[str], str] = str,
+    ) -> None:
+        """`default` answers where nothing else is named; `known` tells what can be asked.
+
+        `absolute` makes a name mean the same wherever it is read: it may be that of a file.
+        """
         self._store = store
-        self._default = model_of(default)
+        self._absolute = absolute
+        self._default = model_of(absolute(default))
         self._known = known
-        self._described: dict[ModelId, Model] = {}
+        self._described: dict[ModelId, tuple[Model, Model]] = {}
 
     async def list(self) -> list[Model]:
         """Return every model the store knows, by provider and name."""
         return await self._store.read(lambda tx: tx.models.all())
 
+    async def catalogue(self) -> tuple[Model, ...]:
+        """Return every model that can be named by id here, with its prices as of today."""
+
+        async def read(tx: Tx) -> tuple[Model, ...]:
+            own = {model.id: model for model in (model_of(OFFLINE), self._default)}
+            stored = {model.id: model for model in await tx.models.all()}
+            return tuple(self._shown(model) for model in (own | stored).values())
+
+        found = await self._store.read(read)
+        return tuple(sorted(found, key=lambda model: (model.provider, model.name)))
+
+    async def get(self, ref: str) -> Model:
+        """Return a model of the catalogue, given by id or by `provider:name`."""
+        found = [model for model in await self.catalogue() if ref in {model.id, model.ref}]
+        if not found:
+            raise NotFound(Code.MODEL_NOT_FOUND, "There is no such model.")
+        return found[0]
+
+    async def add(self, wish: ModelRequest) -> Made[Model]:
+        """Add a model as somebody describes it, or describe a known one anew.
+
+        What is said here counts more than what the catalogue says, for every owner.
+        """
+        model = described(wish)
+        await asyncio.to_thread(self._known.check, model)
+
+        async def work(tx: Tx) -> bool:
+            known = await tx.models.by_id(model.id)
+            await tx.models.save(model)
+            return known is None or known.source is not ModelSource.MANUAL
+
+        is_new = await self._store.write(work)
+        return Made(thing=await self.get(model.id), is_new=is_new)
+
     async def check(self, *refs: str) -> None:
         """Refuse models that cannot be asked; a script is read here, so not in a transaction."""
         for ref in refs:
             if not is_uuid(ref):
-                await asyncio.to_thread(self._known.check, model_of(ref))
+                await asyncio.to_thread(self._known.check, model_of(self._absolute(ref)))
 
     async def resolve(self, tx: Tx, ref: str) -> ModelId:
         """Return the id of a model given by id, or by `provider:name`, which adds a new one."""
         if is_uuid(ref):
-            known = await tx.models.by_id(ModelId(ref))
+            ours = {model.id: model for model in (model_of(OFFLINE), self._default)}
+            known = await tx.models.by_id(ModelId(ref)) or ours.get(ModelId(ref))
             if known is None:
-                raise NotFound(
+                raise Invalid(
                     Code.MODEL_NOT_FOUND, "There is no model of that id; write provider:name."
                 )
+            await tx.models.add(known)
             return known.id
-        model = model_of(ref)
+        model = model_of(self._absolute(ref))
         await tx.models.add(model)
         return model.id
 
@@ -68,6 +126,19 @@ class Models:
     def _today(self, model: Model) -> Model:
         """Return the model with what is known of it today: a stored price would grow old."""
         # Inside a transaction, and so in a thread of the store: the tables may be read here.
-        if model.id not in self._described:
-            self._described[model.id] = self._known.describe(model)
-        return self._described[model.id]
+        kept = self._described.get(model.id)
+        if kept is None or kept[0] != model:
+            today = self._known.describe(model)
+            # What somebody has said themselves is believed before any table.
+            shown = replace(
+                today,
+                prices=model.prices or today.prices,
+                context_window=model.context_window or today.context_window,
+            )
+            kept = self._described[model.id] = (model, shown)
+        return kept[1]
+
+    def _shown(self, model: Model) -> Model:
+        today = self._today(model)
+        is_ours = model.id == self._default.id and model.source is ModelSource.CATALOGUE
+        return replace(today, source=ModelSource.CONFIG) if is_ours else today

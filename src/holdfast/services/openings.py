@@ -1,6 +1,5 @@
 """Openings: a new notebook, either blank or as a fork that goes on from a row of another."""
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,20 +12,20 @@ from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import SessionForked, SessionOpened
 from holdfast.domain.ids import Owner, SessionId, require_uuid
-from holdfast.domain.messages import CHAIN_START
-from holdfast.domain.openings import SessionRequest, digest_of
+from holdfast.domain.openings import ForkRequest, SessionRequest, digest_of
+from holdfast.domain.repeats import Made
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import ForkPoint, Head, Session, Status, cap_of
-from holdfast.domain.texts import require_text
+from holdfast.domain.sessions import Head, Session, cap_of
 from holdfast.domain.tools import NARROWEST, Grant, narrow, narrow_tools
 from holdfast.ports import Tx
 from holdfast.services.agents import find_agent
+from holdfast.services.forks import blank_head, forked, point_of, request_of, twin_of, wished
 from holdfast.services.heads import session_not_found
-from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.journal import Entry, Journal
 from holdfast.services.models import Models
 from holdfast.services.places import Folders
 from holdfast.services.repos import Repos, find_repo
+from holdfast.services.resumptions import context_of
 from holdfast.services.snapshots import OpeningRules, frozen
 
 
@@ -47,53 +46,50 @@ class Openings:
         self._repos = repos
         self._folders = folders
         self._rules = rules
+        self.slots = rules.slots
 
     async def open(
         self, owner: Owner, agent: str, request: SessionRequest, *, id: str | None
-    ) -> Session:
+    ) -> Made[Session]:
         """Open a session with an agent, given by id or slug."""
         session_id = self._session_id(id)
         digest = digest_of(owner, agent, request)
         if request.model is not None:
             await self._models.check(request.model)
 
-        async def compose(entry: Entry) -> Session:
+        async def compose(entry: Entry) -> Made[Session]:
             known = await _opened_before(entry, owner, session_id, digest)
             if known is not None:
-                return known
+                return Made(thing=known, is_new=False)
             chosen = await find_agent(entry.tx, owner, agent)
             session, notices = await self._built(entry, chosen, request, session_id)
-            return await _started(entry, session, _blank_head(session), digest, notices)
+            await self.slots.require(entry.tx, chosen)
+            opened = await _started(entry, session, blank_head(session), digest, notices)
+            return Made(thing=opened, is_new=True)
 
         return await self._journal.enter(compose)
 
     async def fork(
-        self,
-        owner: Owner,
-        parent_id: SessionId,
-        *,
-        at: int | None = None,
-        title: str | None = None,
-        id: str | None = None,
-    ) -> Session:
+        self, owner: Owner, parent_id: SessionId, wish: ForkRequest, *, id: str | None
+    ) -> Made[Session]:
         """Open a session that shares the parent's rows up to a sequence: a pointer, not a copy."""
         session_id = self._session_id(id)
-        if title is not None:
-            require_text(title, field="title", shortest=1, longest=255)
-        digest = hashlib.sha256(f"fork|{owner}|{parent_id}|{at}|{title}".encode()).digest()
+        digest = digest_of(owner, "fork", parent_id, wish)
+        if wish.model is not None:
+            await self._models.check(wish.model)
 
-        async def compose(entry: Entry) -> Session:
+        async def compose(entry: Entry) -> Made[Session]:
             known = await _opened_before(entry, owner, session_id, digest)
             if known is not None:
-                return known
+                return Made(thing=known, is_new=False)
             pen = await entry.open(owner, parent_id)
-            # Everything so far, an open turn's rows included: the fork reads, it does not run them.
-            point = pen.head.messages if at is None else _required_point(at, pen.head)
-            child, head = await _forked(entry, pen.head, point, session_id)
-            child = replace(child, title=title if title is not None else child.title)
-            head = replace(head, title=child.title)
+            point = await point_of(entry.tx, pen.head, wish)
+            child, notices = await self._child(entry, pen.head, wish, session_id)
+            await self.slots.require(entry.tx, child.agent)
+            child, head = await forked(entry.tx, child, pen.head, point)
             await pen.tell(SessionForked(target=child.id, sequence=point))
-            return await _started(entry, child, head, digest)
+            opened = await _started(entry, child, head, digest, notices)
+            return Made(thing=opened, is_new=True)
 
         return await self._journal.enter(compose)
 
@@ -115,6 +111,10 @@ class Openings:
             metadata=wishes.metadata,
             approval=wishes.approval,
         )
+
+    async def place_of(self, session: Session, wanted: SessionContext | None) -> SessionContext:
+        """Return where a session that is picked up goes on."""
+        return await context_of(session, wanted, self._folders)
 
     def forget(self, owner: Owner, session_id: SessionId) -> None:
         """Remove the private folder of a session that was deleted."""
@@ -158,6 +158,27 @@ class Openings:
             metadata=request.metadata,
         )
         return session, snapshot.notices
+
+    async def _child(
+        self, entry: Entry, parent: Head, wish: ForkRequest, session_id: SessionId
+    ) -> tuple[Session, tuple[MessageDraft, ...]]:
+        """Return the fork before it inherits anything, and what its record says about its agent."""
+        found = await entry.tx.sessions.get_by_key(parent.key)
+        if found is None:
+            raise session_not_found()
+        if wish.agent is not None:
+            agent = await find_agent(entry.tx, parent.owner, wish.agent)
+            return await self._built(entry, agent, request_of(found[0], wish), session_id)
+        now = entry.now()
+        model = await self._models.resolve(entry.tx, wish.model) if wish.model else None
+        twin = replace(
+            twin_of(found[0], session_id),
+            model_id=model or found[0].model_id,
+            created_at=now,
+            updated_at=now,
+            **wished(wish),
+        )
+        return twin, ()
 
     async def _repo(self, tx: Tx, agent: Agent, request: SessionRequest) -> Repo | None:
         if request.repo_id is None:
@@ -216,76 +237,6 @@ async def _started(
         last_event=pen.head.events,
         updated_at=pen.head.updated_at if notices else event.at,
     )
-
-
-def _blank_head(session: Session) -> Head:
-    return Head(
-        session_id=session.id,
-        owner=session.owner,
-        agent_id=session.agent_id,
-        title=session.title,
-        chain=CHAIN_START,
-        updated_at=session.created_at,
-    )
-
-
-async def _forked(
-    entry: Entry, parent: Head, point: int, session_id: SessionId
-) -> tuple[Session, Head]:
-    """Return the child and its head: all that it inherits counts as settled."""
-    found = await entry.tx.sessions.get_by_key(parent.key)
-    if found is None:
-        raise session_not_found()
-    rows = await rows_of(entry.tx, parent, Stretch(1, point))
-    # What was open in the parent is the parent's business.
-    turn = max((row.turn for row in rows), default=0)
-    status = Status.IDLE if rows else Status.PENDING
-    now = entry.now()
-    child = Session(
-        id=session_id,
-        owner=parent.owner,
-        agent_id=parent.agent_id,
-        agent=found[0].agent,
-        repo_id=found[0].repo_id,
-        title=found[0].title,
-        tags=found[0].tags,
-        model_id=found[0].model_id,
-        context=found[0].context,
-        grant=found[0].grant,
-        tools=found[0].tools,
-        approval=found[0].approval,
-        status=status,
-        turn=turn,
-        settled=turn,
-        turn_cap=found[0].turn_cap,
-        budget=found[0].budget,
-        forked_from=ForkPoint(session_id=parent.session_id, sequence=point),
-        created_at=now,
-        updated_at=now,
-        metadata=found[0].metadata,
-    )
-    head = replace(
-        _blank_head(child),
-        status=status,
-        turn=turn,
-        settled=turn,
-        messages=point,
-        inherited=point,
-        chain=bytes.fromhex(rows[-1].hash) if rows else CHAIN_START,
-        # The fork's own rows are later than those it inherits, whatever the clock says.
-        updated_at=max([now, *(row.created_at for row in rows[-1:])]),
-    )
-    return child, head
-
-
-def _required_point(at: int, head: Head) -> int:
-    if not 0 <= at <= head.messages:
-        raise Invalid(
-            Code.MESSAGE_NOT_FOUND,
-            f"The session has messages 1 to {head.messages}; it cannot be forked at {at}.",
-            {"at": at},
-        )
-    return at
 
 
 def _granted(agent: Agent, request: SessionRequest, context: SessionContext) -> Grant:

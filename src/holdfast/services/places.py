@@ -49,8 +49,12 @@ class Places:
             grants=(session.grant, self._ceiling),
             tools=ALWAYS | {tool.name for tool in session.tools},
             servers=servers,
-            shelf=SessionShelf(self._store, key),
+            shelf=self.shelf(key),
         )
+
+    def shelf(self, key: SessionKey) -> SessionShelf:
+        """Return where a session keeps its contents, tools or not."""
+        return SessionShelf(self._store, key)
 
     def _scratch(self, session: Session, key: SessionKey) -> str:
         if key not in self._made:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
 from holdfast.domain.ids import Owner, RepoId
+from holdfast.domain.repeats import Made
 from holdfast.domain.repos import Repo, is_within
 from holdfast.domain.texts import require_text
 from holdfast.ports import Clock, Store, Tx
@@ -30,14 +31,20 @@ class Repos:
 
         A person at a terminal may name any repository of theirs while no root is set.
         """
+        return (await self.make(owner, path, name=name, at_terminal=at_terminal)).thing
+
+    async def make(
+        self, owner: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
+    ) -> Made[Repo]:
+        """Register a Git work tree, and tell whether it is a new one."""
         resolved = self._admitted(owner, path, at_terminal=at_terminal)
         title = name if name is not None else resolved.name or str(resolved)
         require_text(title, field="name", shortest=1, longest=255)
 
-        async def work(tx: Tx) -> Repo:
+        async def work(tx: Tx) -> Made[Repo]:
             known = await tx.repos.by_path(owner, str(resolved))
             if known is not None:
-                return known
+                return Made(thing=known, is_new=False)
             repo = Repo(
                 id=RepoId(self._mint.new()),
                 owner=owner,
@@ -46,7 +53,7 @@ class Repos:
                 created_at=self._clock.now(),
             )
             await tx.repos.add(repo)
-            return repo
+            return Made(thing=repo, is_new=True)
 
         return await self._store.write(work)
 

@@ -19,6 +19,7 @@ from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.sessions import TURN_CAP, Budget
 from holdfast.domain.tools import CATALOGUE, Grant, ToolSpec
 from holdfast.domain.variables import refuse_secrets, render
+from holdfast.services.slots import Slots
 
 # Tools that files of other programs name; they load and are not offered.
 ELSEWHERE: Final = frozenset(
@@ -34,6 +35,7 @@ class OpeningRules(Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
     reasoning_effort: ReasoningEffort | None = None
     scrubber: Callable[[], Scrubber] = Scrubber
+    slots: Slots = Slots()
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):

@@ -16,13 +16,16 @@ from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import Head
-from holdfast.ports import Doorbell, Frame, Store, Tx
+from holdfast.ports import Brief, Doorbell, Frame, Store, Tx
 from holdfast.services.heads import session_not_found
 
 log = logging.getLogger(__name__)
 
 TAIL_BYTES: Final = 1 << 20
 PAGE_MOST: Final = 1_000
+PAGE_FIRST: Final = 50
+# What is read in well under a millisecond and does not hold up the others.
+BRIEF_MOST: Final = 100
 
 _decoder = msgspec.json.Decoder(Event)
 
@@ -30,12 +33,14 @@ _decoder = msgspec.json.Decoder(Event)
 class News:
     """One event as readers share it: decoded at most once, by the first who wants it decoded."""
 
-    __slots__ = ("_event", "envelope", "sequence")
+    __slots__ = ("_event", "envelope", "forms", "sequence")
 
     def __init__(self, frame: Frame) -> None:
         self.sequence = frame.sequence
         self.envelope = frame.envelope
         self._event: Event | None = None
+        # What surfaces have made of it, so that a hundred readers cost one encoding.
+        self.forms: dict[str, bytes] = {}
 
     @property
     def event(self) -> Event:
@@ -72,15 +77,22 @@ class Tail:
             while True:
                 # Taken before reading, so that a ring in between is not lost.
                 bell = self._doorbell.listen(self._key)
-                while items := await read_page(self._store, self._key, self.last, PAGE_MOST):
-                    self._extend(items)
+                await self._catch_up()
                 await bell.rung()
         except HoldfastError as error:
             self.fail(error)
         except Exception:
             # Told to this session's readers only: the other sessions' tails go on.
-            log.exception("the tail of session %s broke", self._session_id)
             self.fail(Internal(Code.INTERNAL, "The session's news cannot be read; see the log."))
+            log.exception("the tail of session %s broke", self._session_id)
+
+    async def _catch_up(self) -> None:
+        is_behind = True
+        while is_behind:
+            items, end = await read_page(self._store, self._key, self.last, BRIEF_MOST)
+            if items:
+                self._extend(items)
+            is_behind = bool(items) and self.last < end
 
     def fail(self, error: HoldfastError) -> None:
         """Let every reader that has read all there is fail with this error."""
@@ -94,7 +106,7 @@ class Tail:
                 raise self._failure
             await self._arrived.wait()
         if cursor < self.base:
-            return await read_page(self._store, self._key, cursor, limit)
+            return (await read_page(self._store, self._key, cursor, limit))[0]
         return clipped(self._items[bisect_right(self._ends, cursor) :], cursor)
 
     def _extend(self, items: list[Item]) -> None:
@@ -122,16 +134,43 @@ class Tail:
         self._arrived = asyncio.Event()
 
 
-async def read_page(store: Store, key: SessionKey, after: int, limit: int) -> list[Item]:
-    """Return the next page of the log after a cursor, with every missing number covered."""
+class Reader:
+    """One reader's place in a tail; `head` is where the log ended when the reader came."""
 
-    async def read(tx: Tx) -> list[Item]:
+    def __init__(self, tail: Tail, cursor: int, head: int) -> None:
+        self._tail = tail
+        # Small at first, because a reader waits for the first page and not for the last.
+        self._limit = PAGE_FIRST
+        self._was_live = False
+        self.cursor = cursor
+        self.head = head
+
+    @property
+    def is_too_slow(self) -> bool:
+        """Tell whether a reader that was at the end has fallen behind all that is kept."""
+        return self._was_live and self.cursor < self._tail.base
+
+    async def read(self) -> list[Item]:
+        """Return what comes next, waiting for it; within 1 MiB."""
+        items = await self._tail.after(self.cursor, self._limit)
+        self.cursor = end_of(items[-1])
+        self._limit = min(2 * self._limit, PAGE_MOST)
+        self._was_live = self._was_live or self.cursor >= self._tail.last
+        return items
+
+
+async def read_page(
+    store: Store, key: SessionKey, after: int, limit: int
+) -> tuple[list[Item], int]:
+    """Return the log's next page after a cursor, every number covered, and where the log ends."""
+
+    async def read(tx: Tx) -> tuple[list[Item], int]:
         head = await tx.sessions.head_by_key(key)
         if head is None:
             raise session_not_found()
-        return await read_items(tx, head, after, limit)
+        return await read_items(tx, head, after, limit), head.events
 
-    return await store.read(read)
+    return await store.read(Brief(read) if limit <= BRIEF_MOST else read)
 
 
 async def read_items(tx: Tx, head: Head, after: int, limit: int) -> list[Item]:

@@ -25,9 +25,9 @@ from holdfast.domain.events import (
     name_of,
 )
 from holdfast.domain.leases import Lease
-from holdfast.domain.sessions import Status, StopReason, Verb, has_waiting_turn, moved
+from holdfast.domain.sessions import Head, Status, StopReason, Verb, has_waiting_turn, moved
 from holdfast.domain.turns import Mend, OpenStep, closing_notice, cut_short
-from holdfast.ports import Runtime, Store
+from holdfast.ports import Runtime, Store, Tx
 from holdfast.services.approvals import expire
 from holdfast.services.inputs import Inputs
 from holdfast.services.journal import Journal, Pen
@@ -69,7 +69,7 @@ class Turns:
     async def _play(self, lease: Lease) -> Written:
         """Record what the runtime yields; whatever happens, the turn ends with an outcome."""
         try:
-            turn = await self._store.read(lambda tx: self._inputs.gather(tx, lease.key))
+            turn = await self._store.read(self._inputs.gathering(lease.key))
             if isinstance(turn, Outcome):
                 return await self._given_up(lease, turn)
             # Closed in any case: that is the abort signal which reaches the provider.
@@ -141,8 +141,11 @@ async def begin(pen: Pen) -> None:
     )
 
 
-async def end(pen: Pen, outcome: Outcome) -> None:
-    """End the running turn: its closing row, its news and its status, all in one."""
+async def end(pen: Pen, outcome: Outcome, *, more_turns: bool | None = None) -> None:
+    """End the running turn: its closing row, its news and its status, all in one.
+
+    Whether another turn follows at once is told by what waits, unless the caller knows better.
+    """
     number = pen.head.settled + 1
     # Nobody will hear the answers any more.
     await expire(pen, by=outcome.stop_reason)
@@ -156,6 +159,8 @@ async def end(pen: Pen, outcome: Outcome) -> None:
             stop_reason=outcome.stop_reason,
             usage=sum((entry.usage for entry in spent), Usage()),
             microcents=sum(entry.microcents for entry in spent),
+            priced=all(entry.priced for entry in spent),
+            more_turns=pen.head.turn > number if more_turns is None else more_turns,
             failure=outcome.failure,
         ),
         number,
@@ -172,16 +177,21 @@ async def end(pen: Pen, outcome: Outcome) -> None:
         pen.move(holder=None, until=0)
 
 
-async def mend(pen: Pen, decided: Mend) -> None:
+async def mend(pen: Pen, decided: Mend, *, more_turns: bool | None = None) -> None:
     """Append what a crash or an interrupt leaves to be said; end the turn if that is decided."""
     await pen.write(decided.drafts, pen.head.settled + 1)
     if decided.outcome is not None:
-        await end(pen, decided.outcome)
+        await end(pen, decided.outcome, more_turns=more_turns)
 
 
 async def open_step(pen: Pen) -> OpenStep | None:
     """Return the model step of the running turn that has begun and not ended."""
-    news = await pen.tx.events.since(pen.head, pen.head.began, _STEP_NAMES)
+    return await unfinished_step(pen.tx, pen.head)
+
+
+async def unfinished_step(tx: Tx, head: Head) -> OpenStep | None:
+    """Return the step that has begun and not ended since the last turn began."""
+    news = await tx.events.since(head, head.began, _STEP_NAMES)
     step: OpenStep | None = None
     for event in news:
         match event.payload:

@@ -10,8 +10,29 @@ from holdfast.storage.database import Database, Row, checksum, corrupt, encode, 
 
 ADD = """
 -- A new agent; the body holds all of it, the columns what is searched.
-INSERT INTO agents (id, owner, slug, name, status, created_at, body, checksum)
-VALUES (:id, :owner, :slug, :name, :status, :created_at, :body, :checksum)
+INSERT INTO agents (id, owner, slug, name, status, created_at, body, checksum, digest)
+VALUES (:id, :owner, :slug, :name, :status, :created_at, :body, :checksum, :digest)
+"""
+
+DIGEST = """
+-- Whose an agent is, and the request that made it.
+SELECT owner, digest
+  FROM agents
+ WHERE id = :id
+"""
+
+IS_USED = """
+-- Whether a session was opened with an agent.
+SELECT 1
+  FROM sessions
+ WHERE agent_id = :id
+ LIMIT 1
+"""
+
+REMOVE = """
+-- An agent goes; sessions that keep a snapshot of it would be in the way.
+DELETE FROM agents
+ WHERE id = :id
 """
 
 SAVE = """
@@ -43,8 +64,8 @@ SELECT id, body, checksum
   FROM agents
  WHERE owner = :owner
    AND (:status IS NULL OR status = :status)
-   AND (:text IS NULL OR instr(lower(name), lower(:text)) > 0
-        OR instr(lower(slug), lower(:text)) > 0)
+   AND (:text IS NULL OR instr(casefold(name), casefold(:text)) > 0
+        OR instr(casefold(slug), casefold(:text)) > 0)
    AND (:created_at IS NULL OR (created_at, id) < (:created_at, :before_id))
  ORDER BY created_at DESC, id DESC
 """
@@ -58,8 +79,12 @@ class Agents:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def add(self, agent: Agent) -> None:
-        await self._db.execute(ADD, _columns(agent))
+    async def add(self, agent: Agent, digest: bytes = b"") -> None:
+        await self._db.execute(ADD, _columns(agent) | {"digest": digest})
+
+    async def digest(self, agent_id: AgentId) -> tuple[Owner, bytes] | None:
+        rows = await self._db.fetch(DIGEST, {"id": agent_id})
+        return (Owner(rows[0][0]), rows[0][1] or b"") if rows else None
 
     async def save(self, agent: Agent) -> None:
         await self._db.execute(SAVE, _columns(agent))
@@ -89,6 +114,12 @@ class Agents:
             if len(found) == query.limit:
                 break
         return found
+
+    async def is_used(self, agent_id: AgentId) -> bool:
+        return bool(await self._db.fetch(IS_USED, {"id": agent_id}))
+
+    async def remove(self, agent_id: AgentId) -> None:
+        await self._db.execute(REMOVE, {"id": agent_id})
 
 
 def _columns(agent: Agent) -> dict[str, object]:

@@ -1,11 +1,14 @@
 """The `approvals` table: questions, and what was answered."""
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain.approvals import Approval, ApprovalScope
-from holdfast.domain.ids import ApprovalId, CallId, Owner, SessionKey
+from holdfast.domain.ids import ApprovalId, CallId, SessionKey
+from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import Head
 from holdfast.storage.database import Database, Row, checksum, encode, require_sound, sound
+from holdfast.storage.work_sql import work_conditions
 
 SAVE = """
 -- A question as it stands now.
@@ -22,14 +25,6 @@ SELECT body, checksum
   FROM approvals
  WHERE id = :id
    AND session_key = :session_key
-"""
-
-OF_SESSION = """
--- The questions of a session, oldest first.
-SELECT body, checksum
-  FROM approvals
- WHERE session_key = :session_key
- ORDER BY id
 """
 
 WAITING = """
@@ -62,14 +57,14 @@ SELECT 1
  LIMIT 1
 """
 
-OF_OWNER = """
--- The questions that wait in any of an owner's sessions, oldest first.
-SELECT a.body, a.checksum
-  FROM approvals a
-  JOIN sessions s ON s.key = a.session_key
- WHERE s.owner = :owner
-   AND a.state = 'waiting'
- ORDER BY a.id
+PAGE = """
+-- Questions of an owner, oldest first.
+SELECT w.body, w.checksum, w.id
+  FROM approvals w
+  JOIN sessions s ON s.key = w.session_key
+ WHERE {conditions}
+ ORDER BY w.id
+ LIMIT :limit
 """
 
 # Made here because msgspec prepares a type at its first use and crashes when two threads do so.
@@ -103,12 +98,21 @@ class Approvals:
         rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": approval_id})
         return _approval(rows[0]) if rows else None
 
-    async def of_session(self, head: Head) -> list[Approval]:
-        rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
-        return list(sound(rows, _approval))
-
-    async def of_owner(self, owner: Owner) -> list[Approval]:
-        return list(sound(await self._db.fetch(OF_OWNER, {"owner": owner}), _approval))
+    async def page(self, query: WorkQuery) -> list[Approval]:
+        found: list[Approval] = []
+        while True:
+            # Filled up where damaged rows were passed over: a short page would look like the last.
+            left = query.limit - len(found)
+            conditions, parameters = work_conditions(query)
+            if query.after is not None:
+                conditions.append("w.id > :after")
+                parameters["after"] = query.after[1]
+            sql = PAGE.format(conditions=" AND ".join(conditions))
+            rows = await self._db.fetch(sql, parameters | {"limit": left})
+            found += sound((row[:2] for row in rows), _approval)
+            if len(rows) < left or len(found) == query.limit:
+                return found
+            query = replace(query, after=(0, rows[-1][2]))
 
     async def waiting(self, head: Head) -> list[Approval]:
         rows = await self._db.fetch(WAITING, {"session_key": head.key})

@@ -5,11 +5,13 @@ from datetime import datetime
 import msgspec
 
 from holdfast.domain.calls import Call, CallState, Settlement
-from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
+from holdfast.domain.ids import CallId, SessionId, SessionKey
+from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
 from holdfast.storage.database import Database, Row, checksum, encode, require_sound
+from holdfast.storage.work_sql import work_conditions
 
 SAVE = """
 -- A call as it is now; where it stands and what it asks for never changes.
@@ -51,15 +53,27 @@ SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, sett
  ORDER BY sequence
 """
 
-UNKNOWN = """
--- The calls of an owner whose outcome nobody knows, session by session.
-SELECT c.id, c.turn, c.sequence, c.name, c.arguments, c.state, c.effect, c.idempotency_key,
-       c.settlement, c.result_sequence, c.started_at, c.ended_at, c.checksum, s.id
-  FROM calls c
-  JOIN sessions s ON s.key = c.session_key
- WHERE c.state = 'unknown'
-   AND s.owner = :owner
- ORDER BY c.session_key, c.sequence
+PAGE = """
+-- Calls of an owner, session by session.
+SELECT w.id, w.turn, w.sequence, w.name, w.arguments, w.state, w.effect, w.idempotency_key,
+       w.settlement, w.result_sequence, w.started_at, w.ended_at, w.checksum, s.id
+  FROM calls w
+  JOIN sessions s ON s.key = w.session_key
+ WHERE {conditions}
+ ORDER BY s.id, w.sequence
+ LIMIT :limit
+"""
+
+RETRIED = """
+-- The newest call of a key that was settled by being run again.
+SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
+       result_sequence, started_at, ended_at, checksum
+  FROM calls
+ WHERE session_key = :session_key
+   AND idempotency_key = :idempotency_key
+   AND settlement = 'retried'
+ ORDER BY sequence DESC
+ LIMIT 1
 """
 
 
@@ -100,9 +114,19 @@ class Calls:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
         return [_call(row, head.session_id) for row in rows]
 
-    async def unknown(self, owner: Owner) -> list[Call]:
-        rows = await self._db.fetch(UNKNOWN, {"owner": owner})
+    async def page(self, query: WorkQuery) -> list[Call]:
+        conditions, parameters = work_conditions(query)
+        if query.after is not None:
+            conditions.append("(s.id, w.sequence) > (:after_id, :after)")
+            parameters |= {"after": query.after[0], "after_id": query.after[1]}
+        sql = PAGE.format(conditions=" AND ".join(conditions))
+        rows = await self._db.fetch(sql, parameters | {"limit": query.limit})
         return [_call(row[:-1], row[-1]) for row in rows]
+
+    async def retried(self, head: Head, idempotency_key: str) -> Call | None:
+        asked = {"session_key": head.key, "idempotency_key": idempotency_key}
+        rows = await self._db.fetch(RETRIED, asked)
+        return _call(rows[0], head.session_id) if rows else None
 
 
 def _stored(at: datetime | None) -> int | None:

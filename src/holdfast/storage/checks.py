@@ -18,11 +18,11 @@ from holdfast.storage.costs import Costs
 from holdfast.storage.database import checksum
 from holdfast.storage.doubts import contradictions
 from holdfast.storage.events import Events
+from holdfast.storage.jobs import drive
 from holdfast.storage.messages import Messages
 from holdfast.storage.repos import Repos
 from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection
-from holdfast.storage.writer import drive
 
 T = TypeVar("T")
 
@@ -47,6 +47,10 @@ SELECT 'agent ' || id, body, checksum FROM agents
 SELECT 'model ' || id, body, checksum FROM models
  UNION ALL
 SELECT 'approval ' || id, body, checksum FROM approvals
+ UNION ALL
+SELECT 'token ' || id, body, checksum FROM tokens
+ UNION ALL
+SELECT 'a sign-in code', body, checksum FROM sign_in_codes
 """
 
 CONTENTS = """

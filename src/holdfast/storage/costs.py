@@ -1,8 +1,12 @@
 """The `costs` table: the ledger, one entry for every request a provider was sent."""
 
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
 import msgspec
 
-from holdfast.domain.costs import CostEntry, Usage
+from holdfast.domain.costs import CostEntry, CostGroup, CostQuery, CostSum, Usage
+from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.storage.database import Database, Row, checksum, encode, require_sound
@@ -51,6 +55,48 @@ SELECT count(DISTINCT turn)
    AND turn > 0
 """
 
+OF_OWNER = """
+-- A page of the ledger of all of an owner's sessions.
+SELECT c.request_id, c.turn, c.model_id, c.usage, c.microcents, c.priced, c.at, c.checksum,
+       s.id, s.agent_id, c.rowid
+  FROM costs c
+  JOIN sessions s ON s.key = c.session_key
+ WHERE s.owner = :owner
+   AND (:agent_id IS NULL OR s.agent_id = :agent_id)
+   AND (:since IS NULL OR c.at >= :since)
+   AND (:until IS NULL OR c.at < :until)
+   AND c.rowid > :after
+ ORDER BY c.rowid
+ LIMIT :limit
+"""
+
+OF_ONE = """
+-- A page of the ledger of one session of an owner.
+SELECT c.request_id, c.turn, c.model_id, c.usage, c.microcents, c.priced, c.at, c.checksum,
+       s.id, s.agent_id, c.rowid
+  FROM sessions s
+  JOIN costs c ON c.session_key = s.key
+ WHERE s.owner = :owner
+   AND s.id = :session_id
+   AND (:agent_id IS NULL OR s.agent_id = :agent_id)
+   AND (:since IS NULL OR c.at >= :since)
+   AND (:until IS NULL OR c.at < :until)
+   AND c.rowid > :after
+ ORDER BY c.rowid
+ LIMIT :limit
+"""
+
+OF_SOME = """
+-- The ledger of the sessions with these keys.
+SELECT c.request_id, c.turn, c.model_id, c.usage, c.microcents, c.priced, c.at, c.checksum,
+       c.session_key
+  FROM json_each(:keys) k
+  JOIN costs c ON c.session_key = k.value
+"""
+
+# Rows at a time: each has to prove itself, and a ledger may be larger than the memory.
+PAGE: Final = 10_000
+_ENTRY_COLUMNS: Final = 8
 # Made here because msgspec prepares a type at its first use and crashes when two threads do so.
 _decoder = msgspec.json.Decoder(Usage)
 
@@ -76,11 +122,11 @@ class Costs:
 
     async def of_turn(self, head: Head, turn: int) -> list[CostEntry]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
-        return [_entry(row, head) for row in rows]
+        return [_entry(row, head.session_id) for row in rows]
 
     async def newest(self, head: Head) -> CostEntry | None:
         rows = await self._db.fetch(NEWEST, {"session_key": head.key})
-        return _entry(rows[0], head) if rows else None
+        return _entry(rows[0], head.session_id) if rows else None
 
     async def engaged(self, head: Head) -> int:
         rows = await self._db.fetch(ENGAGED, {"session_key": head.key})
@@ -88,15 +134,57 @@ class Costs:
 
     async def of_session(self, head: Head) -> list[CostEntry]:
         rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
-        return [_entry(row, head) for row in rows]
+        return [_entry(row, head.session_id) for row in rows]
+
+    async def sums(self, query: CostQuery) -> list[CostSum]:
+        key_of = _KEYS[query.group_by]
+        found: dict[str, CostSum] = {}
+        rows = await self._page(query, 0)
+        while rows:
+            for row in rows:
+                entry = _entry(row[:_ENTRY_COLUMNS], row[_ENTRY_COLUMNS])
+                key = key_of(entry, row[_ENTRY_COLUMNS + 1])
+                found[key] = found.get(key, CostSum(key=key)) + entry
+            rows = await self._page(query, rows[-1][-1]) if len(rows) == PAGE else []
+        return [found[key] for key in sorted(found)]
+
+    async def totals(self, keys: Collection[SessionKey]) -> dict[SessionKey, CostSum]:
+        found: dict[SessionKey, CostSum] = {}
+        for row in await self._db.fetch(OF_SOME, {"keys": encode(list(keys)).decode()}):
+            key = row[_ENTRY_COLUMNS]
+            # Without the session's id, which whoever asks for keys knows already.
+            entry = _entry(row[:_ENTRY_COLUMNS], SessionId(""))
+            found[key] = found.get(key, CostSum(key=str(key))) + entry
+        return found
+
+    async def _page(self, query: CostQuery, after: int) -> list[Row]:
+        parameters = {
+            "owner": query.owner,
+            "session_id": query.session_id,
+            "agent_id": query.agent_id,
+            "since": microseconds(query.since) if query.since else None,
+            "until": microseconds(query.until) if query.until else None,
+            "after": after,
+            "limit": PAGE,
+        }
+        return await self._db.fetch(OF_ONE if query.session_id else OF_OWNER, parameters)
 
 
-def _entry(row: Row, head: Head) -> CostEntry:
+# What an entry is added to, by the entry and its session's agent.
+_KEYS: Final[Mapping[CostGroup, Callable[[CostEntry, str], str]]] = {
+    CostGroup.MODEL: lambda entry, _: entry.model_id,
+    CostGroup.AGENT: lambda _, agent_id: agent_id,
+    CostGroup.SESSION: lambda entry, _: entry.session_id,
+    CostGroup.DAY: lambda entry, _: entry.at.date().isoformat(),
+}
+
+
+def _entry(row: Row, session_id: SessionId) -> CostEntry:
     request_id, turn, model_id, usage, microcents, priced, at, stored = row
     require_sound(stored, encode(row[:-1]), what=f"cost entry {request_id}")
     return CostEntry(
         request_id=request_id,
-        session_id=head.session_id,
+        session_id=session_id,
         turn=turn,
         model_id=model_id,
         usage=_decoder.decode(usage),

@@ -36,8 +36,7 @@ def checksum(*columns: object) -> int:
     # CRC and no hash: it is there against decay, and the chain is there against change.
     total = 0
     for column in columns:
-        data = column if isinstance(column, bytes) else str(column).encode()
-        total = zlib.crc32(data, total)
+        total = zlib.crc32(column if type(column) is bytes else str(column).encode(), total)
     return total
 
 

@@ -7,12 +7,13 @@ listens, whether the file has changed.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Self
 from weakref import WeakValueDictionary
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
-from holdfast.services.background import Background
+from holdfast.services.background import Background, rest
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class StoreDoorbell(Background):
         self._version = version
         self._doors: WeakValueDictionary[SessionKey, _Door] = WeakValueDictionary()
         self._listening = asyncio.Event()
+        self._seen = (0, 0)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -78,24 +80,27 @@ class StoreDoorbell(Background):
             door.ring()
 
     async def _watch(self) -> None:
-        seen = (0, 0)
         while True:
-            await self._listening.wait()
-            try:
-                version = await self._version()
-            except HoldfastError as error:
-                log.warning("the store cannot be watched: %s", error.message)
-                version = seen
-            except Exception:
-                # Readers would wait for ever if the watch ended; it looks again soon.
-                log.exception("the doorbell met a fault of ours")
-                version = seen
-            if version != seen:
-                seen = version
+            # Readers would wait for ever if the watch ended; it looks again soon.
+            with suppress(MemoryError):
+                await self._listening.wait()
+                await self._look()
+                if not self._doors:
+                    self._listening.clear()
+            await rest(INTERVAL)
+
+    async def _look(self) -> None:
+        """Ring everywhere if somebody else has written since the last look."""
+        try:
+            version = await self._version()
+            if version != self._seen:
                 self._ring_everywhere()
-            if not self._doors:
-                self._listening.clear()
-            await asyncio.sleep(INTERVAL)
+                # Only now: whoever could not be rung for is rung for next time.
+                self._seen = version
+        except HoldfastError as error:
+            log.warning("the store cannot be watched: %s", error.message)
+        except Exception:
+            log.exception("the doorbell met a fault of ours")
 
     def _ring_everywhere(self) -> None:
         # Apart from the loop above, whose variables would keep the last door alive for ever.

@@ -89,6 +89,12 @@ SELECT id, call_id, digest, state, body, checksum
   FROM approvals
 """
 
+TOKENS = """
+-- Under what tokens are filed, and what they say themselves.
+SELECT id, owner, kind, body, checksum
+  FROM tokens
+"""
+
 # What must hold between rows; each names the table whose answers would be wrong.
 _RULES: Final = (("sessions", UNOPENED), ("sessions", ASTRAY), ("calls", LEFT_BEHIND))
 # Where each column of a filed row stands in its body.
@@ -96,6 +102,7 @@ _FILED: Final = (
     ("agents", AGENTS, ("id", "owner", "slug", "name", "status")),
     ("models", MODELS, ("id", "provider", "name")),
     ("approvals", APPROVALS, ("question.id", "question.call_id", "question.digest", "state")),
+    ("tokens", TOKENS, ("id", "owner", "kind")),
 )
 # Some 2 ms for a mebibyte: beyond this the tables that grow would delay every start.
 WHOLE_MOST: Final = 128 << 20
@@ -107,6 +114,7 @@ _ANSWERS: Final = {
     "tombstones": ("sessions",),
     "messages": ("messages", "events"),
     "media_uses": ("media",),
+    "sign_in_codes": ("tokens",),
 }
 # What proves itself when it is found; whatever else is asked of a doubted table is refused.
 _PROVEN: Final = {
@@ -114,6 +122,7 @@ _PROVEN: Final = {
     "messages": frozenset({"by_id", "span"}),
     "events": frozenset({"after"}),
     "media": frozenset({"read"}),
+    "tokens": frozenset({"by_digest", "by_id"}),
 }
 _ROW: Final = re.compile(r"\brow (\d+) ")
 _WELL: Final[tuple[list[Row], list[Row]]] = ([], [("ok",)])

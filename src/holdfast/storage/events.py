@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from itertools import pairwise
 from operator import itemgetter
 from typing import Final
@@ -23,10 +24,13 @@ from holdfast.storage.database import Database, Row, checksum, corrupt
 from holdfast.storage.messages import told
 
 APPEND = """
--- The next piece of news.
+-- The next pieces of news.
 INSERT INTO events (session_key, sequence, turn, at, name, payload, checksum)
-VALUES (:session_key, :sequence, :turn, :at, :name, :payload, :checksum)
-"""
+VALUES """
+
+_ROW: Final = (
+    "(:session_key, :sequence_{0}, :turn_{0}, :at_{0}, :name_{0}, :payload_{0}, :checksum_{0})"
+)
 
 AFTER = """
 -- News after a cursor, in the order it was written.
@@ -54,6 +58,14 @@ SELECT event, turn, created_at, id, role, sequence, told
    AND sequence >= :first
  ORDER BY sequence
  LIMIT :limit
+"""
+
+AT = """
+-- One piece of news.
+SELECT sequence, turn, at, name, payload, checksum
+  FROM events
+ WHERE session_key = :session_key
+   AND sequence = :sequence
 """
 
 STEP_BEFORE = """
@@ -101,6 +113,15 @@ _CLOSES_STEP: Final = frozenset({"step.delta", "step.ended", "step.failed"})
 _APPENDED_NAME: Final = name_of(MessageAppended)
 
 
+_AT_ONCE: Final = 16
+
+
+@cache
+def _append_sql(count: int) -> str:
+    """Return the statement for so many pieces of news; names come from here, values are bound."""
+    return APPEND + ",\n       ".join(_ROW.format(place) for place in range(count))
+
+
 class Events:
     """The news in the store."""
 
@@ -108,26 +129,19 @@ class Events:
         self._db = database
 
     async def append(self, key: int, events: Sequence[Event]) -> None:
-        for event in events:
-            at = microseconds(event.at)
-            payload = encode_payload(event.payload)
-            name = name_of(event.payload)
-            await self._db.execute(
-                APPEND,
-                {
-                    "session_key": key,
-                    "sequence": event.sequence,
-                    "turn": event.turn,
-                    "at": at,
-                    "name": name,
-                    "payload": payload,
-                    "checksum": _sum((event.sequence, event.turn, at, name), payload),
-                },
-            )
+        # All in one statement, because to begin one takes longer than a row.
+        for start in range(0, len(events), _AT_ONCE):
+            rows = events[start : start + _AT_ONCE]
+            parameters: dict[str, object] = {"session_key": key}
+            for place, event in enumerate(rows):
+                _bind(parameters, place, event)
+            await self._db.execute(_append_sql(len(rows)), parameters)
 
     async def after(self, head: Head, sequence: int, *, limit: int) -> list[Frame]:
         stored = await self._rows(head, sequence, limit)
-        appended = await self._appended(head, sequence, limit)
+        appended = await self._newest(head, sequence, limit, len(stored))
+        if appended is None:
+            appended = await self._appended(head, sequence, limit)
         # Both come in order, and no number is in both.
         rows = _merged(stored, appended, head, after=sequence)[:limit]
         frames: list[Frame] = []
@@ -146,6 +160,15 @@ class Events:
         for row in rows:
             _require_sound(row, head)
         return [_event(row, head) for row in rows if row[3] in names]
+
+    async def at(self, head: Head, sequence: int) -> Frame | None:
+        place = {"session_key": head.key, "sequence": sequence}
+        rows = await self._db.fetch(AT, place)
+        if not rows:
+            rows = [
+                row for row in await self._appended(head, sequence - 1, 1) if row[0] == sequence
+            ]
+        return _frame(rows[0], head) if rows else None
 
     async def damaged(self, head: Head) -> list[int]:
         """Return the numbers of all events that are not what was written."""
@@ -175,11 +198,26 @@ class Events:
             AFTER, {"session_key": head.key, "after": after, "limit": limit}
         )
 
+    async def _newest(self, head: Head, after: int, limit: int, stored: int) -> list[Row] | None:
+        """Return the messages up to the log's end; nothing where only a search can tell.
+
+        Numbers are dense: what is not stored as news is a message, unless something was pruned.
+        """
+        missing = head.events - after - stored
+        first = head.messages - missing + 1
+        is_whole = head.events > after and 0 <= missing <= limit and stored < limit
+        if not is_whole or first <= head.inherited:
+            return None
+        rows = await self._told(head, first, missing) if missing else []
+        # If one is told too early, so many messages there are not, and others were pruned.
+        return rows if not rows or rows[0][0] > after else None
+
     async def _appended(self, head: Head, after: int, limit: int) -> list[Row]:
         """Return messages as rows of news."""
         first = await self._first_told_after(head, after)
-        if first > head.messages:
-            return []
+        return await self._told(head, first, limit) if first <= head.messages else []
+
+    async def _told(self, head: Head, first: int, limit: int) -> list[Row]:
         parameters = {"session_key": head.key, "first": first, "limit": limit}
         rows = await self._db.fetch(APPENDED, parameters)
         # Messages are dense: one that is missing here must not pass for something pruned.
@@ -209,6 +247,18 @@ class Events:
                 low = middle + 1
             middle = (low + high) // 2
         return low
+
+
+def _bind(parameters: dict[str, object], place: int, event: Event) -> None:
+    at = microseconds(event.at)
+    payload = encode_payload(event.payload)
+    name = name_of(event.payload)
+    parameters[f"sequence_{place}"] = event.sequence
+    parameters[f"turn_{place}"] = event.turn
+    parameters[f"at_{place}"] = at
+    parameters[f"name_{place}"] = name
+    parameters[f"payload_{place}"] = payload
+    parameters[f"checksum_{place}"] = _sum((event.sequence, event.turn, at, name), payload)
 
 
 def _merged(stored: list[Row], appended: list[Row], head: Head, *, after: int) -> list[Row]:

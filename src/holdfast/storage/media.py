@@ -29,6 +29,15 @@ SELECT m.content
    AND u.hash = :hash
 """
 
+SIZE = """
+-- How many bytes a content has that the session holds.
+SELECT length(m.content)
+  FROM media_uses u
+  JOIN media m ON m.hash = u.hash
+ WHERE u.session_key = :session_key
+   AND u.hash = :hash
+"""
+
 
 class Media:
     """Contents in the store."""
@@ -54,3 +63,10 @@ class Media:
         if hashlib.sha256(content).digest() != digest:
             raise corrupt(f"the content {handle}")
         return content
+
+    async def size(self, key: SessionKey, handle: str) -> int | None:
+        digest = media_hash(handle)
+        if digest is None:
+            return None
+        rows = await self._db.fetch(SIZE, {"session_key": key, "hash": digest})
+        return rows[0][0] if rows else None

@@ -4,7 +4,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -49,7 +49,7 @@ class Migration(Struct, frozen=True, kw_only=True):
 
 def migrations() -> list[Migration]:
     """Return every migration this version knows, in order."""
-    folder = files("holdfast.storage") / "migrations"
+    folder = Path(__file__).parent / "migrations"
     found = []
     for entry in folder.iterdir():
         if match := _NAME.fullmatch(entry.name):

@@ -13,6 +13,13 @@ VALUES (:id, :provider, :name, :body, :checksum)
 ON CONFLICT DO NOTHING
 """
 
+SAVE = """
+-- A model as somebody describes it.
+INSERT INTO models (id, provider, name, body, checksum)
+VALUES (:id, :provider, :name, :body, :checksum)
+ON CONFLICT (id) DO UPDATE SET body = excluded.body, checksum = excluded.checksum
+"""
+
 BY_ID = """
 -- One model.
 SELECT id, body, checksum
@@ -37,17 +44,10 @@ class Models:
         self._db = database
 
     async def add(self, model: Model) -> None:
-        body = encode(model)
-        await self._db.execute(
-            ADD,
-            {
-                "id": model.id,
-                "provider": model.provider,
-                "name": model.name,
-                "body": body,
-                "checksum": checksum(body),
-            },
-        )
+        await self._db.execute(ADD, _columns(model))
+
+    async def save(self, model: Model) -> None:
+        await self._db.execute(SAVE, _columns(model))
 
     async def by_id(self, model_id: ModelId) -> Model | None:
         rows = await self._db.fetch(BY_ID, {"id": model_id})
@@ -55,6 +55,17 @@ class Models:
 
     async def all(self) -> list[Model]:
         return list(sound(await self._db.fetch(ALL), _model))
+
+
+def _columns(model: Model) -> dict[str, object]:
+    body = encode(model)
+    return {
+        "id": model.id,
+        "provider": model.provider,
+        "name": model.name,
+        "body": body,
+        "checksum": checksum(body),
+    }
 
 
 def _model(row: Row) -> Model:

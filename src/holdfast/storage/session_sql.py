@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from holdfast.domain.queries import SessionOrder, SessionQuery
+from holdfast.domain.queries import SessionOrder, SessionQuery, StatusWish
 from holdfast.domain.times import microseconds
 
 _HEAD: Final = """
@@ -83,6 +83,17 @@ SELECT {_HEAD}
  WHERE s.key = :key
 """  # noqa: S608 — the columns are a constant of this file
 
+BEGINNING = """
+-- Sessions whose ids begin so; no id holds a letter behind f.
+SELECT id
+  FROM sessions
+ WHERE owner = :owner
+   AND id >= :text
+   AND id < :text || 'g'
+ ORDER BY id
+ LIMIT :limit
+"""
+
 SAVE = """
 -- Where a notebook stands after a write.
 UPDATE sessions
@@ -155,6 +166,17 @@ SELECT {_HEAD}
    AND s.status IN ('pending', 'running', 'idle')
  ORDER BY s.key
 """  # noqa: S608 — the columns are a constant of this file
+
+SLOTS = """
+-- Open sessions whose agent is a program of its own; such a one always works in a repository.
+SELECT count(*)
+  FROM sessions s
+  JOIN openings o ON o.session_key = s.key
+ WHERE s.repo_id IS NOT NULL
+   AND s.status IN ('pending', 'running', 'idle')
+   AND CASE WHEN json_valid(CAST(o.body AS TEXT))
+            THEN json_extract(CAST(o.body AS TEXT), '$.agent.runtime.type') END = 'acp'
+"""
 
 IDLE = f"""
 -- Open sessions bound to a repository in which nothing happened for some time.
@@ -254,22 +276,43 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
     if query.repo_id is not None:
         conditions.append("s.repo_id = :repo_id")
         parameters["repo_id"] = query.repo_id
+    if query.is_bound:
+        conditions.append("s.repo_id IS NOT NULL")
     if query.forked_from is not None:
         conditions.append(
             "s.forked_key = (SELECT key FROM sessions WHERE owner = :owner AND id = :forked_from)"
         )
         parameters["forked_from"] = query.forked_from
     if query.text is not None:
-        conditions.append("instr(lower(s.title), lower(:text)) > 0")
+        conditions.append("instr(casefold(s.title), casefold(:text)) > 0")
         parameters["text"] = query.text
     for number, status in enumerate(query.statuses):
         parameters[f"status_{number}"] = status.value
     if query.statuses:
         names = ", ".join(f":status_{number}" for number in range(len(query.statuses)))
         conditions.append(f"s.status IN ({names})")
+    if query.wishes:
+        conditions.append(_wished(query.wishes, parameters))
     for number, tag in enumerate(query.tags):
         wanted = f":tag_{number}"
         tags = "json_each(CAST(o.body AS TEXT), '$.tags')"
         conditions.append(f"EXISTS (SELECT 1 FROM {tags} WHERE value = {wanted})")  # noqa: S608
         parameters[f"tag_{number}"] = tag
     return conditions, parameters
+
+
+def _wished(wishes: tuple[StatusWish, ...], parameters: dict[str, Any]) -> str:
+    """Return the condition that one of the wishes holds; its values go to the parameters."""
+    told = []
+    for number, wish in enumerate(wishes):
+        parameters[f"wish_{number}"] = wish.status.value
+        told.append(_ENDED[wish.has_failed] + f":wish_{number}")
+    return f"({' OR '.join(told)})"
+
+
+# A session that has played no turn has not failed.
+_ENDED: Final = {
+    None: "s.status = ",
+    True: "s.last_stop IS 'error' AND s.status = ",
+    False: "s.last_stop IS NOT 'error' AND s.status = ",
+}

@@ -30,6 +30,24 @@ BUSY_SECONDS: Final = 30.0
 PLAIN_HEADER: Final = b"SQLite format 3\x00"
 
 
+class Patience:
+    """A busy handler that waits in short, uneven steps, so that everyone gets a turn."""
+
+    def __init__(self) -> None:
+        self.is_off = False
+        self._deadline = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        """Wait a little; tell whether it is worth another try."""
+        now = time.monotonic()
+        if tries == 0:
+            self._deadline = now + BUSY_SECONDS
+        if self.is_off:
+            return False
+        time.sleep(random.uniform(0.0002, 0.004))  # noqa: S311 — jitter, not a secret
+        return now < self._deadline
+
+
 class Connection:
     """A connection with our settings, in the form that tables use."""
 
@@ -37,6 +55,7 @@ class Connection:
         """`is_sealed` tells that every page proves itself when it is decrypted."""
         self.raw = raw
         self.is_sealed = is_sealed
+        self.patience = Patience()
         # One cursor for all statements: a new one for each costs more than most statements.
         self._cursor = raw.cursor()
 
@@ -47,6 +66,15 @@ class Connection:
         except UnicodeDecodeError as error:
             # Only damage makes a text that we wrote unreadable.
             raise corrupt("A row") from error
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Wait for nobody inside the block; who is in the way makes a statement raise."""
+        self.patience.is_off = True
+        try:
+            yield
+        finally:
+            self.patience.is_off = False
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         return self.query(sql, parameters)
@@ -109,7 +137,7 @@ def require_version(version: str) -> None:
 
 
 def _unlock(connection: Connection, key: bytes | None) -> None:
-    connection.raw.set_busy_handler(patience())
+    connection.raw.set_busy_handler(connection.patience)
     if key is not None:
         connection.pragma("key", f"raw:{key.hex()}")
     # The first touch of the file: here a wrong key shows.
@@ -118,7 +146,7 @@ def _unlock(connection: Connection, key: bytes | None) -> None:
 
 def _keep_a_log(connection: Connection) -> None:
     """Switch the file to a log; SQLite does not wait here while others do the same."""
-    wait = patience()
+    wait = connection.patience
     for tries in count():
         try:
             connection.pragma("journal_mode", "wal")
@@ -130,6 +158,11 @@ def _keep_a_log(connection: Connection) -> None:
 
 def _configure(connection: Connection) -> None:
     _keep_a_log(connection)
+    # SQLite's own `lower` knows only the letters of ASCII.
+    connection.raw.create_scalar_function("casefold", _casefold, 1, deterministic=True)
+    # A plan holds whatever is bound: otherwise a statement is prepared anew with every value that
+    # could decide about a partial index, which takes ten times as long as running it.
+    connection.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.pragma("synchronous", "FULL")
     # macOS has a sync that does not reach the disk; these ask for the one that does.
     connection.pragma("fullfsync", 1)
@@ -148,6 +181,10 @@ def _configure(connection: Connection) -> None:
     connection.pragma("wal_autocheckpoint", 2_000)
 
 
+def _casefold(*given: Any) -> Any:
+    return given[0].casefold() if isinstance(given[0], str) else given[0]
+
+
 def _require_ours(connection: Connection, path: Path) -> None:
     # In this order: another process may be making the store, and makes both in one commit.
     tables = connection.query("SELECT count(*) FROM sqlite_schema")[0][0]
@@ -157,21 +194,6 @@ def _require_ours(connection: Connection, path: Path) -> None:
             Code.STORE_FOREIGN,
             f"{path} is a database of another program; choose another HOLDFAST_HOME.",
         )
-
-
-def patience() -> Any:
-    """Return a busy handler that waits in short, uneven steps, so that everyone gets a turn."""
-    deadline = 0.0
-
-    def wait(tries: int) -> bool:
-        nonlocal deadline
-        now = time.monotonic()
-        if tries == 0:
-            deadline = now + BUSY_SECONDS
-        time.sleep(random.uniform(0.0002, 0.004))  # noqa: S311 — jitter, not a secret
-        return now < deadline
-
-    return wait
 
 
 @contextmanager
@@ -223,7 +245,8 @@ _MEANINGS: Final[tuple[_Meaning, ...]] = (
         (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError),
         Unavailable,
         Code.STORE_UNWRITABLE,
-        "The store cannot be written; check the rights of its folder and file.",
+        "The store cannot be opened or written; check the rights of its folder and file, and how "
+        "many files a process may have open.",
     ),
     (
         (apsw.IOError, apsw.NoMemError),
@@ -236,6 +259,6 @@ _MEANINGS: Final[tuple[_Meaning, ...]] = (
         (MemoryError,),
         Unavailable,
         Code.OUT_OF_MEMORY,
-        "There was not enough memory; nothing was changed. Try again, or ask for less at once.",
+        "There was not enough memory. Repeat the request with the same id, or ask for less.",
     ),
 )

@@ -6,16 +6,14 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import apsw
 
 from holdfast.domain.errors import Code, Internal, StorageFull, Unavailable
-from holdfast.ports import Tx
-from holdfast.storage import checks
+from holdfast.ports import Brief, Tx
 from holdfast.storage.agents import Agents
 from holdfast.storage.approvals import Approvals
 from holdfast.storage.calls import Calls
@@ -24,24 +22,23 @@ from holdfast.storage.doubts import Doubted, Doubts, doubts_about
 from holdfast.storage.events import Events
 from holdfast.storage.files import private_file, require_suitable
 from holdfast.storage.inspection import is_filled
+from holdfast.storage.looks import emptied_log, faults, looked, snapshot
 from holdfast.storage.media import Media
 from holdfast.storage.messages import Messages
 from holdfast.storage.migrate import newest, require_current, up, version
 from holdfast.storage.models import Models
+from holdfast.storage.readers import answered, started_pool, threads_permitting
 from holdfast.storage.repos import Repos
 from holdfast.storage.reserve import Reserve, full
 from holdfast.storage.sessions import Sessions
-from holdfast.storage.sqlite import Connection, connect, is_plain, patience, translated
-from holdfast.storage.writer import Writer, drive
+from holdfast.storage.sqlite import Connection, connect, is_plain, meaning, translated
+from holdfast.storage.tokens import Tokens
+from holdfast.storage.writer import Writer
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
-
-# More than cores, because readers also wait for the disk.
-READERS: Final = 4
-SCRUB_WAIT_MS: Final = 250
 
 
 class Tables:
@@ -58,11 +55,16 @@ class Tables:
         self.approvals = Approvals(database)
         self.media = Media(database)
         self.costs = Costs(database)
+        self.tokens = Tokens(database)
         known = set(vars(self))
         # A table that is asked under no name of its own may be behind any answer.
         for name in known if doubts.keys() - known else doubts:
             rows = doubts.get(name, frozenset())
             setattr(self, name, Doubted(getattr(self, name), name, rows))
+
+
+class _OccupiedError(Exception):
+    """Somebody on another loop reads just now."""
 
 
 class SqliteStore:
@@ -78,41 +80,76 @@ class SqliteStore:
         self.path = path
         self.key = key if fresh or not is_plain(path) else None
         self._vfs = vfs
-        self._writer = Writer(self._opened(reserve), self._connect, reserve)
-        self._doubts = self._doubted()
-        self._tables = Tables(self._writer.connection, self._doubts)
-        # Only now: a file that was refused leaves nothing of ours beside it.
-        reserve.take()
-        self._pool = _started_pool()
-        # The first is opened ahead, because opening takes longer than most reads.
-        self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
+        # Already to open takes memory, files and threads: what was begun without them is undone.
+        with ExitStack() as begun, translated():
+            self._open(begun, reserve)
+            begun.pop_all()
+        self._near = threading.Lock()
         self._closed = False
         self.is_scrubbed = True
 
+    def _open(self, begun: ExitStack, reserve: Reserve) -> None:
+        connection = self._opened(reserve)
+        begun.callback(connection.close)
+        self._doubts = _doubted(connection)
+        self._tables = Tables(connection, self._doubts)
+        # Only now: a file that was refused leaves nothing of ours beside it.
+        reserve.take()
+        # The first is opened ahead, because opening takes longer than most reads.
+        self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
+        begun.callback(self._idle[0][0].close)
+        # For brief work, on the thread that asks; it waits for nobody.
+        self._nearest = self._reader()
+        begun.callback(self._nearest[0].close)
+        self._nearest[0].patience.is_off = True
+        self._pool = started_pool()
+        begun.callback(self._pool.shutdown)
+        # The last, because nothing but its own closing ends it.
+        with threads_permitting():
+            self._writer = Writer(connection, self._connect, reserve)
+
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run work in a transaction; return only when its commit is on disk."""
-        done = await self._writer.submit(lambda: work(self._writer_tables()), urgent=urgent)
+        try:
+            done = await self._writer.submit(
+                lambda: work(self._writer_tables()), urgent=urgent, is_brief=isinstance(work, Brief)
+            )
+        except MemoryError as error:
+            # Already to ask takes memory, and to wait for the answer.
+            raise meaning(error) from error
         return cast(T, done)
 
     async def read(self, work: Work[T]) -> T:
         """Run work on one consistent snapshot."""
-        return await self._in_reader(lambda connection, tables: _snapshot(connection, work, tables))
+        try:
+            # Not handed to a thread: to have it back takes longer than the work itself.
+            if isinstance(work, Brief) and not self._closed:
+                return cast(T, self._read_here(work))
+        except (apsw.BusyError, _OccupiedError):
+            log.debug("somebody is in the way of a brief reading")
+        except (apsw.Error, MemoryError) as error:
+            raise meaning(error) from error
+        with translated():
+            return await self._in_reader(
+                lambda connection, tables: snapshot(connection, work, tables)
+            )
 
     async def version(self) -> tuple[int, int]:
         """Return a value that changes when another process has written to the store."""
         # The writer's own connection: it alone sees other processes' commits and not its own.
         # The counts of two connections cannot be compared, so a reopened one counts as news.
-        return await self._writer.look(
-            lambda connection: (self._writer.generation, connection.pragma("data_version"))
-        )
+        with translated():
+            return await self._writer.look(
+                lambda connection: (self._writer.generation, connection.pragma("data_version"))
+            )
 
     async def check(self) -> list[str]:
         """Return the faults found in the file, one sentence each."""
-        return await self._in_reader(lambda connection, _: _faults(connection))
+        return await self._in_reader(lambda connection, _: faults(connection))
 
     async def scrub(self) -> bool:
         """Take removed rows out of the log file too; `False` when it has to be tried again."""
-        self.is_scrubbed = await self._in_reader(lambda connection, _: _emptied_log(connection))
+        self.is_scrubbed = await self._in_reader(lambda connection, _: emptied_log(connection))
         return self.is_scrubbed
 
     async def close(self) -> None:
@@ -121,13 +158,31 @@ class SqliteStore:
             return
         self._closed = True
         await self._writer.close()
-        await asyncio.to_thread(self._pool.shutdown)
-        for reader, _ in self._idle:
+        try:
+            await asyncio.to_thread(self._pool.shutdown)
+        except RuntimeError:
+            # No thread can be had to wait in; readers need nothing of this loop.
+            self._pool.shutdown()
+        for reader, _ in (*self._idle, self._nearest):
             # The last one out moves the log; nothing that was acknowledged depends on it.
             try:
                 reader.close()
             except apsw.Error as error:
                 log.warning("the store was not closed cleanly: %s", error)
+
+    def _read_here(self, work: Work[T]) -> T:
+        """Run brief work on this thread, where it waits for nobody."""
+        # The writer's pages are up to date; another connection has to read and decrypt its own.
+        with self._writer.lent() as connection:
+            if connection is not None:
+                with connection.at_once():
+                    return looked(connection, work, self._writer_tables())
+        if not self._near.acquire(blocking=False):
+            raise _OccupiedError
+        try:
+            return snapshot(self._nearest[0], work, self._nearest[1])
+        finally:
+            self._near.release()
 
     def _opened(self, reserve: Reserve) -> Connection:
         """Open the file, out of the reserve if the disk has no room for its log."""
@@ -154,14 +209,6 @@ class SqliteStore:
             raise
         return connection
 
-    def _doubted(self) -> Doubts:
-        """Look for contradictions where pages do not prove themselves."""
-        connection = self._writer.connection
-        doubts = {} if connection.is_sealed else doubts_about(connection)
-        if doubts:
-            log.error("the store contradicts itself: %s; see `holdfast doctor`", sorted(doubts))
-        return doubts
-
     def _connect(self) -> Connection:
         return connect(self.path, self.key, vfs=self._vfs)
 
@@ -175,17 +222,16 @@ class SqliteStore:
         if self._closed:
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
 
-        def run() -> T:
+        async def run() -> T:
             reader = self._taken()
             try:
-                with translated():
-                    return work(*reader)
+                return work(*reader)
             finally:
                 self._idle.append(reader)
 
-        # Also out here: already to ask for a thread takes memory.
+        # Already to ask for a thread takes memory.
         with translated():
-            return await asyncio.get_running_loop().run_in_executor(self._pool, run)
+            return cast(T, await answered(self._pool, run))
 
     def _taken(self) -> tuple[Connection, Tx]:
         try:
@@ -209,47 +255,9 @@ def _has_no_room(path: Path) -> bool:
     return os.statvfs(path.parent).f_bavail == 0
 
 
-def _started_pool() -> ThreadPoolExecutor:
-    """Return a pool whose threads run already: when memory is short, none can be started."""
-    pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
-    together = threading.Barrier(READERS + 1)
-    for _ in range(READERS):
-        pool.submit(together.wait)
-    together.wait()
-    return pool
-
-
-def _snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
-    # Left open by somebody who had no memory even for its end.
-    if connection.raw.in_transaction:
-        connection.query("ROLLBACK")
-    connection.query("BEGIN")
-    try:
-        return drive(work(tables))
-    finally:
-        # After some failures SQLite has ended the transaction itself.
-        if connection.raw.in_transaction:
-            connection.query("COMMIT")
-
-
-def _faults(connection: Connection) -> list[str]:
-    # On one snapshot: what is being written meanwhile must not look like damage.
-    connection.query("BEGIN")
-    try:
-        return checks.faults(connection)
-    finally:
-        # Ending it may meet the very damage that was just named.
-        with suppress(apsw.Error):
-            connection.query("ROLLBACK")
-
-
-def _emptied_log(connection: Connection) -> bool:
-    # A short wait and no error: what was deleted is deleted, only its traces go later.
-    connection.raw.set_busy_timeout(SCRUB_WAIT_MS)
-    try:
-        connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.Error:
-        return False
-    finally:
-        connection.raw.set_busy_handler(patience())
-    return True
+def _doubted(connection: Connection) -> Doubts:
+    """Look for contradictions where pages do not prove themselves."""
+    doubts = {} if connection.is_sealed else doubts_about(connection)
+    if doubts:
+        log.error("the store contradicts itself: %s; see `holdfast doctor`", sorted(doubts))
+    return doubts

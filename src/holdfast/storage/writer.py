@@ -1,68 +1,53 @@
-"""The one writer of a process: a thread that commits in groups.
+"""The one writer of a process: it commits in groups, and the disk is waited for in a thread.
 
 What arrives while a commit is on its way to the disk goes into the next one, and every caller is
-told its own fate after the commit that holds its work. The first failed write or sync poisons the
-connection: nothing is acknowledged until it was closed, opened anew and verified. On a full disk
-only urgent work is taken, out of a reserve, until there is room again.
+told its own fate after the commit that holds its work.
+
+Whoever has the connection has it alone: the thread, or for a moment the loop on which a group of
+brief work is played. Python hands itself over between threads with every statement, which costs
+more than the statement; so the thread gets what has to be waited for, mostly the commit alone.
 """
 
 import asyncio
-import logging
-import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum, auto
+from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
-import apsw
-
-from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
-from holdfast.storage.reserve import Reserve, full
-from holdfast.storage.sqlite import Connection, meaning
-
-log = logging.getLogger(__name__)
+from holdfast.domain.errors import Code, Unavailable
+from holdfast.storage.commits import Committer
+from holdfast.storage.jobs import BREATH, Job, Kind, Work, tell_everywhere
+from holdfast.storage.reserve import Reserve
+from holdfast.storage.sqlite import Connection
 
 # A group is bounded, so that the first of it does not wait for an endless stream of others.
 GROUP_MOST: Final = 256
-
-# Made ahead, because where there is no memory left it could not be made.
-_STARVED: Final = meaning(apsw.NoMemError("out of memory"))
-_BREATH: Final = 0.01
+# Seconds; a loop mostly comes within a thousandth of one.
+PATIENCE: Final = 1.0
 
 T = TypeVar("T")
-Work = Callable[[], Coroutine[Any, Any, Any]]
 
 
-class Kind(Enum):
-    """What a job needs: a transaction, one even on a full disk, or only a look."""
+class Following(Enum):
+    """Who has the connection next."""
 
-    ORDINARY = auto()
-    URGENT = auto()
-    LOOK = auto()
+    NOBODY = auto()
+    LOOP = auto()
+    THREAD = auto()
+    END = auto()
 
 
-class Job:
-    """One caller's work and where its fate is told."""
+class Stage(Enum):
+    """How far a group has come."""
 
-    __slots__ = ("error", "future", "kind", "loop", "result", "work")
-
-    def __init__(self, work: Work, kind: Kind) -> None:
-        self.work = work
-        self.kind = kind
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def tell(self) -> None:
-        """Tell the caller, unless it has stopped waiting."""
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
+    TAKEN = auto()
+    PLAYED = auto()
+    COMMITTING = auto()
+    ENDED = auto()
 
 
 class Writer:
@@ -71,19 +56,41 @@ class Writer:
     def __init__(
         self, connection: Connection, reopen: Callable[[], Connection], reserve: Reserve
     ) -> None:
-        self.connection = connection
-        self.generation = 0
-        self._reopen = reopen
+        self._committer = Committer(connection, reopen, reserve)
         self._reserve = reserve
-        self._poisoned = False
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+        # Guards who waits, whether somebody has the connection, and which loop is to have it next.
+        self._lock = threading.Lock()
+        self._waiting: deque[Job] = deque()
+        self._is_taken = False
+        self._host: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        # Whether the loop that is to have the connection looks at something with it, and who was
+        # the first to wait for that loop when the thread last looked.
+        self._is_in_use = False
+        self._noticed: Job | None = None
+        # The group in hand, and how far it has come: noted here and nowhere else, so that nobody
+        # is forgotten when there is no memory to go on. The bell rings when the thread is to act.
+        self._jobs: Sequence[Job] = ()
+        self._stage = Stage.TAKEN
+        self._bell = threading.Lock()
+        self._bell.acquire()
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         self._thread.start()
 
-    async def submit(self, work: Work, *, urgent: bool = False) -> Any:
+    @property
+    def connection(self) -> Connection:
+        """Return the connection; after a failure it is another one."""
+        return self._committer.connection
+
+    @property
+    def generation(self) -> int:
+        """Return how often the connection was opened anew."""
+        return self._committer.generation
+
+    async def submit(self, work: Work, *, urgent: bool = False, is_brief: bool = False) -> Any:
         """Run work in a transaction and return its result once it is on disk."""
-        return await self._submitted(Job(work, Kind.URGENT if urgent else Kind.ORDINARY))
+        kind = Kind.URGENT if urgent else Kind.ORDINARY
+        return await self._submitted(Job(work, kind, is_brief=is_brief))
 
     async def look(self, look: Callable[[Connection], T]) -> T:
         """Look at the connection between two transactions, without taking the write lock."""
@@ -91,185 +98,191 @@ class Writer:
         async def work() -> T:
             return look(self.connection)
 
-        return cast(T, await self._submitted(Job(work, Kind.LOOK)))
+        return cast(T, await self._submitted(Job(work, Kind.LOOK, is_brief=True)))
+
+    @contextmanager
+    def lent(self) -> Iterator[Connection | None]:
+        """Lend the connection to this loop for one block, if it is well and nobody uses it."""
+        with self._lock:
+            # Invited and not begun: until it begins, nobody but this loop can.
+            is_host = self._host is not None and self._host is asyncio.get_running_loop()
+            is_well = not self._closed and self._committer.is_well
+            is_lent = is_well and (is_host or self._take_if_free())
+            self._is_in_use |= is_lent and is_host
+        try:
+            yield self.connection if is_lent else None
+        finally:
+            if is_lent and is_host:
+                self._is_in_use = False
+            elif is_lent:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        with self._lock:
+            # On another loop somebody may have come meanwhile.
+            is_wanted = self._is_taken = bool(self._waiting) or self._closed
+        if is_wanted:
+            self._bell.release()
 
     async def close(self) -> None:
         """Finish what was submitted and let go of the connection."""
-        if self._closed:
-            return
-        self._closed = True
-        self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join)
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            is_mine = self._take_if_free()
+        if is_mine:
+            self._bell.release()
+        try:
+            await asyncio.to_thread(self._thread.join)
+        except RuntimeError:
+            # No thread can be had to wait in.
+            while self._thread.is_alive():  # noqa: ASYNC110 — a thread's end sets no event
+                await asyncio.sleep(BREATH)
 
     async def _submitted(self, job: Job) -> Any:
-        if self._closed:
-            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
-        self._jobs.put(job)
+        with self._lock:
+            if self._closed:
+                raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
+            self._waiting.append(job)
+            is_mine = self._take_if_free()
+            if is_mine and job.is_brief:
+                self._host = job.loop
+        if is_mine:
+            self._start(job)
         return await job.future
+
+    def _take_if_free(self) -> bool:
+        """Take the connection, if nobody has it; a loop that is gone has nothing any more."""
+        is_free = not self._is_taken or (self._host is not None and self._host.is_closed())
+        if is_free:
+            self._is_taken, self._host = True, None
+        return is_free
+
+    def _start(self, job: Job) -> None:
+        if job.is_brief:
+            try:
+                # Not at once: whatever else is ready on this loop to be written comes along.
+                job.loop.call_soon(self._play_here)
+                return
+            except MemoryError:
+                self._host = None
+        self._bell.release()
+
+    def _play_here(self) -> None:
+        """Play a group on this loop and leave its commit to the thread, or else all of it."""
+        with self._lock:
+            # Asked twice, or too late: somebody else has the connection.
+            if self._host is not asyncio.get_running_loop():
+                return
+            self._host = None
+        try:
+            if self._committer.is_well and self._is_brief():
+                self._jobs = self._group()
+                if self._committer.is_played(self._jobs):
+                    self._stage = Stage.PLAYED
+        finally:
+            self._bell.release()
+
+    def _is_brief(self) -> bool:
+        with self._lock:
+            return all(job.is_brief for job in self._waiting)
+
+    def _group(self) -> list[Job]:
+        """Return who is next; who has stopped waiting before the work began is spared it."""
+        with self._lock:
+            count = min(len(self._waiting), GROUP_MOST)
+            first = islice(self._waiting, count)
+            jobs = [job for job in first if not job.future.cancelled()]
+            # Only now: without the memory for a list nobody is lost.
+            for _ in range(count):
+                self._waiting.popleft()
+        return jobs
 
     def _run(self) -> None:
         going_on = True
         while going_on:
-            group = [self._jobs.get()]
-            while len(group) < GROUP_MOST and not self._jobs.empty():
-                group.append(self._jobs.get())
-            going_on = None not in group
-            # Who has stopped waiting before the work began is spared it.
-            jobs = [job for job in group if job is not None and not job.future.cancelled()]
-            self._run_group(jobs)
-            _tell(jobs)
-        self._let_go()
+            if self._bell.acquire(timeout=PATIENCE) or self._is_overdue():
+                going_on = self._serve()
+        self._committer.close()
 
-    def _let_go(self) -> None:
-        try:
-            self.connection.close()
-        except apsw.Error as error:
-            # The last one out moves the log; nothing that was acknowledged depends on it.
-            log.warning("the store was not closed cleanly: %s", error)
+    def _is_overdue(self) -> bool:
+        """Take the connection from a loop that was invited and has not come.
 
-    def _run_group(self, jobs: Sequence[Job]) -> None:
-        try:
-            self._look([job for job in jobs if job.kind is Kind.LOOK])
-            self._commit(self._admitted([job for job in jobs if job.kind is not Kind.LOOK]))
-        except MemoryError:
-            self._poisoned = True
-            for job in jobs:
-                job.error = _STARVED
-        except Exception:
-            # A writer that dies would leave every caller waiting for ever.
-            log.exception("the writer was stopped by a fault of ours")
-            self._poisoned = True
-            for job in jobs:
-                job.error = Internal(Code.INTERNAL, "The store's writer failed; try again.")
+        It may be busy, or have had no memory to remember that it was asked.
+        """
+        with self._lock:
+            is_awaited = self._host is not None and not self._is_in_use
+            first = self._waiting[0] if is_awaited and self._waiting else None
+            is_overdue = first is not None and first is self._noticed
+            self._noticed = first
+            if is_overdue:
+                self._host = None
+        return is_overdue
 
-    def _look(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
+    def _serve(self) -> bool:
+        """Serve until nobody waits or a loop goes on; `False` when the connection can be closed."""
+        while True:
             try:
-                job.result = drive(job.work())
-            except (apsw.Error, MemoryError) as error:
-                job.error = meaning(error)
+                self._end()
+                jobs = self._jobs
+                # Decided before anybody is told: whoever is told may come back at once.
+                following = self._following()
+            except MemoryError:
+                # Where it was it goes on: a writer that dies leaves every caller waiting for ever.
+                time.sleep(BREATH)
+                continue
+            tell_everywhere(jobs)
+            if following is Following.NOBODY or following is Following.END:
+                return following is Following.NOBODY
+            if following is Following.LOOP and self._is_invited():
+                return True
 
-    def _admitted(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return the jobs that the disk has room for; the others are told so."""
-        if not jobs or self._reserve.has_room or self._reserve.take():
-            return jobs
-        urgent = [job for job in jobs if job.kind is Kind.URGENT]
-        for job in jobs:
-            job.error = None if job in urgent else full()
-        return urgent
+    def _end(self) -> None:
+        """Bring a group to its end, the one in hand or the next; never anything twice."""
+        if self._stage is Stage.COMMITTING:
+            # There was no memory to find out what became of it.
+            self._committer.give_up(self._jobs)
+        elif self._stage is not Stage.ENDED:
+            self._jobs = self._jobs or self._group()
+            is_played = self._stage is Stage.PLAYED
+            self._stage = Stage.COMMITTING
+            self._committer.run(self._jobs, is_played=is_played)
+        self._stage = Stage.ENDED
 
-    def _commit(self, jobs: Sequence[Job]) -> None:
-        """Play all jobs in one transaction; whatever goes wrong with it goes wrong for all."""
-        if not jobs:
-            return
+    def _following(self) -> "Following":
+        """Decide who has the connection after this group."""
+        with self._lock:
+            is_brief = all(job.is_brief for job in self._waiting)
+            # From here on it may be somebody else's, and so may the group in hand.
+            self._jobs, self._stage = (), Stage.TAKEN
+            if not self._waiting:
+                self._is_taken = self._closed
+                return Following.END if self._closed else Following.NOBODY
+            if self._closed or not is_brief:
+                return Following.THREAD
+            self._host = self._waiting[0].loop
+            return Following.LOOP
+
+    def _is_invited(self) -> bool:
+        """Let a loop go on; `False` when it is gone and the thread has to."""
+        host = self._host
+        while host is not None:
+            try:
+                host.call_soon_threadsafe(self._play_soon)
+                return True
+            except MemoryError:
+                time.sleep(BREATH)
+            except RuntimeError:
+                with self._lock:
+                    is_mine = self._host is host
+                    self._host = None if is_mine else self._host
+                return not is_mine
+        return True
+
+    def _play_soon(self) -> None:
+        """Play behind those who were told just now: what they write next comes along."""
         try:
-            self._require_sound()
-            self.connection.query("BEGIN IMMEDIATE")
-            for job in jobs:
-                self._play(job)
-            self.connection.query("COMMIT")
-        except apsw.FullError as error:
-            self._fail(jobs, error)
-            self._commit_from_reserve([job for job in jobs if job.kind is Kind.URGENT])
-        except apsw.Error as error:
-            self._fail(jobs, error)
+            asyncio.get_running_loop().call_soon(self._play_here)
         except MemoryError:
-            # Outside of anybody's work, so nobody can tell whether the commit was made.
-            self._fail(jobs, apsw.NoMemError("out of memory"))
-        except HoldfastError as error:
-            for job in jobs:
-                job.error = error
-
-    def _commit_from_reserve(self, jobs: Sequence[Job]) -> None:
-        if not self._reserve.is_held:
-            return
-        self._reserve.give_up()
-        for job in jobs:
-            job.error = None
-        self._commit(jobs)
-
-    def _play(self, job: Job) -> None:
-        """Run one job in a savepoint: a refused one takes nothing else with it."""
-        query = self.connection.query
-        query("SAVEPOINT job")
-        try:
-            job.result = drive(job.work())
-        except apsw.ConstraintError as error:
-            job.error = meaning(error)
-            log.exception("a statement broke a constraint")
-        except apsw.Error:
-            raise
-        except MemoryError as error:
-            job.error = meaning(error)
-        except BaseException as error:  # noqa: BLE001 — the caller's own, told to the caller
-            job.error = error
-        else:
-            query("RELEASE job")
-            return
-        query("ROLLBACK TO job")
-        query("RELEASE job")
-
-    def _fail(self, jobs: Sequence[Job], error: apsw.Error) -> None:
-        told = meaning(error)
-        log.error("a commit failed: %s (%s)", error, told.code)
-        for job in jobs:
-            job.error = told
-        # Whatever goes wrong while a poisoned store is verified does not make it sound.
-        self._poisoned = self._poisoned or told.code is Code.STORE_POISONED
-        try:
-            if self.connection.raw.in_transaction:
-                self.connection.query("ROLLBACK")
-        except apsw.Error:
-            self._poisoned = True
-
-    def _require_sound(self) -> None:
-        """Reopen and verify after a failure; raises while the store cannot be trusted."""
-        if not self._poisoned:
-            return
-        self.connection.close()
-        self.connection = self._reopen()
-        self.generation += 1
-        # After a failed sync the system may call lost pages clean: all that is readable is written
-        # and synced once more, into the database file itself, before anything is acknowledged.
-        self.connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        faults = self.connection.query("PRAGMA quick_check(1)")
-        if faults != [("ok",)]:
-            raise meaning(apsw.CorruptError("quick_check"))
-        self._poisoned = False
-        log.warning("the store was reopened and verified")
-
-
-def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that awaits nothing but its transaction, which on SQLite never waits."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        return cast(T, done.value)
-    work.close()
-    raise RuntimeError("work inside a transaction awaited something other than the transaction")
-
-
-def _tell(jobs: Sequence[Job]) -> None:
-    """Tell all callers, however long it takes: whoever is not told waits for ever."""
-    while True:
-        try:
-            _wake(jobs)
-        except MemoryError:
-            time.sleep(_BREATH)
-        else:
-            return
-
-
-def _wake(jobs: Sequence[Job]) -> None:
-    """Wake all callers up; once for each loop, however many callers it has."""
-    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-    for job in jobs:
-        loops.setdefault(job.loop, []).append(job)
-    for loop, waiting in loops.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_tell_here, waiting)
-
-
-def _tell_here(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        job.tell()
+            self._play_here()

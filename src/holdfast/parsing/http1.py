@@ -1,0 +1,113 @@
+"""HTTP/1.1 as a client speaks it: bytes in, bytes out, no socket in sight."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import h11
+from msgspec import Struct
+
+HEAD_LARGEST: Final = 1 << 16
+HEADERS_MOST: Final = 256
+
+Headers = Sequence[tuple[str, str]]
+
+
+class NotHttpError(Exception):
+    """The other side does not speak HTTP, or stopped in the middle of it."""
+
+
+class HeadTooLargeError(NotHttpError):
+    """The head of the answer is larger than anybody needs."""
+
+
+class UnsendableError(Exception):
+    """The request has a header that HTTP has no form for."""
+
+
+class Head(Struct, frozen=True):
+    """The head of an answer; names of headers are in lower case."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+
+
+class NeedMore(Struct, frozen=True):
+    """Nothing can be told before more bytes came."""
+
+
+class End(Struct, frozen=True):
+    """The answer is over; `is_reusable` says whether the connection can carry another."""
+
+    is_reusable: bool
+
+
+Piece = Head | bytes | NeedMore | End
+
+
+class Talk:
+    """One connection's side of the conversation."""
+
+    def __init__(self) -> None:
+        self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LARGEST)
+
+    def request(self, method: str, target: str, headers: Headers, body: bytes = b"") -> bytes:
+        """Return the bytes of a request."""
+        try:
+            head = h11.Request(method=method, target=target, headers=list(headers))
+            parts = [self._connection.send(head)]
+            if body:
+                parts.append(self._connection.send(h11.Data(data=body)))
+            parts.append(self._connection.send(h11.EndOfMessage()))
+        except h11.LocalProtocolError:
+            # Without the cause: it would show the value, which may be a credential.
+            raise UnsendableError("A header of the request cannot be sent.") from None
+        return b"".join(part for part in parts if part)
+
+    def receive(self, content: bytes) -> None:
+        """Take what came; nothing means that the other side is done."""
+        try:
+            self._connection.receive_data(content)
+        except h11.RemoteProtocolError as error:
+            raise _not_http(error) from None
+
+    def next(self) -> Piece:
+        """Return the next piece of the answer."""
+        try:
+            event = self._connection.next_event()
+            while isinstance(event, h11.InformationalResponse):
+                event = self._connection.next_event()
+        except h11.RemoteProtocolError as error:
+            raise _not_http(error) from None
+        match event:
+            case h11.Response():
+                return _head(event)
+            case h11.Data():
+                return bytes(event.data)
+            case h11.EndOfMessage():
+                return self._end()
+            case h11.ConnectionClosed():
+                raise NotHttpError("The connection ended without an answer.")
+            case _:
+                return NeedMore()
+
+    def _end(self) -> End:
+        is_reusable = self._connection.their_state is h11.DONE
+        if is_reusable:
+            self._connection.start_next_cycle()
+        return End(is_reusable)
+
+
+def _head(response: h11.Response) -> Head:
+    size = sum(len(name) + len(value) for name, value in response.headers)
+    if len(response.headers) > HEADERS_MOST or size > HEAD_LARGEST:
+        raise HeadTooLargeError("The head of the answer is larger than allowed.")
+    return Head(
+        response.status_code,
+        tuple((n.decode("ascii").lower(), v.decode("latin-1")) for n, v in response.headers),
+    )
+
+
+def _not_http(error: h11.RemoteProtocolError) -> NotHttpError:
+    if error.error_status_hint == 431:
+        return HeadTooLargeError("The head of the answer is larger than allowed.")
+    return NotHttpError("The answer is not whole, or not what HTTP allows.")

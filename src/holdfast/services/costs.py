@@ -1,0 +1,53 @@
+"""Costs: what was spent, as the ledger says. Whole numbers, so that sums are exact."""
+
+from collections.abc import Iterable
+from functools import reduce
+
+from msgspec.structs import replace
+
+from holdfast.domain.costs import CostQuery, CostReport, CostSum
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import Owner, SessionId
+from holdfast.ports import Store, Tx
+
+
+class Costs:
+    """The ledger, for its owner."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def report(self, query: CostQuery) -> CostReport:
+        """Return what was spent, group by group; whom a filter does not know has spent nothing."""
+        for name in ("since", "until"):
+            at = getattr(query, name)
+            if at is not None and at.tzinfo is None:
+                raise Invalid(Code.INVALID_FILTER, f"{name} needs a time zone.", {"field": name})
+        groups = await self._store.read(lambda tx: tx.costs.sums(query))
+        return CostReport(groups=tuple(groups), total=reduce(_together, groups, CostSum(key="")))
+
+    async def of_sessions(
+        self, owner: Owner, sessions: Iterable[SessionId]
+    ) -> dict[SessionId, CostSum]:
+        """Return what each of the sessions cost; one that is not there is left out."""
+
+        async def read(tx: Tx) -> dict[SessionId, CostSum]:
+            found = [await tx.sessions.head(owner, session_id) for session_id in sessions]
+            keys = {head.session_id: head.key for head in found if head is not None}
+            sums = await tx.costs.totals(keys.values())
+            return {
+                session_id: replace(sums.get(key, CostSum(key="")), key=session_id)
+                for session_id, key in keys.items()
+            }
+
+        return await self._store.read(read)
+
+
+def _together(one: CostSum, other: CostSum) -> CostSum:
+    return CostSum(
+        key=one.key,
+        requests=one.requests + other.requests,
+        usage=one.usage + other.usage,
+        microcents=one.microcents + other.microcents,
+        unpriced_requests=one.unpriced_requests + other.unpriced_requests,
+    )

@@ -1,0 +1,164 @@
+"""Exports: a session's record as a text to keep or to read, without the secrets that we know."""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.messages import (
+    Compaction,
+    Media,
+    Message,
+    Notice,
+    Part,
+    Plan,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.sessions import Session
+from holdfast.ports import Store, Tx
+from holdfast.services.heads import session_not_found
+from holdfast.services.histories import Stretch, rows_of
+
+
+class ExportFormat(StrEnum):
+    """The forms a record can have outside."""
+
+    JSONL = "jsonl"
+    MARKDOWN = "markdown"
+
+
+class Export(Struct, frozen=True, kw_only=True):
+    """A file: its name, what it is, and what is in it."""
+
+    file_name: str
+    media_type: str
+    content: bytes
+
+
+class Exports:
+    """Writes records out, for their owner; nothing changes by it."""
+
+    def __init__(self, store: Store, scrubber: Callable[[], Scrubber] = Scrubber) -> None:
+        self._store = store
+        self._scrubber = scrubber
+
+    async def export(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        form: ExportFormat,
+        *,
+        through: int | None = None,
+    ) -> Export:
+        """Return the record up to a row, inherited rows first; without `through`, all of it."""
+        session, rows = await self.rows(owner, session_id, through=through)
+        match form:
+            case ExportFormat.JSONL:
+                return _file(session, "jsonl", "application/x-ndjson", self._lines(rows))
+            case ExportFormat.MARKDOWN:
+                text = self._scrubber().clean_and_mask(_document(session, rows))
+                return _file(session, "md", "text/markdown; charset=utf-8", text.encode())
+            case _:
+                assert_never(form)
+
+    async def rows(
+        self, owner: Owner, session_id: SessionId, *, through: int | None = None
+    ) -> tuple[Session, tuple[Message, ...]]:
+        """Return the session and its rows up to a number, for a form that is made elsewhere."""
+
+        async def read(tx: Tx) -> tuple[Session, tuple[Message, ...]]:
+            found = await tx.sessions.get(owner, session_id)
+            if found is None:
+                raise session_not_found()
+            session, head = found
+            last = head.messages if through is None else min(through, head.messages)
+            return session, tuple(await rows_of(tx, head, Stretch(1, last)))
+
+        return await self._store.read(read)
+
+    def masked(self, encoded: bytes) -> bytes:
+        """Return JSON as it may leave the house."""
+        scrubber = self._scrubber()
+        return scrubber.mask(scrubber.clean_json(encoded))
+
+    def _lines(self, rows: tuple[Message, ...]) -> bytes:
+        return b"".join(self.masked(_encoder.encode(row)) + b"\n" for row in rows)
+
+
+_encoder: Final = msgspec.json.Encoder()
+
+_SPEAKERS: Final[Mapping[Role, str]] = {
+    Role.USER: "User",
+    Role.ASSISTANT: "Assistant",
+    Role.TOOL_CALL: "Tool call",
+    Role.TOOL_RESULT: "Tool result",
+    Role.SYSTEM: "System",
+}
+
+
+def _file(session: Session, ending: str, media_type: str, content: bytes) -> Export:
+    return Export(file_name=f"{session.id}.{ending}", media_type=media_type, content=content)
+
+
+def _document(session: Session, rows: tuple[Message, ...]) -> str:
+    title = " ".join((session.title or f"Session {session.id}").split())
+    return "\n".join([f"# {title}\n", *map(_section, rows)])
+
+
+def _section(row: Message) -> str:
+    at = row.created_at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    body = "\n\n".join(filter(None, map(_paragraph, row.parts)))
+    return f"## {row.sequence}. {_SPEAKERS[row.role]} ({at})\n\n{body}\n"
+
+
+def _paragraph(part: Part) -> str:
+    match part:
+        case Text(text=text) | Notice(text=text):
+            told = text
+        case Reasoning():
+            told = "\n".join(f"> {line}" for line in part.text.splitlines())
+        case Media():
+            told = f"[{part.name or part.mime_type}]({part.ref})"
+        case ToolCall():
+            told = f"`{part.name}` ({part.id})\n\n{_fenced(part.arguments)}"
+        case ToolResult():
+            told = _outcome(part)
+        case Plan():
+            told = "\n".join(f"- [{_mark(step.status)}] {step.text}" for step in part.steps)
+        case Compaction():
+            told = f"Summary of messages 1 to {part.dropped_through}:\n\n{part.summary}"
+        case _:
+            assert_never(part)
+    return told
+
+
+def _outcome(part: ToolResult) -> str:
+    why = part.error.message if part.error else ""
+    shown = _fenced(part.result) if part.result is not None else ""
+    return "\n\n".join(filter(None, [f"{part.status} ({part.call_id})", why, shown]))
+
+
+def _mark(status: str) -> str:
+    return "x" if status == "completed" else " "
+
+
+def _fenced(value: Any) -> str:
+    """Return a value in a fence that is longer than any within it."""
+    language = "" if isinstance(value, str) else "json"
+    text = value if isinstance(value, str) else _indented(value)
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _indented(value: Any) -> str:
+    return msgspec.json.format(_encoder.encode(value), indent=2).decode()

@@ -1,0 +1,80 @@
+"""Resumptions: a session goes on where it was, if that is still there, or in another folder.
+
+Nothing but the place changes: grant, tier and variables are those it was opened with.
+"""
+
+import asyncio
+import os
+
+from msgspec.structs import replace
+
+from holdfast.domain.contexts import SessionContext
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.messages import Notice, NoticeCode, Role
+from holdfast.domain.sessions import Session, Status
+from holdfast.domain.tools import narrow
+from holdfast.services.heads import session_not_found
+from holdfast.services.journal import Pen
+from holdfast.services.leases import Leases
+from holdfast.services.places import Folders
+
+
+async def context_of(
+    session: Session, wanted: SessionContext | None, folders: Folders
+) -> SessionContext:
+    """Return where the session goes on, or say that the folder it works in is gone."""
+    context = session.context if wanted is None else _moved(session, wanted)
+    if await asyncio.to_thread(os.path.isdir, context.working_dir):
+        return context
+    if wanted is not None:
+        raise Invalid(Code.NOT_A_FOLDER, "The session can only move to a folder that is there.")
+    # Without tools nothing happens in a folder, so none is missed; its own is made again.
+    if _acts(session) and folders.of(session.owner, session.id) != context.working_dir:
+        raise Conflict(
+            Code.WORKSPACE_MISSING,
+            "The folder that the session works in is gone; put it back, or resume the session in "
+            "another one (--cwd).",
+            {"working_dir": context.working_dir},
+        )
+    return context
+
+
+async def move(pen: Pen, context: SessionContext, leases: Leases) -> None:
+    """Write down that the session works elsewhere from now on; not while somebody works in it."""
+    if pen.head.status is Status.RUNNING and leases.is_live(pen.head):
+        raise Conflict(
+            Code.TURN_RUNNING, "A turn is running; the session can move when it has ended."
+        )
+    found = await pen.tx.sessions.get_by_key(pen.head.key)
+    if found is None:
+        raise session_not_found()
+    session = pen.cleaned(replace(found[0], context=context))
+    await pen.tx.sessions.patch(pen.head.key, session)
+    before = found[0].context.working_dir
+    told = f"The session works in {context.working_dir} from now on; before, it was {before}."
+    notice = Notice(code=NoticeCode.WORKSPACE_MOVED, text=told)
+    await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+
+
+def _moved(session: Session, wanted: SessionContext) -> SessionContext:
+    kept = session.context
+    if session.repo_id is not None and wanted.working_dir != kept.working_dir:
+        raise Invalid(
+            Code.INVALID_CONTEXT,
+            "The session is bound to its repository and stays in it; put that back.",
+            {"fields": ["working_dir"]},
+        )
+    if wanted.variables and wanted.variables != kept.variables:
+        raise Invalid(
+            Code.INVALID_CONTEXT,
+            "The variables of a session are fixed when it opens.",
+            {"fields": ["variables"]},
+        )
+    # Refused where it is wider, as at opening; a narrower one cannot be told from none.
+    narrow(session.grant, replace(session.grant, fs=wanted.fs_scope_tier))
+    return replace(wanted, fs_scope_tier=kept.fs_scope_tier, variables=kept.variables)
+
+
+def _acts(session: Session) -> bool:
+    return bool(session.tools or session.agent.mcp_servers or session.repo_id)

@@ -1,0 +1,87 @@
+"""Jobs of the writer: one caller's work, and how the caller learns what became of it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from enum import Enum, auto
+from typing import Any, Final, TypeVar, cast
+
+T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, Any]]
+
+# Seconds, until there may be memory again.
+BREATH: Final = 0.01
+
+
+class Kind(Enum):
+    """What a job needs: a transaction, one even on a full disk, or only a look."""
+
+    ORDINARY = auto()
+    URGENT = auto()
+    LOOK = auto()
+
+
+class Job:
+    """One caller's work and where its fate is told; brief work may be played on a loop."""
+
+    __slots__ = ("error", "future", "is_brief", "kind", "loop", "result", "work")
+
+    def __init__(self, work: Work, kind: Kind, *, is_brief: bool = False) -> None:
+        self.work = work
+        self.kind = kind
+        self.is_brief = is_brief
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def tell(self) -> None:
+        """Tell the caller, unless it has stopped waiting."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that awaits nothing but its transaction, which on SQLite never waits."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    work.close()
+    raise RuntimeError("work inside a transaction awaited something other than the transaction")
+
+
+def tell_everywhere(jobs: Sequence[Job]) -> None:
+    """Tell all callers, however long it takes: whoever is not told waits for ever."""
+    # Nothing is made out here, not even a function: what is made outside may find no memory.
+    while True:
+        try:
+            _wake(jobs)
+            return
+        except MemoryError:
+            time.sleep(BREATH)
+
+
+def _wake(jobs: Sequence[Job]) -> None:
+    """Wake all callers up; once for each loop, however many callers it has."""
+    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        loops.setdefault(job.loop, []).append(job)
+    for loop, waiting in loops.items():
+        # A loop that is closed has nobody left who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_tell, waiting)
+
+
+def _tell(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        try:
+            job.tell()
+        except MemoryError:
+            # The loop could not wake this one up; the others it still can.
+            continue

@@ -1,0 +1,73 @@
+"""Looks at the store: on one snapshot each, and over even where there was no memory to end one."""
+
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from holdfast.ports import Tx
+from holdfast.storage import checks
+from holdfast.storage.jobs import drive
+from holdfast.storage.sqlite import Connection
+
+T = TypeVar("T")
+Work = Callable[[Tx], Coroutine[Any, Any, T]]
+
+SCRUB_WAIT_MS: Final = 250
+
+
+def snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
+    """Run work on one snapshot of a connection that cannot write."""
+    # Left open by somebody who had no memory even for its end.
+    if connection.raw.in_transaction:
+        connection.query("ROLLBACK")
+    connection.query("BEGIN")
+    try:
+        return drive(work(tables))
+    finally:
+        # After some failures SQLite has ended the transaction itself.
+        if connection.raw.in_transaction:
+            connection.query("COMMIT")
+
+
+def looked(connection: Connection, work: Work[T], tables: Tx) -> T:
+    """Run work on a snapshot of a connection that could write, and let it change nothing."""
+    # Left open by somebody who had no memory even for its end.
+    if connection.raw.in_transaction:
+        connection.query("ROLLBACK")
+    before = connection.raw.total_changes()
+    connection.query("BEGIN")
+    try:
+        found = drive(work(tables))
+        if connection.raw.total_changes() != before:
+            raise apsw.ReadOnlyError("work that was meant to read has written")
+        return found
+    finally:
+        if connection.raw.in_transaction:
+            connection.query("ROLLBACK")
+
+
+def faults(connection: Connection) -> list[str]:
+    """Return what is wrong with the file, one sentence each."""
+    # On one snapshot: what is being written meanwhile must not look like damage.
+    connection.query("BEGIN")
+    try:
+        return checks.faults(connection)
+    finally:
+        # Ending it may meet the very damage that was just named.
+        with suppress(apsw.Error):
+            connection.query("ROLLBACK")
+
+
+def emptied_log(connection: Connection) -> bool:
+    """Empty the log file; `False` where somebody who reads is in the way."""
+    # A short wait and no error: what was deleted is deleted, only its traces go later.
+    connection.raw.set_busy_timeout(SCRUB_WAIT_MS)
+    try:
+        connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error:
+        return False
+    finally:
+        connection.raw.set_busy_handler(connection.patience)
+    return True

@@ -1,0 +1,146 @@
+"""News by type, and where to go on from an event's id."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.bootstrap import Outside
+from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.events import Event, Gap, event_id, name_of
+from holdfast.domain.sessions import Session
+from tests.builders import AT, an_id
+from tests.houses import House, current, open_house, played
+from tests.stand_ins import GatedRuntime, SettableClock, an_answer, asked, streamed
+
+pytestmark = pytest.mark.anyio
+
+STREAMED = [(asked(),), *((streamed(f"{n}", offset=n),) for n in range(5)), an_answer("01234")]
+
+
+@pytest.fixture
+async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+    """Open a home whose first turn streams its answer in five pieces."""
+    async with open_house(home, GatedRuntime(STREAMED), outside=outside) as house:
+        yield house
+
+
+@pytest.fixture
+async def session(house: House) -> Session:
+    """Play a turn, up to event 12; its deltas are 5 to 9."""
+    session = await house.open()
+    await house.send(session.id, "count")
+    await played(house, session.id)
+    return await current(house, session)
+
+
+def _names(items: tuple[Event | Gap, ...]) -> list[tuple[int, str]]:
+    return [(item.sequence, name_of(item.payload)) for item in items if isinstance(item, Event)]
+
+
+@pytest.mark.parametrize("look", [1, 3, 1_000])
+async def test_news_of_some_types_are_listed_alone(
+    house: House, session: Session, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    monkeypatch.setattr("holdfast.services.events.LOOK", look)
+    types = {"message.appended", "turn.ended"}
+
+    page = await house.events.list(house.owner, session.id, types=types)
+
+    assert _names(page.items) == [
+        (2, "message.appended"),
+        (10, "message.appended"),
+        (12, "turn.ended"),
+    ]
+    assert (len(page.items), page.next_cursor) == (3, None)
+
+
+async def test_a_page_of_some_types_goes_on_where_it_ended(house: House, session: Session) -> None:
+    first = await house.events.list(house.owner, session.id, types=["message.appended"], limit=1)
+    assert first.next_cursor is not None
+    rest = await house.events.list(
+        house.owner, session.id, types=["message.appended"], after=int(first.next_cursor)
+    )
+
+    assert (_names(first.items), first.next_cursor) == ([(2, "message.appended")], "2")
+    assert (_names(rest.items), rest.next_cursor) == ([(10, "message.appended")], None)
+
+
+async def test_where_nothing_is_found_for_long_the_page_says_where_to_go_on(
+    house: House, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.services.events.LOOK", 2)
+    monkeypatch.setattr("holdfast.services.events.LIST_MOST", 4)
+
+    page = await house.events.list(house.owner, session.id, types=["turn.ended"], limit=4)
+
+    assert (page.items, page.next_cursor) == ((), "4")
+
+
+async def test_gaps_are_not_told_among_some_types(
+    house: House, session: Session, clock: SettableClock
+) -> None:
+    clock.advance(days=30)
+    await house.housekeeping.prune()
+
+    page = await house.events.list(house.owner, session.id, types=["step.delta", "turn.ended"])
+
+    assert _names(page.items) == [(12, "turn.ended")]
+    assert len(page.items) == 1
+
+
+async def test_a_type_that_does_not_exist_is_refused(house: House, session: Session) -> None:
+    with pytest.raises(Invalid) as caught:
+        await house.events.list(house.owner, session.id, types=["turn.ended", "x", "a"])
+
+    assert (caught.value.code, caught.value.details) == (
+        Code.INVALID_FILTER,
+        {"types": ["a", "x"]},
+    )
+
+
+async def test_every_event_is_found_by_its_id(house: House, session: Session) -> None:
+    page = await house.events.list(house.owner, session.id)
+
+    found = [
+        await house.events.sequence_of(house.owner, session.id, item.id)
+        for item in page.items
+        if isinstance(item, Event)
+    ]
+
+    assert found == list(range(1, 13))
+
+
+async def test_an_event_that_was_pruned_still_has_its_number(
+    house: House, session: Session, clock: SettableClock
+) -> None:
+    page = await house.events.list(house.owner, session.id)
+    ids = [item.id for item in page.items if isinstance(item, Event)]
+    clock.advance(days=30)
+    await house.housekeeping.prune()
+
+    assert await house.events.sequence_of(house.owner, session.id, ids[5]) == 6
+
+
+async def test_an_id_of_no_event_of_the_session_is_not_found(
+    house: House, session: Session
+) -> None:
+    other = await house.open()
+    (opened,) = (await house.events.list(house.owner, other.id)).items
+    assert isinstance(opened, Event)
+    wrong = [
+        opened.id,
+        an_id(1),
+        "",
+        "nonsense",
+        event_id(session.id, 0, AT),
+        event_id(session.id, 13, AT),
+        # Its number is there, at another time.
+        event_id(session.id, 2, AT.replace(year=2020)),
+        event_id(session.id, 1, AT.replace(year=2020)),
+    ]
+
+    for each in wrong:
+        with pytest.raises(NotFound) as caught:
+            await house.events.sequence_of(house.owner, session.id, each)
+        assert caught.value.code is Code.EVENT_NOT_FOUND
