@@ -1,10 +1,14 @@
 """Asks an application without a network: one request, the whole answer."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
+
+Headers = Sequence[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True)
@@ -23,16 +27,20 @@ class Answer:
 
 async def ask(
     app: ASGIApp,
-    path: str,
+    target: str,
     *,
     method: str = "GET",
-    headers: tuple[tuple[bytes, bytes], ...] = ((b"host", b"127.0.0.1:8765"),),
+    headers: Headers = ((b"host", b"127.0.0.1:8765"),),
+    body: bytes | Sequence[Message] = b"",
 ) -> Answer:
-    """Send a request with exactly these headers."""
+    """Send a request with exactly these headers; the body may be several messages."""
     sent: list[Message] = []
+    whole: Message = {"type": "http.request", "body": body, "more_body": False}
+    messages = [whole] if isinstance(body, bytes) else list(body)
+    path, _, query = target.partition("?")
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return messages.pop(0)
 
     async def send(message: Message) -> None:
         sent.append(message)
@@ -43,9 +51,9 @@ async def ask(
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "root_path": "",
         "headers": list(headers),
         "client": ("127.0.0.1", 1),

@@ -1,14 +1,20 @@
 """The application: what is there, what is not, and what stands before both."""
 
 import asyncio
+import logging
+from typing import Any
 
 import pytest
 from starlette.types import Message
 
+from holdfast import Holdfast
 from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
-from holdfast.http.app import application
-from holdfast.http.errors import STATUSES, error_response
-from tests.http.asgi import ask
+from holdfast.http import own, requests
+from holdfast.http.assembly import Door, application
+from holdfast.http.errors import STATUSES, error_answer
+from tests.http.asgi import Answer, ask
+from tests.http.v1.visitor import A_STRANGER, HOST, Visitor, refusal
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -26,8 +32,13 @@ async def well() -> None:
     """Be a store that can be written."""
 
 
-async def test_a_store_that_can_be_written_is_healthy() -> None:
-    answer = await ask(application(well), "/healthz")
+async def health(house: Holdfast, probe: own.Probe) -> Answer:
+    """Ask a house whose store is as the probe says."""
+    return await ask(application(house, probe, Door(port=8765)), "/healthz")
+
+
+async def test_a_store_that_can_be_written_is_healthy(quiet: Holdfast) -> None:
+    answer = await health(quiet, well)
 
     assert (answer.status, answer.body) == (200, b'{"status":"ok"}')
     assert answer.headers["content-type"] == "application/json"
@@ -40,102 +51,318 @@ async def test_a_store_that_can_be_written_is_healthy() -> None:
         Unavailable(Code.STORE_BUSY, "Somebody else writes."),
     ],
 )
-async def test_a_store_that_refuses_is_unavailable(error: HoldfastError) -> None:
+async def test_a_store_that_refuses_is_unavailable(quiet: Holdfast, error: HoldfastError) -> None:
     async def refuse() -> None:
         raise error
 
-    answer = await ask(application(refuse), "/healthz")
+    answer = await health(quiet, refuse)
 
     assert (answer.status, answer.document) == (503, {"status": "unavailable"})
 
 
 async def test_a_store_that_does_not_answer_is_unavailable(
-    monkeypatch: pytest.MonkeyPatch,
+    quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.http.app.HEALTH_SECONDS", 0.01)
+    monkeypatch.setattr(own, "HEALTH_SECONDS", 0.01)
 
-    answer = await ask(application(asyncio.Event().wait), "/healthz")
+    answer = await health(quiet, asyncio.Event().wait)
 
     assert answer.status == 503
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/agents", "/healthz/", "/healthz/x", "/../etc/passwd"])
-async def test_every_other_path_is_not_found(path: str) -> None:
-    answer = await ask(application(well), path)
+async def test_a_fault_of_ours_is_told_without_its_text(
+    quiet: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken() -> None:
+        raise RuntimeError("a secret")
+
+    answer = await health(quiet, broken)
+
+    assert refusal(answer) == (500, "internal")
+    assert b"secret" not in answer.body
+    assert "a secret" in caplog.text
+
+
+async def test_an_answer_that_has_no_form_is_a_fault_and_not_a_broken_connection(
+    quiet_visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def counted(*_: Any, **__: Any) -> Any:
+        return [object()]
+
+    monkeypatch.setattr(type(quiet_visitor.house.repos), "list", counted)
+
+    assert refusal(await quiet_visitor.get("/api/repos")) == (500, "internal")
+
+
+async def test_a_request_that_the_end_of_the_server_cuts_off_says_so(quiet: Holdfast) -> None:
+    begun = asyncio.Event()
+
+    async def waiting() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    asking = asyncio.create_task(health(quiet, waiting))
+    await begun.wait()
+    asking.cancel()
+    answer = await asking
+
+    assert refusal(answer) == (503, "store_closed")
+    assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "//v1/agents",
+        "/v1",
+        "/v1/",
+        "/v1/agents/",
+        "/v1//agents",
+        "/v1/./agents",
+        "/v1/x/../agents",
+        "/v1%2Fagents",
+        "/v1/%61gents",
+        "/V1/agents",
+        "/healthz/",
+        "/healthz/x",
+        "/healthz%00",
+        "/../etc/passwd",
+        "/v1/agents/%ff",
+        "/v1/agents/%C0%AF",
+    ],
+)
+async def test_a_path_has_one_spelling(quiet_visitor: Visitor, path: str) -> None:
+    answer = await quiet_visitor.asked("GET", path)
 
     assert answer.status == 404
     assert answer.document == {
         "error": "path_not_found",
-        "message": "There is nothing at this path; try GET /healthz.",
+        "message": "There is nothing at this path; GET /openapi.json lists all there is.",
         "details": {},
     }
 
 
-async def test_another_method_is_not_allowed_and_the_right_one_is_named() -> None:
-    answer = await ask(application(well), "/healthz", method="POST")
+async def test_a_slash_in_a_value_is_written_as_one_and_leads_no_further(
+    quiet_visitor: Visitor,
+) -> None:
+    made = await quiet_visitor.post("/v1/models", {"provider": "openai", "name": "meta/llama"})
 
-    assert (answer.status, answer.document["error"]) == (405, "method_not_allowed")
-    assert "GET" in answer.headers["allow"]
+    found = await quiet_visitor.asked("GET", "/v1/models/openai%3Ameta%2Fllama")
+    lost = await quiet_visitor.asked("GET", "/v1/models/openai:meta/llama")
 
-
-async def test_a_fault_of_ours_is_told_without_its_text() -> None:
-    async def broken() -> None:
-        raise RuntimeError("a secret")
-
-    with pytest.raises(RuntimeError):
-        await ask(application(broken), "/healthz")
+    assert (found.status, found.body) == (200, made.body)
+    assert refusal(lost) == (404, "path_not_found")
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/nothing"])
-async def test_every_answer_carries_the_security_headers(path: str) -> None:
-    answer = await ask(application(well), path)
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/healthz", "GET, HEAD"),
+        ("/sign-in?code=x", "GET"),
+        ("/v1/agents", "GET, HEAD, POST"),
+        (f"/v1/agents/{A_STRANGER}", "DELETE, GET, HEAD, PATCH"),
+    ],
+)
+@demands("S2-007")
+async def test_another_method_is_not_allowed_and_the_right_ones_are_named(
+    quiet_visitor: Visitor, path: str, allowed: str
+) -> None:
+    for method in ("OPTIONS", "PUT", "TRACE", "PROPFIND"):
+        answer = await quiet_visitor.ask(method, path)
+
+        assert refusal(answer) == (405, "method_not_allowed")
+        assert answer.headers["allow"] == allowed
+
+
+async def test_head_is_get_without_its_body(quiet_visitor: Visitor) -> None:
+    get = await quiet_visitor.get("/openapi.json")
+    head = await quiet_visitor.ask("HEAD", "/openapi.json")
+
+    for answer in (get, head):
+        answer.headers.pop("x-request-id")
+    assert (head.status, head.headers, head.body) == (200, get.headers, b"")
+    assert len(get.body) == int(head.headers["content-length"])
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/nothing", "/v1/agents"])
+async def test_every_answer_carries_the_security_headers(
+    quiet_visitor: Visitor, path: str
+) -> None:
+    answer = await quiet_visitor.get(path)
 
     assert HARDENED.items() <= answer.headers.items()
     assert "server" not in answer.headers
+    assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize(
-    "host", [b"127.0.0.1", b"127.0.0.1:8765", b"localhost:1", b"LOCALHOST", b"[::1]", b"[::1]:80"]
-)
-async def test_this_machine_may_be_asked_for_by_its_names(host: bytes) -> None:
-    answer = await ask(application(well), "/healthz", headers=((b"host", host),))
+async def test_a_caller_may_name_the_request(quiet_visitor: Visitor) -> None:
+    named = await quiet_visitor.get("/healthz", x_request_id="mine-1")
+    forged = await quiet_visitor.get("/healthz", x_request_id="mine 1\x00")
 
-    assert answer.status == 200
+    assert named.headers["x-request-id"] == "mine-1"
+    assert forged.headers["x-request-id"].startswith("request-")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        ((b"host", b"evil.example"),),
-        ((b"host", b"127.0.0.1.evil.example:8765"),),
-        ((b"host", b"localhost@evil"),),
-        ((b"host", b"127.0.0.1:x"),),
-        ((b"host", b""),),
-        ((b"host", b"localhost"), (b"host", b"evil.example")),
-        (),
-    ],
-)
-async def test_a_request_for_another_host_is_refused(
-    headers: tuple[tuple[bytes, bytes], ...],
+async def test_what_was_asked_is_told_to_the_log_and_to_the_metrics(
+    quiet_visitor: Visitor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer = await ask(application(well), "/healthz", headers=headers)
+    caplog.set_level(logging.INFO, "holdfast.access")
 
-    assert (answer.status, answer.document["error"]) == (403, "not_loopback")
-    assert HARDENED.items() <= answer.headers.items()
+    await quiet_visitor.get("/v1/agents?q=private", x_request_id="mine")
+    metrics = await quiet_visitor.get("/metrics")
+
+    fields = caplog.records[0].fields  # type: ignore[attr-defined]
+    token = (await quiet_visitor.house.tokens.list_all())[0]
+    assert fields.pop("milliseconds") > 0
+    assert fields == {
+        "method": "GET",
+        "path": "/v1/agents",
+        "route": "agents.list",
+        "status": 200,
+        "bytes": 30,
+        "request_id": "mine",
+        "token_id": token.id,
+    }
+    assert metrics.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert samples(metrics.body.decode())['holdfast_requests_total{route="agents.list",status="200"}'] == 1
 
 
-async def test_what_is_no_request_passes_the_guard() -> None:
-    told = []
+async def test_a_caller_that_hangs_up_is_written_down_as_gone(
+    quiet_visitor: Visitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "holdfast.access")
+    gone: list[Message] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    with pytest.raises(ValueError, match="not enough values"):
+        await ask(
+            quiet_visitor.app,
+            "/v1/agents",
+            method="POST",
+            headers=bearer(quiet_visitor.secret),
+            body=gone,
+        )
+
+    assert caplog.records[0].fields["status"] == 499  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("length", ["x", "-1", "1e3", "²", "", "1, 1", "9" * 30])
+async def test_a_length_that_is_no_number_is_refused(quiet_visitor: Visitor, length: str) -> None:
+    answer = await quiet_visitor.post("/v1/agents", b"{}", content_length=length)
+
+    assert refusal(answer) == (400, "invalid_body")
+
+
+async def test_a_body_that_never_ends_is_refused_when_it_is_too_large(
+    quiet_visitor: Visitor,
+) -> None:
+    piece: Message = {"type": "http.request", "body": b" " * (1 << 20), "more_body": True}
+
+    answer = await ask(
+        quiet_visitor.app,
+        "/v1/agents",
+        method="POST",
+        headers=bearer(quiet_visitor.secret),
+        body=[piece] * 9,
+    )
+
+    assert answer.document["details"]["rule"] == "a body may have 8 MiB at most"
+
+
+async def test_a_body_that_comes_too_slowly_is_refused(
+    quiet_visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.01)
+    sent: list[Message] = []
 
     async def receive() -> Message:
-        return {"type": "lifespan.startup" if not told else "lifespan.shutdown"}
+        await asyncio.Event().wait()
+        raise AssertionError
 
     async def send(message: Message) -> None:
-        told.append(message["type"])
+        sent.append(message)
 
-    await application(well)({"type": "lifespan"}, receive, send)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/agents",
+        "query_string": b"",
+        "headers": bearer(quiet_visitor.secret),
+    }
+    await quiet_visitor.app(scope, receive, send)
 
-    assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert sent[0]["status"] == 400
+
+
+@pytest.mark.parametrize(
+    ("headers", "rule"),
+    [
+        ({"content_type": "text/plain"}, "the content type must be application/json"),
+        ({"content_encoding": "gzip"}, "a body must not be compressed"),
+    ],
+)
+@demands("S2-006")
+async def test_a_body_is_plain_json(
+    quiet_visitor: Visitor, headers: dict[str, str], rule: str
+) -> None:
+    answer = await quiet_visitor.post("/v1/agents", b"{}", **headers)
+
+    assert refusal(answer) == (400, "invalid_body")
+    assert answer.document["details"]["rule"] == rule
+
+
+async def test_a_long_name_is_not_told_back_at_length(quiet_visitor: Visitor) -> None:
+    body = await quiet_visitor.post("/v1/agents", {"x" * 100_000: 1})
+    query = await quiet_visitor.get(f"/v1/agents?{'x' * 10_000}=1")
+
+    assert refusal(body) == (400, "invalid_body")
+    assert refusal(query) == (400, "invalid_query")
+    assert max(len(body.body), len(query.body)) < 2_000
+
+
+async def test_a_query_that_is_not_ascii_is_refused(quiet_visitor: Visitor) -> None:
+    headers = bearer(quiet_visitor.secret)
+
+    answer = await ask(quiet_visitor.app, "/v1/agents?q=é", headers=headers)
+
+    assert refusal(answer) == (400, "invalid_query")
+
+
+@demands("S2-010")
+async def test_only_who_reads_is_told_to_keep_what_they_have(quiet_visitor: Visitor) -> None:
+    made = await quiet_visitor.post(
+        "/v1/agents", {"name": "A", "system_prompt": ""}, if_none_match="*"
+    )
+    path = f"/v1/agents/{made.document['id']}"
+    same = await quiet_visitor.get(path, if_none_match=made.headers["etag"])
+
+    assert made.status == 201
+    assert (same.status, same.body, same.headers["etag"]) == (304, b"", made.headers["etag"])
+
+
+@pytest.mark.parametrize(
+    ("wish", "is_packed"),
+    [
+        ("gzip", True),
+        ("*", True),
+        ("br, gzip;q=0.5", True),
+        ("*;q=0, gzip", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("br", False),
+        ("", False),
+    ],
+)
+async def test_large_answers_are_packed_for_whoever_can_unpack_them(
+    quiet_visitor: Visitor, wish: str, is_packed: bool
+) -> None:
+    answer = await quiet_visitor.get("/openapi.json", accept_encoding=wish)
+
+    assert ("content-encoding" in answer.headers) is is_packed
+    assert answer.headers["etag"].endswith('-gzip"') is is_packed
 
 
 def test_every_class_of_errors_has_a_status() -> None:
@@ -152,7 +379,33 @@ def test_every_class_of_errors_has_a_status() -> None:
     assert set(STATUSES) == set(HoldfastError.__subclasses__())
 
 
-def test_an_error_has_the_status_of_its_class() -> None:
-    response = error_response(StorageFull(Code.STORAGE_FULL, "The disk is full."))
+def test_an_error_has_the_status_of_its_class_and_the_spelling_of_its_surface() -> None:
+    error = StorageFull(Code.STORAGE_FULL, "The disk is full.", {"retry_after": 1.5, "a_b": {1}})
 
-    assert (response.status_code, response.media_type) == (507, "application/json")
+    answer = error_answer(error, path="/api/repos")
+
+    assert (answer.status, dict(answer.headers)) == (507, {"retry-after": "2"})
+    assert answer.content == {
+        "error": "storage_full",
+        "message": "The disk is full.",
+        "details": {"retryAfter": 1.5, "aB": [1]},
+    }
+
+
+def bearer(secret: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a request with a JSON body."""
+    return [
+        (b"host", HOST.encode()),
+        (b"authorization", f"Bearer {secret}".encode()),
+        (b"content-type", b"application/json"),
+    ]
+
+
+def samples(text: str) -> dict[str, float]:
+    """Return the samples of a Prometheus text, as a scraper would read them."""
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            found[name] = float(value)
+    return found

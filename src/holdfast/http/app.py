@@ -1,47 +1,250 @@
-"""The application: its routes, and what stands before and behind them."""
+"""The application: from a request to a row of the table, and from its answer to bytes."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
-from typing import Final
+import itertools
+import logging
+import re
+import time
+from dataclasses import dataclass
+from typing import Any, Final
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from holdfast.domain.errors import HoldfastError
-from holdfast.http.errors import failed, not_found, wrong_method
-from holdfast.http.guard import Guard
+from holdfast.domain.errors import Code, HoldfastError, Invalid
+from holdfast.domain.tokens import Caller
+from holdfast.http.answers import Answer, Rendered, Stream, rendered
+from holdfast.http.callers import Callers, require_nameable
+from holdfast.http.errors import (
+    error_answer,
+    failed,
+    path_not_found,
+    status_of,
+    stopping,
+    wrong_method,
+)
+from holdfast.http.guard import HEADERS, Names, is_asked_by_name
+from holdfast.http.house import House
+from holdfast.http.metrics import Metrics
+from holdfast.http.requests import (
+    CallerGoneError,
+    Request,
+    decoded_body,
+    decoded_query,
+    read_body,
+    request_of,
+)
+from holdfast.http.streams import Streams
+from holdfast.http.table import Asked, Found, Route, Table
 
-HEALTH_SECONDS: Final = 2.0
+log = logging.getLogger("holdfast.access")
+faults = logging.getLogger(__name__)
 
-Probe = Callable[[], Awaitable[object]]
+# How our own protocol lets a stream drop its connection.
+ABORT: Final = "holdfast.abort"
+# What proxies write down for a caller who did not wait; nobody gets to see it.
+GONE: Final = 499
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_READS: Final = frozenset({"GET", "HEAD"})
 
 
-def application(probe: Probe) -> Guard:
-    """Return the application; `probe` raises while the store cannot be written."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """What the application is called, by callers and by itself in request ids; its count."""
 
-    async def health(_: Request) -> Response:
+    names: Names
+    name: str
+    metrics: Metrics
+    streams: Streams
+
+
+class Application:
+    """Answers requests from a table of routes."""
+
+    def __init__(self, house: House, table: Table, callers: Callers, rules: Rules) -> None:
+        self._house = house
+        self._table = table
+        self._callers = callers
+        self._rules = rules
+        self._numbers = itertools.count(1)
+        self.metrics: Final = rules.metrics
+        self.streams: Final = rules.streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; the server takes neither websockets nor lifespans."""
+        exchange = _Exchange(f"{self._rules.name}-{next(self._numbers)}", scope, send)
+        began = time.perf_counter()
+        request = request_of(scope, receive)
         try:
-            async with asyncio.timeout(HEALTH_SECONDS):
-                await probe()
-        except (HoldfastError, TimeoutError):
-            # Nothing about the reason: anybody on this machine may ask.
-            return _json({"status": "unavailable"}, 503)
-        return _json({"status": "ok"}, 200)
+            answer = await self._answer(request, scope, exchange)
+            await exchange.finish(answer, request)
+        except CallerGoneError:
+            exchange.status = GONE
+        finally:
+            self._note(exchange, request, time.perf_counter() - began)
 
-    app = Starlette(
-        routes=[Route("/healthz", health, methods=["GET"])],
-        exception_handlers={404: not_found, 405: wrong_method, Exception: failed},
-    )
-    # A path is what it is: no answer sends the caller to a neighbour.
-    app.router.redirect_slashes = False
-    # Around all of it and not among its middleware: answers to our own faults pass it too.
-    return Guard(app)
+    async def _answer(
+        self, request: Request, scope: Scope, exchange: "_Exchange"
+    ) -> Rendered | Stream:
+        """Return what goes out: whatever happens, it is an answer in our own form."""
+        try:
+            if not is_asked_by_name(scope, self._rules.names.hosts):
+                raise Invalid(
+                    Code.INVALID_HOST, "Ask for this server by its own name and port, and once."
+                )
+            answer = await self._routed(request, exchange)
+            return answer if isinstance(answer, Stream) else await _whole(answer, request)
+        except HoldfastError as error:
+            if status_of(error) >= 500:
+                faults.exception("a request failed", exc_info=error)
+            return await _whole(error_answer(error, path=request.path), request)
+        except CallerGoneError:
+            raise
+        except asyncio.CancelledError:
+            # The server stops and has waited long enough; what was written stays written.
+            return await _whole(error_answer(stopping()), request)
+        # Whatever it is: a fault of ours is told as one, and its text stays in the log.
+        except Exception:  # noqa: BLE001
+            faults.exception("a request failed")
+            return await _whole(error_answer(failed()), request)
+
+    async def _routed(self, request: Request, exchange: "_Exchange") -> Answer | Stream:
+        found = self._table.find(request.path)
+        route = found.route(request.method) if found else None
+        exchange.route = route
+        exchange.caller = await self._judged(request, route)
+        if found is None:
+            raise path_not_found()
+        if route is None:
+            return wrong_method(found.allowed)
+        return await route.act(await self._asked(request, route, found, exchange.caller))
+
+    async def _judged(self, request: Request, route: Route | None) -> Caller | None:
+        """Return who asks; whoever may not ask is not told what there is."""
+        if route is not None and route.needs is None:
+            return None
+        caller = await self._callers.caller_of(request)
+        if route is not None:
+            self._callers.require_own_origin(request, route, caller)
+            if route.needs is not None:
+                caller.require(route.needs)
+        return caller
+
+    async def _asked(
+        self, request: Request, route: Route, found: Found, caller: Caller | None
+    ) -> Asked[Any, Any]:
+        query = decoded_query(request.query, route.query, tolerant=route.tolerant)
+        raw = await read_body(request) if route.changes else b""
+        body = None
+        if route.body is not None and (raw or not route.body_may_be_missing):
+            body = decoded_body(request, raw, route.body)
+        elif route.body is not None:
+            body = route.body()
+        if caller is not None:
+            require_nameable(caller, body)
+        return Asked(
+            house=self._house,
+            streams=self._rules.streams,
+            caller=caller,
+            route=route,
+            path=found.values,
+            query=query,
+            body=body,
+            headers=request.headers,
+        )
+
+    def _note(self, exchange: "_Exchange", request: Request, seconds: float) -> None:
+        """Write the access line: the path without its query, which may hold anything."""
+        route = exchange.route
+        self.metrics.count(route.name if route else "none", exchange.status, seconds)
+        log.info(
+            "request",
+            extra={
+                "fields": {
+                    "method": request.method,
+                    "path": request.path,
+                    "route": route.name if route else None,
+                    "status": exchange.status,
+                    "milliseconds": round(1000 * seconds, 3),
+                    "bytes": exchange.size,
+                    "request_id": exchange.request_id,
+                    "token_id": exchange.caller.token_id if exchange.caller else None,
+                }
+            },
+        )
 
 
-def _json(content: object, status: int) -> Response:
-    return Response(
-        json.dumps(content, separators=(",", ":")), status, media_type="application/json"
-    )
+class _Exchange:
+    """One request and its answer on the wire, and what is told of them afterwards."""
+
+    def __init__(self, name: str, scope: Scope, send: Send) -> None:
+        given = next((v for n, v in scope["headers"] if n == b"x-request-id"), b"")
+        chosen = given.decode("latin-1")
+        self.request_id = chosen if _REQUEST_ID.fullmatch(chosen) else name
+        self.route: Route | None = None
+        self.caller: Caller | None = None
+        self.status = 0
+        self.size = 0
+        self._send = send
+        self._abort = scope.get("extensions", {}).get(ABORT, {}).get("call")
+
+    async def finish(self, answer: Rendered | Stream, request: Request) -> None:
+        """Send the answer."""
+        if isinstance(answer, Stream):
+            await self._stream(answer, request)
+            return
+        has_no_content = answer.status in (204, 304)
+        if not has_no_content:
+            answer.headers["content-length"] = str(len(answer.body))
+        await self._start(answer)
+        body = b"" if has_no_content or request.method == "HEAD" else answer.body
+        self.size = len(body)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, answer: Stream, request: Request) -> None:
+        """Send chunks until there are no more, or nobody is left to read them."""
+        await self._start(Rendered(200, {"content-type": answer.media_type, **answer.headers}, b""))
+        if request.method != "HEAD":
+            playing = asyncio.create_task(answer.play(self))
+            leaving = asyncio.create_task(_disconnected(request))
+            try:
+                await asyncio.wait({playing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                # At once, and not at the next event: a reader that left holds nothing of ours.
+                playing.cancel()
+                leaving.cancel()
+                await asyncio.wait({playing, leaving})
+            if not playing.cancelled() and (error := playing.exception()):
+                faults.error("a stream broke", exc_info=error)
+                # Otherwise its reader would take what it has for all there is.
+                self.abort()
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def send(self, chunk: bytes) -> None:
+        """Write a chunk of a stream."""
+        self.size += len(chunk)
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def abort(self) -> None:
+        """Drop the connection with all that waits to be sent."""
+        if self._abort is not None:
+            self._abort()
+
+    async def _start(self, whole: Rendered) -> None:
+        self.status = whole.status
+        headers = {**HEADERS, **whole.headers, "x-request-id": self.request_id}
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": whole.status,
+                "headers": [(n.encode(), v.encode("latin-1")) for n, v in headers.items()],
+            }
+        )
+
+
+async def _whole(answer: Answer, request: Request) -> Rendered:
+    return await rendered(answer, request.headers, is_read=request.method in _READS)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

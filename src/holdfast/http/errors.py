@@ -1,11 +1,7 @@
 """How an error looks over HTTP: a status from one table over the classes, and one JSON body."""
 
-import json
 from collections.abc import Mapping
-from typing import Final
-
-from starlette.requests import Request
-from starlette.responses import Response
+from typing import Any, Final
 
 from holdfast.domain.errors import (
     Code,
@@ -19,6 +15,7 @@ from holdfast.domain.errors import (
     StorageFull,
     Unavailable,
 )
+from holdfast.http.answers import Answer
 
 STATUSES: Final[Mapping[type[HoldfastError], int]] = {
     Invalid: 400,
@@ -30,36 +27,82 @@ STATUSES: Final[Mapping[type[HoldfastError], int]] = {
     StorageFull: 507,
     Internal: 500,
 }
+# Where HTTP has a word of its own for what happened.
+STATUSES_OF_CODES: Final[Mapping[Code, int]] = {
+    Code.METHOD_NOT_ALLOWED: 405,
+    Code.UNAUTHENTICATED: 401,
+}
 
 
-def error_response(
-    error: HoldfastError, *, status: int | None = None, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return the response for an error."""
-    return Response(
-        # Details may hold what JSON has no form for, and telling an error must not raise one.
-        json.dumps(error.body(), default=str),
-        status or STATUSES[type(error)],
-        headers,
-        "application/json",
+def status_of(error: HoldfastError) -> int:
+    """Return the status for an error."""
+    return STATUSES_OF_CODES.get(error.code) or STATUSES[type(error)]
+
+
+def error_answer(
+    error: HoldfastError, headers: Mapping[str, str] | None = None, *, path: str = ""
+) -> Answer:
+    """Return the answer for an error; what it tells has the spelling of the path's surface."""
+    told = dict(headers or {})
+    if error.code is Code.UNAUTHENTICATED:
+        told["www-authenticate"] = "Bearer"
+    wait = error.details.get("retry_after")
+    if isinstance(wait, int | float):
+        # Whole seconds, and never too early.
+        told["retry-after"] = str(max(1, -int(-wait // 1)))
+    return Answer(status=status_of(error), content=_body(error, path), headers=told)
+
+
+def _body(error: HoldfastError, path: str) -> dict[str, Any]:
+    details = _plain(error.details)
+    if path.startswith("/api/"):
+        details = {_camel(name): value for name, value in details.items()}
+    return {
+        "error": str(error.code),
+        "message": error.message,
+        "details": details,
+    }
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
+
+
+def _plain(value: Any) -> Any:
+    """Return a detail in a form JSON has; telling an error must not raise one."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    # What cannot be encoded is shown as far as it can.
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def path_not_found() -> NotFound:
+    """Return the error for a path that nothing is at."""
+    return NotFound(
+        Code.PATH_NOT_FOUND, "There is nothing at this path; GET /openapi.json lists all there is."
     )
 
 
-async def not_found(_: Request, __: Exception) -> Response:
-    """Answer for a path that nothing is at."""
-    return error_response(
-        NotFound(Code.PATH_NOT_FOUND, "There is nothing at this path; try GET /healthz.")
+def wrong_method(allowed: str) -> Answer:
+    """Return the answer for a path that takes other methods."""
+    told = Invalid(Code.METHOD_NOT_ALLOWED, f"This path takes {allowed}.", {"allowed": allowed})
+    return error_answer(told, {"allow": allowed})
+
+
+def stopping() -> Unavailable:
+    """Return the error for a request that the end of the server cuts off."""
+    return Unavailable(
+        Code.STORE_CLOSED,
+        "The server stops before this was answered; send it again, with the same id.",
+        {"retry_after": 1},
     )
 
 
-async def wrong_method(_: Request, error: Exception) -> Response:
-    """Answer for a path that takes other methods."""
-    # HTTP demands `Allow` here, and the router has put it into the error.
-    headers = getattr(error, "headers", None)
-    told = Invalid(Code.METHOD_NOT_ALLOWED, "This path takes other methods; see Allow.")
-    return error_response(told, status=405, headers=headers)
-
-
-async def failed(_: Request, __: Exception) -> Response:
-    """Answer for a fault of ours; what happened stands in the log only."""
-    return error_response(Internal(Code.INTERNAL, "Something went wrong inside Holdfast."))
+def failed() -> Internal:
+    """Return the error for a fault of ours; what happened stands in the log only."""
+    return Internal(Code.INTERNAL, "Something went wrong inside Holdfast; its log says what.")

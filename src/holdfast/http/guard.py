@@ -1,15 +1,16 @@
-"""What stands before every route: who was asked for, and what browsers are told.
+"""What stands before every route: which host was asked for, and what browsers are told.
 
 Judged on the raw headers, before any path is looked at.
 """
 
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
-from holdfast.domain.errors import Code, Denied
-from holdfast.http.errors import error_response
+from holdfast.domain.errors import Code, Invalid
 
 # A browser that is pointed here may keep, run, frame and guess nothing.
 HEADERS: Final = {
@@ -20,49 +21,65 @@ HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-LOOPBACK_NAMES: Final = frozenset({b"127.0.0.1", b"localhost", b"[::1]"})
+LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+_USUAL_PORTS: Final = {"http": 80, "https": 443}
+_NAME: Final = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
-class Guard:
-    """Refuses requests that name another host, and sets the security headers of all answers."""
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Every spelling of `Host` that means this server, and the origins of its own pages."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    hosts: frozenset[str]
+    origins: frozenset[str]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A lifespan names no host, and the server takes no websockets.
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if is_loopback_request(scope):
-            await self._app(scope, receive, _with_headers(send))
-            return
-        # A page elsewhere can make its own name point here; it cannot make ours.
-        refusal = error_response(
-            Denied(Code.NOT_LOOPBACK, "Ask for this server as 127.0.0.1 or localhost.")
-        )
-        await refusal(scope, receive, _with_headers(send))
+    def is_secure(self, host: str) -> bool:
+        """Tell whether a browser that asks for this host speaks TLS."""
+        return f"https://{host.lower()}" in self.origins
 
 
-def is_loopback_request(scope: Scope) -> bool:
-    """Tell whether the request names exactly one host, and that one is this machine."""
-    hosts = [value for name, value in scope["headers"] if name == b"host"]
+def names_of(
+    port: int, more: Iterable[str] = (), *, has_tls: bool = False, is_behind_proxy: bool = False
+) -> Names:
+    """Return the names of a server: this machine's on its port, and those somebody gave it.
+
+    One that was given without a port means ours and the usual one, at which a proxy may stand.
+    """
+    local = "https" if has_tls else "http"
+    given = "https" if has_tls or is_behind_proxy else "http"
+    found = {(local, host) for name in LOOPBACK_NAMES for host in _spellings(name, port, local)}
+    for name in more:
+        host = _checked(name)
+        has_port = host.rpartition("]")[2].count(":") == 1
+        hosts = {host} if has_port else {host, f"{host}:{port}"}
+        found |= {(given, each) for each in hosts}
+    return Names(
+        hosts=frozenset(host for _, host in found),
+        origins=frozenset(f"{scheme}://{host}" for scheme, host in found),
+    )
+
+
+def is_asked_by_name(scope: Scope, hosts: frozenset[str]) -> bool:
+    """Tell whether the request names exactly one host, and that one is this server.
+
+    A page elsewhere can make its own name point here; it cannot make ours.
+    """
+    given = [value for name, value in scope["headers"] if name == b"host"]
     # Of two, whatever stands before us may have judged the other one.
-    if len(hosts) != 1:
-        return False
-    name, colon, port = hosts[0].lower().rpartition(b":")
-    # `[::1]` has colons of its own, and none of them leads to a port.
-    if not colon or not port.isdigit():
-        name = hosts[0].lower()
-    return name in LOOPBACK_NAMES
+    return len(given) == 1 and given[0].decode("latin-1").lower() in hosts
 
 
-def _with_headers(send: Send) -> Send:
-    async def told(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-        await send(message)
+def _spellings(name: str, port: int, scheme: str) -> set[str]:
+    """Return a host with its port; without it, too, where browsers leave it out."""
+    return {f"{name}:{port}", *((name,) if port == _USUAL_PORTS[scheme] else ())}
 
-    return told
+
+def _checked(name: str) -> str:
+    host = name.strip().lower()
+    if not _NAME.fullmatch(host):
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"{name!r} is no name of a server; write HOST or HOST:PORT.",
+            {"field": "name"},
+        )
+    return host

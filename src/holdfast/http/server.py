@@ -1,30 +1,78 @@
-"""Listening and serving: a socket of this machine only, and a stop that loses nothing."""
+"""Listening and serving: this machine only unless somebody says otherwise, and a gentle stop."""
 
 import asyncio
 import errno
 import ipaddress
 import socket
+import ssl
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import uvicorn
 
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid
+from holdfast.http.app import Application
+from holdfast.http.protocol import Protocol
 
 GRACE_SECONDS: Final = 5
+LAST_SECONDS: Final = 1
 BACKLOG: Final = 2048
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on a loopback address; 0 takes any free port."""
-    address = _loopback(host)
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """What makes it safe to listen beyond this machine: our own TLS, or a proxy that has it."""
+
+    certificate: Path | None = None
+    private_key: Path | None = None
+    is_behind_proxy: bool = False
+
+    @property
+    def is_secure(self) -> bool:
+        """Tell whether we speak TLS ourselves."""
+        return self.certificate is not None
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the TLS settings; raises Invalid for files that are none."""
+        if self.certificate is None and self.private_key is not None:
+            raise Invalid(Code.CONFIG_INVALID, "--tls-key needs the certificate; give --tls-cert.")
+        if self.certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        try:
+            context.load_cert_chain(self.certificate, self.private_key, password=_no_password)
+        except OSError as error:
+            raise Invalid(
+                Code.CONFIG_INVALID,
+                f"The certificate {self.certificate} and its key cannot be used: "
+                f"{error.strerror or error}.",
+            ) from None
+        return context
+
+
+def _no_password() -> str:
+    # Without this the library would ask at the terminal, and wait there.
+    raise Invalid(Code.CONFIG_INVALID, "The private key is encrypted; give one that is not.")
+
+
+LOCAL: Final = Exposure()
+
+
+def listen(host: str, port: int, exposure: Exposure = LOCAL) -> socket.socket:
+    """Return a socket that listens on an address; 0 takes any free port."""
+    address = _address(host, exposure)
     if not 0 <= port <= 65_535:
         raise Invalid(Code.INVALID_INPUT, "A port is a number from 0 to 65535.", {"field": "port"})
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # By its number: asyncio sends without delay only on what says that it is TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         # Otherwise a stopped server could not start again while its old connections linger.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -37,10 +85,22 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
-    """Return the address under which the socket is reached."""
+def url_of(listener: socket.socket, exposure: Exposure = LOCAL) -> str:
+    """Return the address under which the socket is reached from this machine."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    # An address that means all of them is none to connect to.
+    if ipaddress.ip_address(host).is_unspecified:
+        host = "::1" if ":" in host else "127.0.0.1"
+    scheme = "https" if exposure.is_secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def address_of(listener: socket.socket) -> tuple[str, ...]:
+    """Return the address that the socket listens on as `Host` spells it; none if it is all."""
+    host, port = listener.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        return ()
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}",)
 
 
 def loop_factory() -> LoopFactory | None:
@@ -49,23 +109,33 @@ def loop_factory() -> LoopFactory | None:
 
 
 async def serve(
-    app: Any, listener: socket.socket, *, ready: Callable[[], None], stop: asyncio.Event
+    app: Application,
+    listener: socket.socket,
+    *,
+    ready: Callable[[], None],
+    stop: asyncio.Event,
+    exposure: Exposure = LOCAL,
 ) -> None:
     """Serve until `stop` is set; requests that are being answered get a few seconds more."""
+    context = exposure.context()
     config = uvicorn.Config(
         app,
+        http=Protocol,
         # Its own configuration would give it handlers that bypass ours.
         log_config=None,
         access_log=False,
         lifespan="off",
         ws="none",
         server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        ssl_context_factory=(lambda *_: context) if context else None,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = _Server(config, ready)
-    async with asyncio.TaskGroup() as tasks:
+    async with app.streams, asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.serve(sockets=[listener]))
-        stopping = tasks.create_task(_stop(server, stop))
+        stopping = tasks.create_task(_stop(server, app, stop))
         await serving
         stopping.cancel()
 
@@ -81,29 +151,42 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._ready()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # Those that were cut off say so; what they used is closed only after that.
+        if left := set(self.server_state.tasks):
+            await asyncio.wait(left, timeout=LAST_SECONDS)
+
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         # Its own handlers would raise the signal again and kill turns that are being let go.
         yield
 
 
-async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:
+async def _stop(server: uvicorn.Server, app: Application, stop: asyncio.Event) -> None:
     await stop.wait()
+    # Told before the doors close: a reader that knows why comes back in its own time.
+    app.streams.close()
     server.should_exit = True
 
 
-def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _address(host: str, exposure: Exposure) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     # No name is looked up: what it resolves to is for others to change.
-    name = "127.0.0.1" if host.lower() == "localhost" else host.strip("[]")
+    name = "127.0.0.1" if host.lower() == "localhost" else host
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
-        address = None
-    if address is None or not address.is_loopback:
+        raise Invalid(
+            Code.INVALID_INPUT, f"{host!r} is no address; use --host 127.0.0.1.", {"host": host}
+        ) from None
+    if not (address.is_loopback or exposure.is_secure or exposure.is_behind_proxy):
         raise Denied(
             Code.NOT_LOOPBACK,
-            f"This version serves this machine only, so it does not listen on {host}; "
-            "use --host 127.0.0.1.",
+            f"{host} can be reached from other machines. Give --tls-cert and --tls-key, or say "
+            "with --behind-proxy that something before Holdfast speaks TLS; or use --host "
+            "127.0.0.1.",
             {"host": host},
         )
     return address

@@ -1,0 +1,1 @@
+"""Sessions that are bound to a repository, under `/api`."""

@@ -1,0 +1,249 @@
+"""Sessions of `/api`: opened, listed, read, prompted, completed and cancelled."""
+
+from typing import Any, Final
+
+from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.ids import RepoId, SessionId, is_uuid
+from holdfast.domain.openings import SessionRequest
+from holdfast.domain.queries import SessionQuery
+from holdfast.domain.sessions import Session, Status
+from holdfast.domain.tokens import Scope
+from holdfast.http.answers import Answer
+from holdfast.http.api.forms import (
+    STATUS_WORDS,
+    AgentSession,
+    AgentSessionList,
+    AgentSessionPost,
+    AgentSessionsQuery,
+    AgentSessionWhole,
+    PromptAccepted,
+    PromptPost,
+    session_form,
+    whole_form,
+)
+from holdfast.http.api.messages import rows
+from holdfast.http.api.repos import repo_not_found
+from holdfast.http.table import Asked, NoQuery, Route
+from holdfast.http.v1.refusals import invalid_query
+from holdfast.services.heads import session_not_found
+
+USER_REQUEST: Final = "user_request"
+
+
+async def open_session(asked: Asked[NoQuery, AgentSessionPost]) -> Answer:
+    """Open a session in a repository; no process starts before its first prompt."""
+    body = asked.body
+    if not is_uuid(body.repo_id):
+        raise repo_not_found()
+    agent = body.agent_id or (await asked.house.agents.built_in(asked.owner)).id
+    request = SessionRequest(title=body.title, repo_id=RepoId(body.repo_id.lower()))
+    made = await asked.house.sessions.make(asked.owner, agent, request, id=body.id)
+    return Answer(
+        status=201 if made.is_new else 200,
+        content=session_form(made.thing),
+        headers={"location": f"/api/sessions/{made.thing.id}"},
+    )
+
+
+async def list_sessions(asked: Asked[AgentSessionsQuery, None]) -> Answer:
+    """List sessions, newest first."""
+    query = asked.query
+    if query.before is not None and query.offset:
+        raise invalid_query("before", "pages go by before or by offset, not by both")
+    if query.repo_id is not None and not is_uuid(query.repo_id):
+        empty = AgentSessionList(sessions=(), total=0, limit=query.limit, offset=query.offset)
+        return Answer(content=empty)
+    wanted = SessionQuery(
+        owner=asked.owner,
+        is_bound=True,
+        repo_id=RepoId(query.repo_id.lower()) if query.repo_id else None,
+        statuses=_statuses(query.status),
+        offset=query.offset,
+        limit=query.limit,
+    )
+    behind = None if query.before is None else await _bound(asked, query.before)
+    page = await asked.house.overviews.list(
+        wanted, behind=behind.id if behind else None, is_counted=True
+    )
+    return Answer(
+        content=AgentSessionList(
+            sessions=tuple(session_form(each.session) for each in page.items),
+            total=page.total or 0,
+            limit=query.limit,
+            offset=query.offset,
+        )
+    )
+
+
+async def read_session(asked: Asked[NoQuery, None]) -> Answer:
+    """Return a session with its repository and all its messages."""
+    session = await _bound(asked, asked.path["id"])
+    repo = await asked.house.repos.get(asked.owner, str(session.repo_id))
+    found = await rows(asked, session.id, with_partial=True)
+    return Answer(content=whole_form(session, repo, tuple(found)), has_etag=True)
+
+
+async def prompt(asked: Asked[NoQuery, PromptPost]) -> Answer:
+    """Write a prompt down; its turn comes after the answer."""
+    session = await _bound(asked, asked.path["id"])
+    body = asked.body
+    if STATUS_WORDS[session.status] != "active" and not await _was_sent(asked, session, body):
+        raise not_active(session)
+    made = await asked.house.messages.make(
+        asked.owner, session.id, body.text, id=body.id, on_busy=body.on_busy
+    )
+    message = made.thing
+    return Answer(
+        status=202,
+        content=PromptAccepted(message_id=message.id, sequence=message.sequence, turn=message.turn),
+    )
+
+
+async def complete(asked: Asked[NoQuery, None]) -> Answer:
+    """End a session gracefully; a running turn is stopped first."""
+    return await _close(asked, Status.COMPLETED)
+
+
+async def cancel(asked: Asked[NoQuery, None]) -> Answer:
+    """Cancel a session; its rows stay."""
+    return await _close(asked, Status.CANCELLED)
+
+
+async def _close(asked: Asked[Any, Any], status: Status) -> Answer:
+    session = await _bound(asked, asked.path["id"])
+    # What has ended stays as it ended.
+    if STATUS_WORDS[session.status] == "active":
+        session = await asked.house.sessions.close(
+            asked.owner, session.id, status=status, reason=USER_REQUEST
+        )
+    return Answer(content=session_form(session))
+
+
+async def _bound(asked: Asked[Any, Any], session_id: str) -> Session:
+    """Return the session of that id, if it is bound to a repository."""
+    if not is_uuid(session_id):
+        raise session_not_found()
+    session = await asked.house.sessions.get(asked.owner, SessionId(session_id.lower()))
+    if session.repo_id is None:
+        raise session_not_found()
+    return session
+
+
+async def _was_sent(asked: Asked[Any, PromptPost], session: Session, body: PromptPost) -> bool:
+    """Tell whether this prompt is a repeated one, which gets its first answer in any state."""
+    if body.id is None:
+        return False
+    sent = await asked.house.messages.list(asked.owner, session.id)
+    return any(message.id == body.id.lower() for message in sent.items)
+
+
+def _statuses(words: str | None) -> tuple[Status, ...]:
+    if words is None:
+        return ()
+    wanted = {word.strip() for word in words.split(",")}
+    allowed = sorted(set(STATUS_WORDS.values()))
+    if not wanted <= set(allowed):
+        raise invalid_query("status", f"words of {', '.join(allowed)}, with commas between them")
+    return tuple(status for status, word in STATUS_WORDS.items() if word in wanted)
+
+
+def not_active(session: Session) -> Conflict:
+    """Return the refusal of a prompt to a session that has ended."""
+    word = STATUS_WORDS[session.status]
+    remedy = "fork it" if word == "error" else "resume it"
+    return Conflict(
+        Code.SESSION_NOT_ACTIVE,
+        f"The session is {word} and takes no prompts; {remedy} to go on.",
+        {"status": word},
+    )
+
+
+ROUTES: Final = (
+    Route(
+        method="POST",
+        path="/api/sessions",
+        name="api.sessions.open",
+        summary="Open a session in a repository.",
+        act=open_session,
+        needs=Scope.WRITE,
+        body=AgentSessionPost,
+        gives={200: AgentSession, 201: AgentSession},
+        tells={200: ("location",), 201: ("location",)},
+        refuses=(
+            Code.REPO_NOT_FOUND,
+            Code.REPO_OUTSIDE_ROOT,
+            Code.WORKSPACE_ROOT_UNSET,
+            Code.AGENT_NOT_FOUND,
+            Code.AGENT_ARCHIVED,
+            Code.AGENT_UNAVAILABLE,
+            Code.ID_REUSED,
+            Code.SESSION_LIMIT,
+        ),
+        tolerant=True,
+    ),
+    Route(
+        method="GET",
+        path="/api/sessions",
+        name="api.sessions.list",
+        summary="List sessions, newest first.",
+        act=list_sessions,
+        needs=Scope.READ,
+        query=AgentSessionsQuery,
+        gives={200: AgentSessionList},
+        refuses=(Code.SESSION_NOT_FOUND,),
+        tolerant=True,
+    ),
+    Route(
+        method="GET",
+        path="/api/sessions/{id}",
+        name="api.sessions.read",
+        summary="Return a session with its repository and all its messages.",
+        act=read_session,
+        needs=Scope.READ,
+        gives={200: AgentSessionWhole, 304: None},
+        tells={200: ("etag",), 304: ("etag",)},
+        refuses=(Code.SESSION_NOT_FOUND,),
+        tolerant=True,
+    ),
+    Route(
+        method="POST",
+        path="/api/sessions/{id}/prompt",
+        name="api.sessions.prompt",
+        summary="Write a prompt down; its turn comes after the answer.",
+        act=prompt,
+        needs=Scope.WRITE,
+        body=PromptPost,
+        gives={202: PromptAccepted},
+        refuses=(
+            Code.SESSION_NOT_FOUND,
+            Code.SESSION_NOT_ACTIVE,
+            Code.MESSAGE_EMPTY,
+            Code.MESSAGE_TOO_LARGE,
+            Code.MESSAGE_ID_REUSED,
+            Code.TURN_RUNNING,
+        ),
+        tolerant=True,
+    ),
+    Route(
+        method="POST",
+        path="/api/sessions/{id}/complete",
+        name="api.sessions.complete",
+        summary="End a session gracefully.",
+        act=complete,
+        needs=Scope.WRITE,
+        gives={200: AgentSession},
+        refuses=(Code.SESSION_NOT_FOUND,),
+        tolerant=True,
+    ),
+    Route(
+        method="DELETE",
+        path="/api/sessions/{id}",
+        name="api.sessions.cancel",
+        summary="Cancel a session; its rows stay.",
+        act=cancel,
+        needs=Scope.WRITE,
+        gives={200: AgentSession},
+        refuses=(Code.SESSION_NOT_FOUND,),
+        tolerant=True,
+    ),
+)

@@ -1,0 +1,1 @@
+"""The description of every route, made from the table itself (OpenAPI 3.1)."""

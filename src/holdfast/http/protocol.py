@@ -1,0 +1,212 @@
+"""HTTP/1.1 on a socket: uvicorn's parser, with bounds on what it gathers and how long it waits.
+
+One request in is one request seen: what two readers could take for different requests is refused,
+and the connection with it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.http.answers import encoded
+from holdfast.http.app import ABORT
+from holdfast.http.errors import error_answer
+from holdfast.http.guard import HEADERS
+
+log = logging.getLogger("holdfast.access")
+
+HEADERS_LARGEST: Final = 64 << 10
+HEADERS_MOST: Final = 100
+HEAD_SECONDS: Final = 10.0
+# How long a caller may go on with a body that nobody wants, before the connection is closed.
+REST_SECONDS: Final = 2.0
+# Requests that were sent before the one ahead of them was answered.
+WAITING_MOST: Final = 100
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+
+
+class UnclearRequestError(Exception):
+    """What was sent is no request, or could be taken for another one."""
+
+
+class Protocol(HttpToolsProtocol):
+    """Refuses what is too large, too slow or unclear, and lets a stream drop its connection."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _head_size = 0
+    # What the parser has taken without a word: it keeps a header until it is whole.
+    _silent_size = 0
+    _has_spoken = False
+    _has_begun = False
+    _is_head_open = True
+    _is_body_open = False
+    _is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Give the caller a while for the first request."""
+        super().connection_made(transport)
+        self._within(HEAD_SECONDS, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; those that follow a refusal are thrown away."""
+        if self._is_refused or self.transport.is_closing():
+            return
+        self._has_spoken = False
+        try:
+            self.parser.feed_data(data)
+            self._silent_size = 0 if self._has_spoken else self._silent_size + len(data)
+            if self._silent_size > HEADERS_LARGEST:
+                raise UnclearRequestError
+        except httptools.HttpParserUpgrade:
+            # Answered in HTTP, and the connection ends with the answer.
+            return
+        except (httptools.HttpParserError, UnclearRequestError):
+            self._refuse()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._unset_keepalive_if_required()
+        self._has_spoken = self._is_head_open = True
+        self._head_size = 0
+        extensions: dict[str, Any] = {ABORT: {"call": self.transport.abort}}
+        self.scope["extensions"] = extensions
+        self._within(HEAD_SECONDS, self._refuse)
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the request's target."""
+        self._count(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; one behind the body comes too late to say anything."""
+        self._count(name + value)
+        if not self._is_head_open:
+            return
+        if len(self.headers) >= HEADERS_MOST:
+            raise UnclearRequestError
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start to answer."""
+        # Only a path of ours: a whole address or an authority names another host than `Host`.
+        if not self.url.startswith(b"/") or b"#" in self.url:
+            raise UnclearRequestError
+        if not _is_framed_plainly(self.parser.get_http_version(), self.headers):
+            raise UnclearRequestError
+        if len(self.pipeline) >= WAITING_MOST:
+            raise UnclearRequestError
+        super().on_headers_complete()
+        self._stop_waiting()
+        # Set by the answer before it, if that ended while this head was on its way.
+        self._unset_keepalive_if_required()
+        self._has_begun = self._is_body_open = True
+        self._is_head_open = False
+        if self.parser.should_upgrade():
+            # Whoever asked may go on in another protocol, which would be read as a request.
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._has_spoken = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Take the end of a request."""
+        self._has_spoken, self._is_body_open = True, False
+        super().on_message_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            # It was answered before it was over, and the rest came in time.
+            self._stop_waiting()
+            self.on_response_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, if this one is over."""
+        if self._is_refused:
+            self.transport.close()
+        elif self._is_body_open and not self.pipeline:
+            self._within(REST_SECONDS, self.transport.close)
+        else:
+            super().on_response_complete()
+
+    def _count(self, piece: bytes) -> None:
+        self._has_spoken = True
+        self._head_size += len(piece)
+        if self._head_size > HEADERS_LARGEST:
+            raise UnclearRequestError
+
+    def _refuse(self) -> None:
+        """Answer that this is no request, and hear no more."""
+        self._is_refused = True
+        self._stop_waiting()
+        is_behind_another = bool(self.pipeline)
+        self.pipeline.clear()
+        if not self._has_begun or self.cycle.response_complete:
+            self._answer_and_close()
+        elif self._is_body_open and not is_behind_another and not self.cycle.response_started:
+            # Its own body is what cannot be read: whoever waits for it gets to know.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            self._answer_and_close()
+        else:
+            # The one before it gets its own answer, whole.
+            self.cycle.keep_alive = False
+
+    def _answer_and_close(self) -> None:
+        log.info("refused", extra={"fields": {"status": 400, "route": None}})
+        self.transport.write(REFUSAL)
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        # Closed at once, what is still being sent would take the answer away from its reader.
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._within(REST_SECONDS, self.transport.close)
+
+    def _within(self, seconds: float, give_up: Callable[[], None]) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(seconds, give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _is_framed_plainly(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
+    """Tell whether every reader finds the same end of the body."""
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    # A reader of version 1.0 does not know chunks, and of other codings we know none.
+    return version in _VERSIONS and (not codings or (codings == [b"chunked"] and version != "1.0"))
+
+
+def _refusal() -> bytes:
+    """Return the bytes of the answer to what is no request."""
+    told = Invalid(
+        Code.INVALID_REQUEST,
+        "This is no HTTP/1.1 request that Holdfast takes: it is malformed, too large, too slow, "
+        "or could be read in two ways.",
+    )
+    answer = error_answer(told)
+    body = encoded(answer.content)
+    headers = {
+        **HEADERS,
+        "content-type": answer.media_type,
+        "content-length": str(len(body)),
+        "connection": "close",
+    }
+    lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
+    return b"".join([STATUS_LINE[answer.status], *lines, b"\r\n", body])
+
+
+REFUSAL: Final = _refusal()

@@ -1,0 +1,162 @@
+"""A request as it arrived: read within its limits, and decoded by the types of its route."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, get_origin
+from urllib.parse import parse_qsl, quote
+
+import msgspec
+from msgspec import Struct
+from starlette.types import Receive, Scope
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.http.strictness import require_plain_json
+
+BODY_LARGEST: Final = 8 << 20
+BODY_SECONDS: Final = 60.0
+QUERY_LONGEST: Final = 16 << 10
+# How much of a rule is told: it may quote a name of any length.
+RULE_LONGEST: Final = 500
+_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
+
+
+class CallerGoneError(Exception):
+    """Whoever asked has hung up; there is nobody to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the caller sent: the path as it was spelled, headers by their lower-case names.
+
+    A header that comes several times has all its values, with commas between them.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    receive: Receive
+
+
+def request_of(scope: Scope, receive: Receive) -> Request:
+    """Return the request of an ASGI scope."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    raw_path = scope.get("raw_path") or quote(scope["path"]).encode()
+    return Request(
+        method=scope["method"],
+        path=raw_path.decode("latin-1"),
+        query=scope["query_string"].decode("latin-1"),
+        headers=headers,
+        receive=receive,
+    )
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the whole body, or refuse one that is too large or too slow."""
+    told = request.headers.get("content-length", "0")
+    if not (told.isascii() and told.isdigit()):
+        raise _invalid("", "its length is no number")
+    # By its digits first: so many of them cannot be a number that is small enough.
+    if len(told) > 18 or int(told) > BODY_LARGEST:
+        raise _too_large()
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise CallerGoneError
+                body += message.get("body", b"")
+                if len(body) > BODY_LARGEST:
+                    raise _too_large()
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise _invalid("", f"the body took longer than {BODY_SECONDS:.0f} s") from None
+
+
+def decoded_body(request: Request, body: bytes, kind: Any) -> Any:
+    """Return the body as the route's type."""
+    if "content-encoding" in request.headers:
+        raise _invalid("", "a body must not be compressed")
+    given = request.headers.get("content-type", "")
+    if given.split(";")[0].strip().lower() != "application/json":
+        raise _invalid("", "the content type must be application/json")
+    require_plain_json(body)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise _invalid(*_place_and_rule(error)) from None
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise _invalid("", f"this is not JSON: {error}") from None
+
+
+def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
+    """Return the query as the route's type; what may come several times is a tuple there."""
+    if len(query) > QUERY_LONGEST or not query.isascii():
+        raise _invalid_query("", "the query is too long, or not written in ASCII")
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    found: dict[str, Any] = {}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError:
+        raise _invalid_query("", "the query cannot be read as UTF-8 pairs") from None
+    for name, value in pairs:
+        field = fields.get(name)
+        if field is None and not tolerant:
+            known = ", ".join(fields) or "none"
+            raise _invalid_query(
+                name[:RULE_LONGEST], f"unknown parameter; this route knows {known}"
+            )
+        if field is not None and get_origin(field.type) is tuple:
+            found.setdefault(name, []).append(value)
+        elif field is not None and name in found:
+            raise _invalid_query(name, "the parameter is given twice")
+        elif field is not None:
+            found[name] = value
+    try:
+        for name, value in found.items():
+            taken = msgspec.convert(value, fields[name].type, strict=False)
+            # Nothing is said by leaving it out; the word for it would be taken as nothing, too.
+            if taken is None:
+                raise _invalid_query(name, "leave a parameter out instead of sending null")
+            if isinstance(taken, datetime):
+                # A bare number would be taken as a time of some clock.
+                msgspec.convert({name: value}, dict[str, datetime])
+        return msgspec.convert(found, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _invalid_query(*_place_and_rule(error)) from None
+
+
+def _place_and_rule(error: msgspec.ValidationError) -> tuple[str, str]:
+    told = str(error)
+    at = _AT.search(told)
+    return (at[1], told[: at.start()][:RULE_LONGEST]) if at else ("", told[:RULE_LONGEST])
+
+
+def _too_large() -> Invalid:
+    return _invalid("", f"a body may have {BODY_LARGEST >> 20} MiB at most")
+
+
+def _invalid(path: str, rule: str) -> Invalid:
+    where = f" at {path}" if path else ""
+    return Invalid(
+        Code.INVALID_BODY,
+        f"The body is not what this route takes{where}: {rule}.",
+        {"path": path, "rule": rule},
+    )
+
+
+def _invalid_query(name: str, rule: str) -> Invalid:
+    where = f" {name}" if name else ""
+    return Invalid(
+        Code.INVALID_QUERY,
+        f"The query{where} is not what this route takes: {rule}.",
+        {"parameter": name, "rule": rule},
+    )

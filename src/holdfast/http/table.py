@@ -1,0 +1,178 @@
+"""Routes as data: one row says all about a route.
+
+From the same rows come the routing, the validation, who may ask, and the description at
+`/openapi.json`; so what is described is what happens.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Internal
+from holdfast.domain.ids import Owner
+from holdfast.domain.tokens import Caller, Scope
+from holdfast.http.answers import Answer, Stream
+from holdfast.http.house import House
+from holdfast.http.streams import Streams
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+
+class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a route that takes none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked(Generic[Q, B]):
+    """A request as a route sees it: judged, decoded, and with a name for who asks."""
+
+    house: House
+    streams: Streams
+    caller: Caller | None
+    route: "Route"
+    path: Mapping[str, str]
+    query: Q
+    body: B
+    headers: Mapping[str, str]
+
+    @property
+    def owner(self) -> Owner:
+        """Return for whom the request acts."""
+        return self.required_caller.owner
+
+    @property
+    def required_caller(self) -> Caller:
+        """Return who asks, on a route that is not open to everybody."""
+        if self.caller is None:
+            raise Internal(Code.INTERNAL, "A route that is open to everybody acts for nobody.")
+        return self.caller
+
+
+Act = Callable[[Asked[Any, Any]], Awaitable[Answer | Stream]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """One row of the table.
+
+    `needs` is the scope a caller must have; None leaves the route open to everybody. `gives`
+    maps each status of success to the type of its body, or to several of which it has one;
+    `refuses` lists the codes of this route beyond those that every route can answer with.
+    `tells` maps a status of success to the headers that its answer has beyond those that every
+    answer has, and `kinds` are the media types it may have beside its own. A `tolerant` route
+    passes over keys it does not know, in body and query.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    act: Act
+    needs: Scope | None
+    gives: Mapping[int, Any]
+    query: type[Struct] = NoQuery
+    # A Struct, or a union of Structs that a tag tells apart.
+    body: Any = None
+    body_may_be_missing: bool = False
+    refuses: tuple[Code, ...] = ()
+    tolerant: bool = False
+    tells: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    media_type: str = "application/json"
+    kinds: tuple[str, ...] = ()
+    is_stream: bool = False
+    has_no_head: bool = False
+    description: str = ""
+    examples: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> bool:
+        """Tell whether a request may change something."""
+        return self.method not in {"GET", "HEAD"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What stands at a path: its routes by method, and the values of its placeholders."""
+
+    routes: Mapping[str, Route]
+    values: Mapping[str, str]
+
+    def route(self, method: str) -> Route | None:
+        """Return the route of a method; HEAD is answered as GET is, without the body."""
+        if method != "HEAD":
+            return self.routes.get(method)
+        route = self.routes.get("GET")
+        return None if route is None or route.has_no_head else route
+
+    @property
+    def allowed(self) -> str:
+        """Return the methods as `Allow` lists them."""
+        head = {"HEAD"} if self.route("HEAD") else set()
+        return ", ".join(sorted({*self.routes, *head}))
+
+
+class _Node:
+    """One segment of the known paths."""
+
+    __slots__ = ("named", "placeholder", "routes")
+
+    def __init__(self) -> None:
+        self.named: dict[str, _Node] = {}
+        self.placeholder: _Node | None = None
+        self.routes: dict[str, tuple[Route, tuple[str, ...]]] = {}
+
+
+class Table:
+    """All routes, found by path in as many steps as the path has segments."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.routes: Final = tuple(routes)
+        self._root = _Node()
+        for route in routes:
+            self._add(route)
+
+    def find(self, path: str) -> Found | None:
+        """Return what stands at a path as it was sent; names win over placeholders.
+
+        Split before it is decoded: what is written `%2F` is a part of a value and no way further,
+        and a name has one spelling, so that whatever stands before us judges the same path.
+        """
+        values: list[str] = []
+        node: _Node | None = self._root
+        for segment in path.split("/")[1:]:
+            if node is None:
+                return None
+            following = node.named.get(segment)
+            # An empty segment is no value: `/v1/agents/` is not the agent without a name.
+            if following is None and segment:
+                following = node.placeholder
+                values.append(segment)
+            node = following
+        if node is None or not node.routes:
+            return None
+        try:
+            decoded = [unquote_to_bytes(value).decode() for value in values]
+        except UnicodeDecodeError:
+            # What is no text names nothing.
+            return None
+        names = next(iter(node.routes.values()))[1]
+        routes = {method: route for method, (route, _) in node.routes.items()}
+        return Found(routes, dict(zip(names, decoded, strict=True)))
+
+    def _add(self, route: Route) -> None:
+        node = self._root
+        names: list[str] = []
+        for segment in route.path.split("/")[1:]:
+            if segment.startswith("{"):
+                names.append(segment[1:-1])
+                node.placeholder = node.placeholder or _Node()
+                node = node.placeholder
+            else:
+                node = node.named.setdefault(segment, _Node())
+        if route.method in node.routes:
+            raise ValueError(f"{route.method} {route.path} is in the table twice.")
+        node.routes[route.method] = (route, tuple(names))

@@ -1,0 +1,1 @@
+"""Agents, sessions, messages and events under `/v1`."""

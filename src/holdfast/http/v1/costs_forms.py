@@ -1,0 +1,64 @@
+"""Costs on the wire."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+from holdfast.domain.costs import CostGroup, CostReport, CostSum
+from holdfast.http.v1.scalars import Uuid
+from holdfast.http.v1.words import UsageForm, usage_form
+
+At = Annotated[datetime, Meta(tz=True)]
+
+
+class CostGroupForm(Struct, frozen=True, kw_only=True):
+    """What was spent on one model, agent or session, or on one day."""
+
+    key: str
+    requests: int
+    usage: UsageForm
+    cost_microcents: int
+    unpriced_requests: int
+
+
+class CostTotalForm(Struct, frozen=True, kw_only=True):
+    """What was spent in all."""
+
+    requests: int
+    usage: UsageForm
+    cost_microcents: int
+    unpriced_requests: int
+
+
+class CostList(Struct, frozen=True, kw_only=True):
+    """What was spent, group by group, and in all."""
+
+    data: tuple[CostGroupForm, ...]
+    total: CostTotalForm
+    next_cursor: str | None = None
+
+
+class CostsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is added up by what; from `from` on, and before `to`."""
+
+    group_by: CostGroup = CostGroup.MODEL
+    session_id: Uuid | None = None
+    agent_id: Uuid | None = None
+    since: At | None = field(default=None, name="from")
+    until: At | None = field(default=None, name="to")
+
+
+def costs_form(report: CostReport) -> CostList:
+    """Return what was spent as it is shown."""
+    groups = tuple(CostGroupForm(key=each.key, **_sum(each)) for each in report.groups)
+    return CostList(data=groups, total=CostTotalForm(**_sum(report.total)))
+
+
+def _sum(spent: CostSum) -> dict[str, Any]:
+    return {
+        "requests": spent.requests,
+        "usage": usage_form(spent.usage),
+        "cost_microcents": spent.microcents,
+        "unpriced_requests": spent.unpriced_requests,
+    }

@@ -1,0 +1,27 @@
+"""What holds where nobody has said otherwise, for those who cannot read the configuration."""
+
+from typing import Final
+
+from holdfast.domain.tokens import Scope
+from holdfast.http.answers import Answer
+from holdfast.http.table import Asked, NoQuery, Route
+from holdfast.http.v1.defaults_forms import DefaultsForm
+
+
+async def read_defaults(asked: Asked[NoQuery, None]) -> Answer:
+    """Return what holds by default."""
+    config = asked.house.config
+    return Answer(content=DefaultsForm(model=config.default_model, approval=config.approval))
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET",
+        path="/v1/defaults",
+        name="defaults",
+        summary="Return which model answers, and what is asked about at most, by default.",
+        act=read_defaults,
+        needs=Scope.READ,
+        gives={200: DefaultsForm},
+    ),
+)

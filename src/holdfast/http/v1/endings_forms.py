@@ -1,0 +1,93 @@
+"""What is taken and shown when a session is stopped, closed, resumed, forked or exported."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from holdfast.domain.openings import ForkRequest
+from holdfast.http.v1.agents_forms import Tags
+from holdfast.http.v1.scalars import ModelRef, Number, Uuid
+from holdfast.http.v1.sessions_forms import ContextForm, SessionForm, Title
+from holdfast.services.exports import ExportFormat
+
+Reason = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class InterruptPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Why a turn is stopped."""
+
+    reason: Reason | None = None
+    # Only this one: when it has ended meanwhile, the one behind it goes on.
+    turn: Number | None = None
+
+
+class Interrupted(Struct, frozen=True, kw_only=True):
+    """Whether a turn was stopped, and which; and the session after it."""
+
+    session: SessionForm
+    interrupted: bool
+    turn: int | None
+
+
+class ClosePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How and why a session ends."""
+
+    ending: Literal["completed", "cancelled"] = field(default="completed", name="as")
+    reason: Reason | None = None
+
+
+class ResumePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Nothing has to be said; with a context the session moves there."""
+
+    context: ContextForm | None = None
+
+
+class CompactPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Nothing can be said."""
+
+
+class Compacted(Struct, frozen=True, kw_only=True):
+    """Whether something was summed up; and the session after it."""
+
+    compacted: bool
+    session: SessionForm
+
+
+class Verified(Struct, frozen=True, kw_only=True):
+    """Whether a session's messages are what was written; `head` is the hash they end with."""
+
+    session_id: Uuid
+    messages: int
+    head: str
+    faults: tuple[str, ...]
+
+
+class ForkPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where a fork begins, and what is unlike in its parent."""
+
+    id: Uuid | None = None
+    at: Number | None = None
+    title: Title | None = None
+    tags: Tags | None = None
+    model_id: ModelRef | None = None
+    agent_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+
+
+class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """In which form, and up to which message."""
+
+    format: ExportFormat = ExportFormat.JSONL
+    through: Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None = None
+
+
+def fork_of(body: ForkPost) -> ForkRequest:
+    """Return the wishes of who forks a session."""
+    return ForkRequest(
+        at=body.at,
+        # What a turn that runs has written so far is left to that turn.
+        is_settled=True,
+        title=body.title,
+        tags=None if body.tags is None else tuple(dict.fromkeys(body.tags)),
+        model=body.model_id,
+        agent=body.agent_id,
+    )

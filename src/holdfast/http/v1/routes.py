@@ -1,0 +1,32 @@
+"""The table of `/v1`."""
+
+from typing import Final
+
+from holdfast.http.table import Route
+from holdfast.http.v1 import (
+    agents,
+    approvals,
+    calls,
+    costs,
+    defaults,
+    endings,
+    media,
+    messages,
+    models,
+    sessions,
+    streaming,
+)
+
+ROUTES: Final[tuple[Route, ...]] = (
+    *agents.ROUTES,
+    *models.ROUTES,
+    *sessions.ROUTES,
+    *endings.ROUTES,
+    *messages.ROUTES,
+    *streaming.ROUTES,
+    *media.ROUTES,
+    *approvals.ROUTES,
+    *calls.ROUTES,
+    *costs.ROUTES,
+    *defaults.ROUTES,
+)

@@ -1,0 +1,310 @@
+"""Sessions on the wire: what is taken, what is shown, and how either becomes the other."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.contexts import Selection, SessionContext
+from holdfast.domain.openings import SessionRequest
+from holdfast.domain.queries import SessionOrder, StatusWish
+from holdfast.domain.sessions import Budget, OnExceed, Session, Status, StopReason
+from holdfast.domain.tools import FsTier
+from holdfast.http.times import stamp, stamp_or_none
+from holdfast.http.v1.agents_forms import GrantForm, Tags, grant_of
+from holdfast.http.v1.listings import comma_list
+from holdfast.http.v1.scalars import (
+    Cursor,
+    Instant,
+    Limit,
+    ModelRef,
+    Number,
+    Uuid,
+    Words,
+    is_given,
+)
+from holdfast.http.v1.statuses import StatusWord, status_word
+from holdfast.http.v1.words import CostForm, UsageForm, cost_form, usage_form
+from holdfast.services.overviews import Overview
+
+Title = Annotated[str, Meta(min_length=1, max_length=255)]
+StatusWords = Annotated[
+    str,
+    Meta(
+        pattern=r"^(pending|running|completed|failed)(,(pending|running|completed|failed))*$",
+        description="Words of `status`, with commas between them.",
+    ),
+]
+StateWords = Annotated[
+    str,
+    Meta(
+        pattern=f"^({'|'.join(Status)})(,({'|'.join(Status)}))*$",
+        description="The house's own words of `state`, with commas between them.",
+    ),
+]
+
+# Which sessions each word stands for; a turn that failed leaves its session open.
+WISHES: Final[Mapping[str, tuple[StatusWish, ...]]] = {
+    "pending": (StatusWish(status=Status.PENDING),),
+    "running": (StatusWish(status=Status.RUNNING),),
+    "completed": (
+        StatusWish(status=Status.IDLE, has_failed=False),
+        StatusWish(status=Status.COMPLETED),
+        StatusWish(status=Status.CANCELLED),
+    ),
+    "failed": (StatusWish(status=Status.IDLE, has_failed=True), StatusWish(status=Status.FAILED)),
+}
+
+
+class SelectionForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lines of a file that the person has marked."""
+
+    file: str
+    start_line: int
+    end_line: int
+
+
+class ContextForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The workspace a session runs against."""
+
+    working_dir: str
+    active_file: str | None = None
+    selection: SelectionForm | None = None
+    git_ref: str | None = None
+    fs_scope_tier: FsTier = FsTier.SANDBOXED
+    variables: dict[str, str] = {}
+
+
+class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much a session may cost."""
+
+    microcents: Number
+    on_exceed: OnExceed = OnExceed.PAUSE
+
+
+class ForkPointForm(Struct, frozen=True, kw_only=True):
+    """Where a fork leaves its parent."""
+
+    session_id: Uuid
+    sequence: int
+
+
+class SessionAgentForm(Struct, frozen=True, kw_only=True):
+    """Who answers in a session, as it was when the session was opened."""
+
+    slug: str
+    name: str
+    runtime: Literal["llm", "acp"]
+    model_ids: tuple[Uuid, ...]
+
+
+class SessionForm(Struct, frozen=True, kw_only=True):
+    """A session as `/v1` shows it; `state` is the house's own word for `status`."""
+
+    id: Uuid
+    agent_id: Uuid
+    title: str | None
+    tags: tuple[str, ...]
+    model_id: Uuid | None
+    status: StatusWord
+    created_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+    updated_at: Instant
+    state: Status
+    turn: int
+    settled: int
+    last_stop: StopReason | None
+    reason: str | None
+    repo_id: str | None
+    forked_from: ForkPointForm | None
+    turn_cap: int
+    approval: ApprovalMode
+    context: ContextForm
+    budget: BudgetForm | None
+    usage: UsageForm
+    cost: CostForm
+    message_count: int
+    last_event: int
+    metadata: dict[str, Any]
+    agent: SessionAgentForm
+
+
+class SessionList(Struct, frozen=True):
+    """A page of sessions."""
+
+    data: tuple[SessionForm, ...]
+    next_cursor: str | None
+
+
+class SessionPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A new session; everything has a default."""
+
+    id: Uuid | None = None
+    title: Title | None = None
+    tags: Tags = ()
+    model_id: ModelRef | None = None
+    metadata: dict[str, Any] = {}
+    repo_id: str | None = None
+    turn_cap: Number | None = None
+    budget: BudgetForm | None = None
+    grant: GrantForm | None = None
+    approval: ApprovalMode = ApprovalMode.ASK
+    context: ContextForm | None = None
+    tools: tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...] | None = None
+
+
+class SessionPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Changes to a session: what is absent stays, null clears what may be empty."""
+
+    title: Title | UnsetType | None = UNSET
+    tags: Tags | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    model_id: ModelRef | UnsetType | None = UNSET
+    approval: ApprovalMode | UnsetType = UNSET
+
+
+class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which sessions."""
+
+    status: StatusWords | None = None
+    tag: tuple[str, ...] = ()
+    q: Words | None = None
+    forked_from: Uuid | None = None
+    state: StateWords | None = None
+    order: SessionOrder = SessionOrder.CREATED_AT
+    begins: Annotated[str, Meta(pattern="^[0-9a-fA-F-]{8,36}$")] | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class DeletionQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What becomes of forks that point into a deleted session."""
+
+    cascade: bool = False
+    detach: bool = False
+
+
+def session_form(overview: Overview) -> SessionForm:
+    """Return a session as it is shown."""
+    session, spent = overview.session, overview.spent
+    return SessionForm(
+        id=session.id,
+        agent_id=session.agent_id,
+        title=session.title,
+        tags=session.tags,
+        model_id=session.model_id,
+        status=status_word(session),
+        created_at=stamp(session.created_at),
+        started_at=stamp_or_none(session.started_at),
+        finished_at=_finished_at(session),
+        updated_at=stamp(session.updated_at),
+        state=session.status,
+        turn=session.turn,
+        settled=session.settled,
+        last_stop=session.last_stop,
+        reason=session.reason,
+        repo_id=session.repo_id,
+        forked_from=_fork_form(session),
+        turn_cap=session.turn_cap,
+        approval=session.approval,
+        context=_context_form(session.context),
+        budget=_budget_form(session.budget),
+        usage=usage_form(spent.usage),
+        cost=cost_form(spent.microcents, priced=not spent.unpriced_requests),
+        message_count=session.message_count,
+        last_event=session.last_event,
+        metadata=session.metadata,
+        agent=_agent_form(session.agent),
+    )
+
+
+def request_of(body: SessionPost) -> SessionRequest:
+    """Return the wishes of who opens a session."""
+    return SessionRequest(
+        title=body.title,
+        tags=tuple(dict.fromkeys(body.tags)),
+        model=body.model_id,
+        repo_id=body.repo_id,
+        context=context_of(body.context),
+        grant=grant_of(body.grant),
+        tools=None if body.tools is None else tuple(dict.fromkeys(body.tools)),
+        approval=body.approval,
+        turn_cap=body.turn_cap,
+        budget=None if body.budget is None else Budget(**msgspec.structs.asdict(body.budget)),
+        metadata=body.metadata,
+    )
+
+
+def changes_of(body: SessionPatch) -> dict[str, Any]:
+    """Return what a body changes, by the house's names."""
+    given = {
+        name: getattr(body, name)
+        for name in ("title", "metadata", "approval")
+        if is_given(getattr(body, name))
+    }
+    if not isinstance(body.tags, UnsetType):
+        given["tags"] = tuple(dict.fromkeys(body.tags))
+    if is_given(body.model_id):
+        given["model"] = body.model_id
+    return given
+
+
+def states_of(words: str | None) -> tuple[Status, ...]:
+    """Return the house's words of a list."""
+    return tuple(map(Status, comma_list(words)))
+
+
+def wishes_of(words: str | None) -> tuple[StatusWish, ...]:
+    """Return which sessions a list of status words stands for."""
+    return tuple(wish for word in comma_list(words) for wish in WISHES[word])
+
+
+def _agent_form(agent: Agent) -> SessionAgentForm:
+    chain = agent.runtime.models if isinstance(agent.runtime, LlmRuntime) else ()
+    return SessionAgentForm(
+        slug=agent.slug,
+        name=agent.name,
+        runtime="llm" if isinstance(agent.runtime, LlmRuntime) else "acp",
+        model_ids=tuple(each.model_id for each in chain),
+    )
+
+
+def _finished_at(session: Session) -> str | None:
+    # What was finished before is not what is going on now.
+    if session.status in (Status.PENDING, Status.RUNNING):
+        return None
+    return stamp_or_none(session.finished_at)
+
+
+def _fork_form(session: Session) -> ForkPointForm | None:
+    point = session.forked_from
+    if point is None:
+        return None
+    return ForkPointForm(session_id=point.session_id, sequence=point.sequence)
+
+
+def _budget_form(budget: Budget | None) -> BudgetForm | None:
+    if budget is None:
+        return None
+    return BudgetForm(microcents=budget.microcents, on_exceed=budget.on_exceed)
+
+
+def _context_form(context: SessionContext) -> ContextForm:
+    fields = msgspec.structs.asdict(context)
+    marked = context.selection
+    fields["selection"] = marked and SelectionForm(**msgspec.structs.asdict(marked))
+    return ContextForm(**fields)
+
+
+def context_of(form: ContextForm | None) -> SessionContext | None:
+    """Return the workspace that a body asks for."""
+    if form is None:
+        return None
+    fields = msgspec.structs.asdict(form)
+    marked = form.selection
+    fields["selection"] = marked and Selection(**msgspec.structs.asdict(marked))
+    return SessionContext(**fields)

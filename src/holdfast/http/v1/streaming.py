@@ -1,0 +1,127 @@
+"""`GET …/events`: the stream, or a page of it as JSON; and where a reader wants to begin."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.events import name_of
+from holdfast.domain.ids import SessionId, is_uuid
+from holdfast.domain.tokens import Caller, Scope
+from holdfast.http.answers import Answer, Stream, encoded
+from holdfast.http.sse import HEADERS, event_frames
+from holdfast.http.streams import Wish
+from holdfast.http.table import Asked, Route
+from holdfast.http.v1.events import events_page
+from holdfast.http.v1.events_forms import EventList, EventsQuery, HouseEventList, Words
+from holdfast.http.v1.paths import BY_ITSELF, of_session, session_of
+from holdfast.http.v1.statuses import status_word
+from holdfast.http.v1.words import Deltas, event_forms
+from holdfast.services.tails import News
+
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+
+
+async def events(asked: Asked[EventsQuery, None]) -> Answer | Stream:
+    """Follow the session, or read a page of its events."""
+    _require_cursor(asked.headers.get("last-event-id") or "0")
+    if _wants_json(asked):
+        return await events_page(asked)
+    session_id = await session_of(asked)
+    caller = asked.required_caller
+    after = await _start(asked, caller, session_id)
+    # Judged before the stream begins: an error is an answer of its own, never a frame.
+    async with asked.house.events.reader(caller.owner, session_id, after=after):
+        pass
+    feed = asked.streams.feed(
+        caller,
+        Wish(
+            session_id=session_id,
+            after=after,
+            frame=_frames_of(asked.query),
+            standing=status_word,
+            resync=f"{BY_ITSELF.format(session_id=session_id)}/messages",
+            until_settled=asked.query.until is not None,
+        ),
+    )
+    return Stream(play=feed.play, headers=HEADERS)
+
+
+def _frames_of(query: EventsQuery) -> Callable[[News], bytes]:
+    if query.words is Words.HOUSE:
+        return house_frame
+    return lambda news: shared_frame(news, query.deltas)
+
+
+def house_frame(news: News) -> bytes:
+    """Return the frame of an event in the house's own words: as it is stored, nothing made."""
+    frame = news.forms.get(Words.HOUSE)
+    if frame is None:
+        word = (name_of(news.event.payload), news.envelope)
+        frame = news.forms[Words.HOUSE] = event_frames(news.sequence, [word])
+    return frame
+
+
+def shared_frame(news: News, deltas: Deltas) -> bytes:
+    """Return the frames of an event; made once for all readers that want the same words."""
+    frame = news.forms.get(deltas)
+    if frame is None:
+        forms = event_forms(news.event, deltas)
+        words = [(form.event_type, encoded(form)) for form in forms]
+        frame = news.forms[deltas] = event_frames(news.sequence, words)
+    return frame
+
+
+async def _start(asked: Asked[EventsQuery, None], caller: Caller, session_id: SessionId) -> int:
+    """Return the number after which the reader begins."""
+    # The header wins, because a browser repeats the URL when it comes back.
+    given = asked.headers.get("last-event-id") or asked.query.since or "0"
+    if _NUMBER.fullmatch(given):
+        return int(given)
+    if given == "now":
+        return (await asked.house.sessions.get(caller.owner, session_id)).last_event
+    if is_uuid(given):
+        return await asked.house.events.sequence_of(caller.owner, session_id, given)
+    raise _no_cursor()
+
+
+def _require_cursor(given: str) -> None:
+    if not (_NUMBER.fullmatch(given) or given == "now" or is_uuid(given)):
+        raise _no_cursor()
+
+
+def _no_cursor() -> Invalid:
+    return Invalid(
+        Code.INVALID_QUERY,
+        "A cursor is the number of an event, its id, or `now`.",
+        {"parameter": "since", "rule": "number, event id or now"},
+    )
+
+
+def _wants_json(asked: Asked[EventsQuery, None]) -> bool:
+    if asked.query.format is not None:
+        return asked.query.format == "json"
+    accepted = asked.headers.get("accept", "*/*").lower()
+    return "application/json" in accepted and "text/event-stream" not in accepted
+
+
+ROUTES: Final = of_session(
+    Route(
+        method="GET",
+        path="/events",
+        name="events",
+        summary="Follow the session's events, or read a page of them as JSON.",
+        act=events,
+        needs=Scope.READ,
+        query=EventsQuery,
+        gives={200: (EventList, HouseEventList)},
+        is_stream=True,
+        refuses=(Code.SESSION_NOT_FOUND, Code.EVENT_NOT_FOUND, Code.CURSOR_AHEAD),
+        description=(
+            "With `Accept: text/event-stream` a server-sent event stream that begins after "
+            "`Last-Event-ID`, else after `since`, and goes on until the reader leaves; with "
+            "`Accept: application/json` one page of the same events. With `words=house` events "
+            "are told as they are stored, in words that may change with any version."
+        ),
+    )
+)

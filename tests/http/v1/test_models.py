@@ -1,0 +1,85 @@
+"""Models over HTTP."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.domain.models import model_of
+from holdfast.domain.tokens import Scope
+from tests.http.v1.visitor import A_STRANGER, Visitor, refusal
+from tests.marks import demands
+
+pytestmark = pytest.mark.anyio
+
+OFFLINE = model_of("offline:holdfast").id
+
+
+@demands("S2-035")
+async def test_the_offline_model_always_exists(visitor: Visitor) -> None:
+    listed = (await visitor.get("/v1/models")).document
+
+    offline = next(model for model in listed["data"] if model["name"] == "holdfast")
+    assert listed["next_cursor"] is None
+    assert offline["id"] == OFFLINE
+    assert set(offline) == {
+        "id",
+        "provider",
+        "name",
+        "display_name",
+        "context_window",
+        "max_output",
+        "prices",
+        "priced",
+        "source",
+    }
+    assert (await visitor.get(f"/v1/models/{OFFLINE}")).document == offline
+    assert (await visitor.get("/v1/models/offline:holdfast")).document == offline
+
+
+async def test_a_model_is_added_with_its_prices(visitor: Visitor) -> None:
+    prices = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4}
+    body: dict[str, Any] = {
+        "provider": "openai",
+        "name": "gpt-next",
+        "display_name": "GPT Next",
+        "context_window": 1000,
+        "max_output": 100,
+        "prices": prices,
+    }
+
+    made = await visitor.post("/v1/models", body)
+    again = await visitor.post("/v1/models", {**body, "display_name": "Next"})
+
+    id_ = model_of("openai:gpt-next").id
+    assert made.status == 201
+    assert made.headers["location"] == f"/v1/models/{id_}"
+    assert made.document == {**body, "id": id_, "priced": True, "source": "manual"}
+    assert (again.status, again.document["display_name"]) == (200, "Next")
+    assert (await visitor.agent(default_model_id=id_))["default_model_id"] == id_
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"provider": "openai"},
+        {"provider": "", "name": "x"},
+        {"provider": "openai", "name": "x", "context_window": 0},
+        {"provider": "openai", "name": "x", "prices": {"input": -1, "output": 0}},
+        {"provider": "openai", "name": "x", "source": "catalogue"},
+    ],
+)
+async def test_a_model_that_is_not_right_is_refused(visitor: Visitor, body: dict[str, Any]) -> None:
+    assert refusal(await visitor.post("/v1/models", body)) == (400, "invalid_body")
+
+
+async def test_an_unknown_model_is_not_found(visitor: Visitor) -> None:
+    for ref in (A_STRANGER, "x", "openai:none"):
+        assert refusal(await visitor.get(f"/v1/models/{ref}")) == (404, "model_not_found")
+
+
+async def test_adding_a_model_needs_an_administrator(visitor: Visitor) -> None:
+    writer = await visitor.as_("local", Scope.WRITE)
+
+    answer = await writer.post("/v1/models", {"provider": "openai", "name": "x"})
+
+    assert refusal(answer) == (403, "forbidden")

@@ -1,0 +1,102 @@
+"""The table of `/v1` as a whole: every path, who may ask, and both paths of a session."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.domain.tokens import Scope
+from holdfast.http.table import Table
+from holdfast.http.v1.paths import BY_ITSELF, OF_AGENT
+from holdfast.http.v1.routes import ROUTES
+from tests.http.v1.visitor import A_STRANGER, Visitor, refusal
+from tests.marks import demands
+
+pytestmark = pytest.mark.anyio
+
+PATHS = {
+    "POST /v1/agents",
+    "GET /v1/agents",
+    "GET /v1/agents/{agent_id}",
+    "PATCH /v1/agents/{agent_id}",
+    "DELETE /v1/agents/{agent_id}",
+    "POST /v1/agents/{agent_id}/sessions",
+    "GET /v1/agents/{agent_id}/sessions",
+    "GET /v1/models",
+    "GET /v1/models/{model_id}",
+    "POST /v1/models",
+    "GET /v1/sessions",
+    "GET /v1/approvals",
+    "GET /v1/calls",
+    "GET /v1/costs",
+    "GET /v1/defaults",
+    "GET B",
+    "PATCH B",
+    "DELETE B",
+    "POST B/messages",
+    "GET B/messages",
+    "GET B/messages/{message_id}",
+    "GET B/events",
+    "GET B/media/{hash}",
+    "POST B/interrupt",
+    "POST B/close",
+    "POST B/resume",
+    "POST B/fork",
+    "GET B/export",
+    "GET B/verify",
+    "POST B/compact",
+    "GET B/approvals",
+    "GET B/approvals/{approval_id}",
+    "POST B/approvals/{approval_id}",
+    "POST B/approvals/{approval_id}/revoke",
+    "GET B/calls",
+    "GET B/calls/{call_id}",
+    "POST B/calls/{call_id}/settle",
+}
+
+
+@demands("S2-009c")
+def test_every_path_of_a_session_exists_under_its_agent_and_by_itself() -> None:
+    expected = {path.replace(" B", f" {base}") for path in PATHS for base in (OF_AGENT, BY_ITSELF)}
+
+    assert {f"{route.method} {route.path}" for route in ROUTES} == expected
+    assert len({route.name for route in ROUTES}) == len(ROUTES)
+    assert Table(ROUTES).routes == ROUTES
+
+
+def test_what_changes_something_needs_more_than_reading() -> None:
+    needs = {route.name: route.needs for route in ROUTES}
+    changing = {route.name for route in ROUTES if route.changes}
+
+    assert {name for name, scope in needs.items() if scope is Scope.READ} == set(needs) - changing
+    assert {name for name in changing if needs[name] is Scope.ADMIN} == {"models.add"}
+
+
+def test_every_row_says_what_it_gives_and_shows_how_to_ask() -> None:
+    for route in ROUTES:
+        assert route.summary.endswith(".")
+        assert route.gives
+        assert list(route.refuses) == sorted(set(route.refuses), key=list(route.refuses).index)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+async def test_a_reader_changes_nothing_and_a_stranger_learns_nothing(
+    visitor: Visitor, route: Any
+) -> None:
+    path = route.path.replace("{agent_id}", A_STRANGER).replace("{session_id}", A_STRANGER)
+    path = path.replace("{", "").replace("}", "")
+    reader = await visitor.as_("local", Scope.READ)
+    nobody = Visitor(visitor.house, visitor.app, "hf_wrong")
+
+    wrong = await nobody.ask(route.method, path)
+    assert refusal(wrong) == (401, "unauthenticated")
+    assert wrong.headers["www-authenticate"] == "Bearer"
+    if route.changes:
+        assert refusal(await reader.ask(route.method, path, {})) == (403, "forbidden")
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+async def test_a_wrong_method_is_told_the_right_ones(visitor: Visitor, method: str) -> None:
+    answer = await visitor.ask(method, "/v1/agents")
+
+    assert refusal(answer) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, HEAD, POST"
