@@ -7,10 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import apsw
+from msgspec.structs import replace
 
 from bench.figures import Figure, at_least, at_most, below, measures, middle
+from bench.split import splitting
+from bench.statements import Counts, counting
 from bench.yardsticks import raw_store, raw_turns
-from holdfast import Holdfast, Session, SessionRequest, open_holdfast
+from holdfast import Holdfast, Scope, Session, SessionRequest, StopReason, open_holdfast
 from holdfast.config import load
 from holdfast.domain.events import TurnEnded
 
@@ -18,6 +21,8 @@ TURNS = 420
 WINDOW = 20
 ROUNDS = 5
 DELTAS = 2_000
+# More turns than a session has by default: one that is refused would be the fastest of all.
+UNCAPPED = SessionRequest(turn_cap=100_000)
 TOOL_TURN = """
 - tool_calls: [{name: checkpoint, arguments: {name: here}}]
   usage: {input: 10, output: 10}
@@ -35,14 +40,14 @@ def turns(folder: Path) -> dict[str, Figure]:
 async def _turns(folder: Path) -> dict[str, Figure]:
     script = folder / "script.yaml"
     each = 100
-    script.write_text(TOOL_TURN * (each * (ROUNDS + 1)))
+    script.write_text(TOOL_TURN * (each * (ROUNDS + 2)))
     raw = raw_store(folder / "raw.db")
     bare, one, fifty = [], [], []
     async with open_holdfast(folder / "home") as holdfast:
         fields = {"name": "Bench", "tools": ["checkpoint"], "models": [f"scripted:{script}"]}
         agent = await holdfast.agents.create(holdfast.owner, fields)
-        single = await holdfast.open(agent.slug)
-        many = [await holdfast.open(agent.slug) for _ in range(50)]
+        single = await holdfast.open(agent.slug, UNCAPPED)
+        many = [await holdfast.open(agent.slug, UNCAPPED) for _ in range(50)]
         # A log that has been round once no longer grows, which is how it spends its life.
         raw_turns(raw, 0, 500)
         await _played(holdfast, [single], 50)
@@ -50,9 +55,15 @@ async def _turns(folder: Path) -> dict[str, Figure]:
             bare.append(raw_turns(raw, number * 500, 200))
             one.append(await _played(holdfast, [single], each // 2))
             fifty.append(await _played(holdfast, many, each // 10))
+        with splitting() as of_one:
+            await _played(holdfast, [single], each // 2)
+        with splitting() as of_fifty:
+            await _played(holdfast, many, each // 10)
+    turn_1 = at_least(middle(one), "turns/s", middle(bare), 0.6)
+    turn_50 = at_least(middle(fifty), "turns/s", middle(bare), 3)
     return {
-        "turn_1": at_least(middle(one), "turns/s", middle(bare), 0.6),
-        "turn_50": at_least(middle(fifty), "turns/s", middle(bare), 3),
+        "turn_1": replace(turn_1, note=of_one.told(1 / turn_1.value)),
+        "turn_50": replace(turn_50, note=of_fifty.told(1 / turn_50.value)),
     }
 
 
@@ -66,6 +77,47 @@ async def _played(holdfast: Holdfast, sessions: list[Session], rounds: int) -> f
     started = time.perf_counter()
     await asyncio.gather(*(play(session) for session in sessions))
     return len(sessions) * rounds / (time.perf_counter() - started)
+
+
+@measures("turn_statements", "turn_commits")
+def statements(folder: Path) -> dict[str, Figure]:
+    """Count what the store is asked to do for a message and its answer, without tools."""
+    counts = asyncio.run(counted_turn(folder))
+    named = ", ".join(f"{count} × {name}" for name, count in counts.by_name.items())
+    return {
+        "turn_statements": replace(below(counts.statements, "", 30), note=named),
+        "turn_commits": below(counts.commits, "", 6),
+    }
+
+
+async def counted_turn(folder: Path) -> Counts:
+    """Return what a plain turn cost that was not the session's first, with nobody else writing."""
+    script = folder / "script.yaml"
+    script.write_text("- text: A short answer.\n  usage: {input: 9, output: 9}\n  repeat: 9\n")
+    with counting() as counts:
+        house = open_holdfast(folder / "home")
+        async with house as holdfast:
+            session = await holdfast.open(request=SessionRequest(model=f"scripted:{script}"))
+            # Read through another door, so that only the turn itself is counted.
+            apsw.connection_hooks.remove(counts.watch)
+            async with open_holdfast(folder / "home", scope=Scope.NONE) as reader:
+                apsw.connection_hooks.append(counts.watch)
+                for _ in range(2):
+                    counts.clear()
+                    await _sent(holdfast, reader, session)
+                    await asyncio.sleep(0)
+                return counts
+
+
+async def _sent(holdfast: Holdfast, reader: Holdfast, session: Session) -> None:
+    now = await reader.sessions.get(reader.owner, session.id)
+    async with aclosing(reader.follow(session.id, after=now.last_event)) as news:
+        await holdfast.send(session.id, "A question.")
+        async for event in news:
+            if isinstance(event.payload, TurnEnded):
+                if event.payload.stop_reason is not StopReason.STOP:
+                    raise AssertionError(event.payload)
+                return
 
 
 @measures("delta_cpu_ms")
@@ -108,7 +160,8 @@ async def _growth(folder: Path) -> dict[str, Figure]:
     # Plain, so that the pages in use can be counted from outside; encryption adds none.
     config = load({"home": folder / "home", "encryption": "off"})
     async with open_holdfast(config=config) as holdfast:
-        session = await holdfast.open(request=SessionRequest(model=f"scripted:{script}"))
+        request = replace(UNCAPPED, model=f"scripted:{script}")
+        session = await holdfast.open(request=request)
         await _turn(holdfast, session, question)
         await holdfast.housekeeping.prune(timedelta(0))
         before = _used(folder)

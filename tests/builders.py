@@ -25,6 +25,7 @@ from holdfast.domain.ids import (
     RepoId,
     SessionId,
     SessionKey,
+    TokenId,
     uuid7,
 )
 from holdfast.domain.leases import Holder, Lease
@@ -44,6 +45,7 @@ from holdfast.domain.models import OFFLINE, Model, Prices, model_of
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Head, Session
 from holdfast.domain.times import microseconds
+from holdfast.domain.tokens import Scope, Token, TokenKind
 from holdfast.domain.tools import ToolSpec
 from holdfast.domain.turns import OpenStep
 
@@ -267,6 +269,20 @@ def a_repo(**changes: Any) -> Repo:
     )
 
 
+def a_token(**changes: Any) -> Token:
+    """Return a token that was made by a command and never ends."""
+    return _built(
+        Token,
+        changes,
+        id=TokenId(an_id(8)),
+        owner=LOCAL_OWNER,
+        name="script",
+        scope=Scope.WRITE,
+        kind=TokenKind.ISSUED,
+        created_at=AT,
+    )
+
+
 def a_holder(**changes: Any) -> Holder:
     """Return a process that may hold leases."""
     process = {"boot": an_id(6), "space": "1", "pid": 4711, "started": 123_456, "nonce": "ab12"}
@@ -278,7 +294,7 @@ def a_lease(**changes: Any) -> Lease:
     return _built(Lease, changes, key=SessionKey(1), holder=str(a_holder()), epoch=1)
 
 
-def _built(kind: type[T], changes: Mapping[str, Any], **defaults: Any) -> T:
+def _built(kind: type[T], changes: Mapping[str, Any], /, **defaults: Any) -> T:
     return kind(**(defaults | dict(changes)))
 
 

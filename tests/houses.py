@@ -31,7 +31,9 @@ from holdfast.services.agents import Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.calls import Calls
 from holdfast.services.compactions import Compactions
+from holdfast.services.costs import Costs
 from holdfast.services.events import Events
+from holdfast.services.exports import Exports
 from holdfast.services.housekeeping import Housekeeping
 from holdfast.services.ink import Ink
 from holdfast.services.inputs import Inputs
@@ -42,13 +44,16 @@ from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
 from holdfast.services.openings import Openings
+from holdfast.services.overviews import Overviews
 from holdfast.services.places import Places
 from holdfast.services.repos import Repos
 from holdfast.services.secrets import Secrets
 from holdfast.services.sessions import Sessions
 from holdfast.services.snapshots import OpeningRules
+from holdfast.services.tokens import Tokens
 from holdfast.services.turns import Turns
 from holdfast.storage.doorbell import StoreDoorbell
+from holdfast.storage.token_file import SecretFile
 from holdfast.storage.workspaces import Workspaces
 from tests.stand_ins import PATIENCE
 
@@ -115,6 +120,7 @@ async def _assembled(
     )
     repos = Repos(store, outside.clock, mint, config.workspace_root)
     openings = Openings(journal, models, repos, folders, OpeningRules())
+    sessions = Sessions(store, journal, openings, leases, coordinator)
     return House(
         config=config,
         owner=LOCAL_OWNER,
@@ -127,11 +133,15 @@ async def _assembled(
         models=models,
         repos=repos,
         secrets=secrets,
-        sessions=Sessions(store, journal, openings, leases, coordinator),
+        sessions=sessions,
         messages=Messages(store, journal, coordinator),
         media=Media(store),
         events=events,
-        housekeeping=Housekeeping(store, journal, leases, coordinator, outside.clock),
+        overviews=Overviews(store, leases),
+        costs=Costs(store),
+        exports=Exports(store, lambda: secrets.scrubber),
+        housekeeping=Housekeeping(store, sessions, leases, coordinator, outside.clock),
+        tokens=Tokens(store, outside.clock, mint, SecretFile(config.home), secrets.remember),
         journal=journal,
         leases=leases,
         coordinator=coordinator,

@@ -123,7 +123,13 @@ def asked(step: int = 1) -> StepStarted:
 
 def streamed(text: str, *, step: int = 1, offset: int = 0) -> StepDelta:
     """Return a piece of the answer."""
-    return StepDelta(step=step, channel=Channel.TEXT, offset=offset, text=text)
+    return StepDelta(
+        step=step,
+        message_id=asked(step).message_id,
+        channel=Channel.TEXT,
+        offset=offset,
+        text=text,
+    )
 
 
 def an_answer(text: str, *, step: int = 1, usage: Usage | None = None) -> tuple[Draft, ...]:

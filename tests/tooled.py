@@ -18,7 +18,6 @@ from holdfast import (
     Scope,
     Session,
     SessionRequest,
-    bootstrap,
     equipment,
     open_holdfast,
 )
@@ -152,7 +151,7 @@ async def open_wrapped(
     made = equipment.toolbox
     async with AsyncExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bootstrap, "toolbox", lambda *given: wrap(made(*given)))
+            patch.setattr(equipment, "toolbox", lambda *given: wrap(made(*given)))
             house = await stack.enter_async_context(
                 open_holdfast(config=config, outside=outside, scope=scope, owner=owner)
             )
@@ -243,7 +242,7 @@ async def question(house: Holdfast, session: Session, *, number: int = 1) -> App
         news = await news_until(house, session.id, ApprovalRequested, after=after)
         assert isinstance(news[-1], Event)
         after = news[-1].sequence
-    return (await house.approvals.list(house.owner, session.id))[number - 1]
+    return (await house.approvals.list(house.owner, session.id)).items[number - 1]
 
 
 async def answer(
@@ -272,7 +271,7 @@ def outcomes(rows: Iterable[Message]) -> list[str]:
 
 async def calls_now(house: Holdfast, session: Session) -> dict[str, CallState]:
     """Return how far each call of a session has come."""
-    found: list[Call] = await house.calls.list(house.owner, session.id)
+    found: tuple[Call, ...] = (await house.calls.list(house.owner, session.id)).items
     return {each.id: each.state for each in found}
 
 

@@ -84,9 +84,9 @@ async def asking(
             yield Conversation(holdfast, session, screen, signals, asker)
 
 
-async def waiting(holdfast: Holdfast) -> list[Approval]:
+async def waiting(holdfast: Holdfast) -> tuple[Approval, ...]:
     """Return the questions that wait."""
-    return await holdfast.approvals.list(holdfast.owner)
+    return (await holdfast.approvals.list(holdfast.owner, state=ApprovalState.WAITING)).items
 
 
 async def test_a_person_is_asked_until_the_answer_means_something(
@@ -116,7 +116,7 @@ async def test_the_first_answer_counts_and_a_late_one_is_told_so(
 
     async with asking(holdfast, desk, StandInPrompt(typed)) as conversation:
         await conversation.say("write a.txt: hi")
-        (asked,) = await holdfast.approvals.list(holdfast.owner, conversation.session_id)
+        (asked,) = (await holdfast.approvals.list(holdfast.owner, conversation.session_id)).items
 
     assert (asked.state, asked.answered_by) == (theirs, "bob")
     assert (desk / "a.txt").exists() is (theirs is ApprovalState.ALLOWED)
@@ -173,7 +173,7 @@ async def test_a_question_goes_with_its_turn(
         await conversation.say("write a.txt: hi")
 
     assert "write_file a.txt: skipped (aborted): " in capsys.readouterr().err
-    assert await waiting(holdfast) == []
+    assert await waiting(holdfast) == ()
     assert not (desk / "a.txt").exists()
 
 
@@ -199,7 +199,7 @@ async def test_ctrl_d_at_a_question_leaves_it_and_whoever_comes_next_is_asked(
     assert left is True
     assert len(open_questions) == 1
     assert prompt.asked == ["Allow? [y/a/n] "] * 2
-    assert await waiting(holdfast) == []
+    assert await waiting(holdfast) == ()
 
 
 async def test_a_question_that_was_asked_before_we_came_is_asked_too(

@@ -180,12 +180,16 @@ def test_a_call_is_found_by_its_session_where_its_id_is_not_enough(
     other = cli("calls", "settle", "c1", "--skip")
     none = cli("calls", "settle", "c1", "--skip", "--json")
     lost = cli("calls", "list", "--cursor", "elsewhere", "--json")
+    settled = cli("calls", "list", "--state", "settled", "--json").document["data"]
+    unclear = cli("calls", "list", "--unknown", "--state", "settled", "--json")
 
     assert (several.code, several.error["error"]) == (2, "invalid_id")
     assert [each["session_id"] for each in page["data"] + rest["data"]] == sessions
     assert (one.code, one.out, other.code) == (0, "Call c1 is skipped.\n", 0)
     assert (none.code, none.error["error"]) == (4, "call_not_found")
     assert (lost.code, lost.error["error"]) == (2, "invalid_cursor")
+    assert [each["session_id"] for each in settled] == sessions
+    assert (unclear.code, unclear.error["error"]) == (2, "invalid_input")
 
 
 def test_only_an_unknown_outcome_can_be_settled(cli: Cli, cut_off: str) -> None:

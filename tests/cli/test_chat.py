@@ -328,6 +328,37 @@ def test_what_was_fixed_at_opening_cannot_be_wished_for_again(cli: Cli, chatted:
     assert ran.error["message"].startswith("--model, --title cannot be changed")
 
 
+@pytest.mark.parametrize("words", [["chat", "--resume"], ["chat-resume"]])
+def test_a_session_whose_folder_is_gone_goes_on_in_another_one(
+    cli: Cli, tmp_path: Path, words: list[str]
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder in (before, after):
+        folder.mkdir()
+    session = cli("chat", "hello", "--cwd", str(before), "--json").lines[0]["sessionId"]
+    before.rmdir()
+
+    gone = cli(*words, session, "hi", "--json")
+    moved = cli(*words, session, "hi", "--cwd", str(after), "--json")
+    messages = cli("sessions", "messages", session).out
+
+    assert (gone.code, gone.out, gone.error["error"]) == (5, "", "workspace_missing")
+    assert moved.code == 0
+    assert f"The session works in {after} from now on; before, it was {before}." in messages
+
+
+def test_a_session_keeps_its_agent_as_it_was_and_says_so(cli: Cli) -> None:
+    cli("agents", "create", "--name", "Helper", "--system-prompt", "Be kind.")
+    session = cli("chat", "hello", "--agent", "helper", "--json").lines[0]["sessionId"]
+    before = cli("chat", "--resume", session, "hi")
+    cli("agents", "edit", "helper", "--system-prompt", "Be terse.")
+
+    after = cli("chat", "--resume", session, "hi")
+
+    told = "Agent helper was changed since; this session keeps it as it was opened."
+    assert (told in before.err, told in after.err) == (False, True)
+
+
 def test_an_unknown_session_cannot_be_picked_up(cli: Cli) -> None:
     ran = cli("chat-resume", "nothing", "hi", "--json")
 

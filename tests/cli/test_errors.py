@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.cli.errors import (
     EXIT_CODES,
     FAILURE_CODES,
@@ -13,8 +14,16 @@ from holdfast.cli.errors import (
     turn_code,
     understood,
 )
-from holdfast.domain.errors import Code, HoldfastError, Internal, NotFound, StorageFull
+from holdfast.domain.errors import (
+    Code,
+    HoldfastError,
+    Internal,
+    NotFound,
+    StorageFull,
+    Unavailable,
+)
 from holdfast.domain.events import Failure, FailureCode, TurnEnded
+from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import StopReason
 from tests.cli.conftest import Cli
 
@@ -74,8 +83,69 @@ def test_an_error_nobody_foresaw_is_ours_and_its_text_stays_in_the_log(
     assert "a secret" in caplog.text
 
 
-def test_a_full_disk_is_told_as_such() -> None:
-    assert isinstance(understood(OSError(errno.ENOSPC, "no space")), StorageFull)
+@pytest.mark.parametrize(
+    ("met", "kind", "code", "ends_with"),
+    [
+        (OSError(errno.ENOSPC, "no space"), StorageFull, Code.STORAGE_FULL, 8),
+        (OSError(errno.EDQUOT, "quota"), StorageFull, Code.STORAGE_FULL, 8),
+        (MemoryError(), Unavailable, Code.OUT_OF_MEMORY, 7),
+        (OSError(errno.ENOMEM, "no memory"), Unavailable, Code.OUT_OF_MEMORY, 7),
+        (OSError(errno.EMFILE, "too many files"), Unavailable, Code.SYSTEM_LIMIT, 7),
+        (OSError(errno.ENFILE, "too many files"), Unavailable, Code.SYSTEM_LIMIT, 7),
+        (RuntimeError("can't start new thread"), Unavailable, Code.SYSTEM_LIMIT, 7),
+    ],
+)
+def test_what_has_run_out_is_told_as_such(
+    met: Exception, kind: type[HoldfastError], code: Code, ends_with: int
+) -> None:
+    told = understood(met)
+
+    assert (type(told), told.code, exit_code(told)) == (kind, code, ends_with)
+
+
+def test_a_command_without_memory_ends_with_seven(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starved(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("holdfast.config.load", starved)
+    ran = cli("sessions", "list", "--json")
+
+    assert (ran.code, ran.out, ran.error["error"]) == (7, "", "out_of_memory")
+
+
+SECRET = "correct-horse-battery-staple"
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_no_secret_is_in_an_error_that_is_shown(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        message = f"The provider does not like {SECRET}."
+        raise Unavailable(Code.INVALID_INPUT, message, {"heard": ["Bearer", {"as": SECRET}]})
+
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setattr("holdfast.config.load", refused)
+    ran = cli("sessions", "list", *flags)
+
+    assert (ran.code, ran.out) == (7, "")
+    assert "The provider does not like [secret:" in ran.err
+    assert SECRET not in ran.err
+
+
+def test_a_secret_that_a_house_learned_is_not_in_its_errors(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(house: Holdfast, *_: object, **__: object) -> None:
+        house.secrets.remember("test", Secret(SECRET))
+        raise Unavailable(Code.INVALID_INPUT, f"The provider does not like {SECRET}.")
+
+    monkeypatch.setattr("holdfast.cli.sessions.find_session", refused)
+    ran = cli("sessions", "show", "anything")
+
+    assert ran.err == "holdfast: The provider does not like [secret:test].\n"
 
 
 def test_an_error_is_one_line_on_stderr_with_its_remedy(cli: Cli) -> None:

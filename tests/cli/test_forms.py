@@ -31,7 +31,7 @@ from holdfast.domain.messages import (
     ToolError,
 )
 from holdfast.domain.sessions import Budget, ForkPoint, Session, Status, StopReason
-from holdfast.services.sessions import Verification
+from holdfast.services.verifications import Verification
 from tests.builders import (
     AGENT_ID,
     AT,

@@ -12,6 +12,7 @@ BLACK_BOX = {
     "agents list", "agents show", "agents create", "agents edit", "agents archive",
     "repos list", "repos add", "repos remove",
     "migrate status", "migrate up", "migrate down",
+    "token list", "token create", "token revoke",
 }  # fmt: skip
 
 

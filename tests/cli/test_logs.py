@@ -244,3 +244,23 @@ def test_a_secret_at_the_edge_of_what_is_kept_is_not_cut_in_two() -> None:
     log.warning("x" * (MESSAGE_LONGEST - 6) + "s3cr3t-value" + "y" * 50)
 
     assert "s3cr" not in stream.getvalue()
+
+
+def test_an_event_without_memory_is_lost_and_nothing_else_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Starved(io.StringIO):
+        def write(self, text: str) -> int:
+            raise MemoryError
+
+    # Also the place where the library tells that an event could not be written.
+    monkeypatch.setattr("sys.stderr", Starved())
+    configure("info")
+    log.error("nobody reads this")
+
+    configure("info", stream := io.StringIO())
+    log.error("this is read")
+
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == [
+        "this is read"
+    ]

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli.errors import EXIT_CODES
 from holdfast.cli.main import main
+from holdfast.domain.errors import Unavailable
 
 
 @pytest.mark.parametrize(
@@ -78,3 +80,18 @@ def test_the_command_can_be_run_as_a_module() -> None:
     )
 
     assert done.stdout == f"holdfast {holdfast.__version__}\n"
+
+
+def test_without_memory_even_for_an_error_the_command_says_so_and_ends_with_seven(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def starved(_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr("holdfast.cli.app.run", starved)
+    monkeypatch.setattr(sys, "argv", ["holdfast", "sessions", "list"])
+
+    assert main() == EXIT_CODES[Unavailable] == 7
+    assert capfd.readouterr().err == (
+        "holdfast: There was not enough memory; free some and try again.\n"
+    )

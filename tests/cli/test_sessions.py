@@ -240,7 +240,7 @@ def test_a_session_is_forked_at_a_message(cli: Cli, chatted: str) -> None:
     assert fork["forked_from"] == {"session_id": chatted, "sequence": 1}
     assert (fork["title"], fork["message_count"]) == ("Fork", 1)
     assert plain.out.endswith(f"goes on from {chatted}.\n")
-    assert (wrong.code, wrong.error["error"]) == (2, "message_not_found")
+    assert (wrong.code, wrong.error["error"]) == (4, "message_not_found")
 
 
 def test_a_deleted_session_is_gone(cli: Cli, chatted: str) -> None:

@@ -122,22 +122,30 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
         },
     ),
     (
-        StepStarted(step=1, model_id=MODEL_ID, message_id=ROW),
+        StepStarted(step=1, model_id=MODEL_ID, model="offline:holdfast", message_id=ROW),
         "holdfast:step.started",
-        {"turn": 1, "step": 1, "modelId": MODEL_ID, "messageId": ROW},
+        {
+            "turn": 1,
+            "step": 1,
+            "modelId": MODEL_ID,
+            "model": "offline:holdfast",
+            "messageId": ROW,
+        },
     ),
     (
-        StepDelta(step=1, channel=Channel.TEXT, offset=0, text="\x1b[31mhi"),
+        StepDelta(step=1, message_id=ROW, channel=Channel.TEXT, offset=0, text="\x1b[31mhi"),
         "agent:token",
         {"nodeId": "helper", "token": "\x1b[31mhi", "model": "offline:holdfast", "turn": 1},
     ),
     (
-        StepDelta(step=1, channel=Channel.REASONING, offset=0, text="hm"),
+        StepDelta(step=1, message_id=ROW, channel=Channel.REASONING, offset=0, text="hm"),
         "agent:reasoning",
         {"nodeId": "helper", "text": "hm", "model": "offline:holdfast", "turn": 1},
     ),
     (
-        StepEnded(step=1, usage=Usage(input=3, output=4), microcents=5, priced=True),
+        StepEnded(
+            step=1, message_id=ROW, usage=Usage(input=3, output=4), microcents=5, priced=True
+        ),
         "cost:updated",
         {
             "nodeId": "helper",
@@ -240,7 +248,7 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
     (
         PlanChanged(steps=(PlanStep(text="look"),)),
         "holdfast:plan.changed",
-        {"turn": 1, "steps": [{"text": "look", "status": "pending"}]},
+        {"turn": 1, "steps": [{"text": "look", "priority": "medium", "status": "pending"}]},
     ),
     (ZoneArchived(zone="a:current"), "holdfast:zone.archived", {"turn": 1, "zone": "a:current"}),
 )
@@ -327,15 +335,16 @@ def test_a_turn_that_failed_says_why(ended: TurnEnded, word: str, error: object)
     assert (line["stopReason"], line.get("error")) == (word, error)
 
 
-def test_the_model_of_a_step_goes_with_what_follows() -> None:
+@pytest.mark.parametrize(("name", "told"), [("maker:other", "maker:other"), ("", OTHER_MODEL)])
+def test_the_model_of_a_step_goes_with_what_follows(name: str, told: str) -> None:
     dialect = a_dialect()
-    dialect.hear(StepStarted(step=1, model_id=OTHER_MODEL, message_id=ROW))
+    dialect.hear(StepStarted(step=1, model_id=OTHER_MODEL, model=name, message_id=ROW))
 
     line = dialect.line(
         an_event(StepDelta(step=1, channel=Channel.TEXT, offset=0, text="x"), turn=1)
     )
 
-    assert line["model"] == OTHER_MODEL
+    assert line["model"] == told
 
 
 def test_costs_add_up_and_attempts_are_counted() -> None:

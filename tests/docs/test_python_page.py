@@ -22,7 +22,7 @@ SERVICES = {
 # Public to their neighbours in the house, and of no use to a program.
 FOR_NEIGHBOURS = {
     "agents": {"built_in"},
-    "approvals": {"decision", "of", "standing"},
+    "approvals": {"decision", "of", "standing", "withdraw"},
     "events": {"batches", "start"},
     "housekeeping": {"keep"},
     "models": {"chain", "check", "resolve"},

@@ -18,7 +18,7 @@ ANYWHERE = "anywhere"
 HOMES = {
     "apsw": "storage",
     "genai_prices": "llm",
-    "h11": "tools",
+    "h11": "parsing",
     "httpx2": "tools",
     "keyring": "keychain",
     "mcp": "tools",

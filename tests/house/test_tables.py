@@ -23,10 +23,10 @@ from holdfast.engine.failures import _REMEDIES, CODES
 from holdfast.engine.projection import REMARKS
 from holdfast.http import errors as http_errors
 from holdfast.ports import FailureKind
-from holdfast.services.sessions import _CLOSING
+from holdfast.services.endings import CLOSING as ENDINGS
 from holdfast.storage.messages import _ROLES
 from holdfast.storage.session_sql import _ORDER
-from holdfast.storage.sessions import _STATUS, _STOP
+from holdfast.storage.session_rows import _STATUS, _STOP
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_every_ending_that_has_a_notice_has_words_for_it() -> None:
 
 
 def test_what_closes_a_session_is_a_status_that_the_lifecycle_gives() -> None:
-    assert {verb: TRANSITIONS[Status.IDLE, verb] for verb in _CLOSING.values()} == {
-        verb: status for status, verb in _CLOSING.items()
+    assert {verb: TRANSITIONS[Status.IDLE, verb] for verb in ENDINGS.values()} == {
+        verb: status for status, verb in ENDINGS.items()
     }
 
 
@@ -112,4 +112,5 @@ def test_every_event_has_a_name_of_its_own() -> None:
 def test_every_setting_has_a_place_of_its_own() -> None:
     assert set(PLACES) == set(kinds())
     assert len({(section, key) for section, key, _ in PLACES.values()}) == len(PLACES)
-    assert len({variable for _, _, variable in PLACES.values()}) == len(PLACES)
+    variables = [variable for _, _, variable in PLACES.values() if variable]
+    assert len(set(variables)) == len(variables)

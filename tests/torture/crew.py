@@ -17,6 +17,8 @@ from tests.torture.machine import MARK, carriers, state_of
 ROOT = Path(__file__).resolve().parents[2]
 # What takes longer hangs; a slow machine that is shared with others takes much of it.
 PATIENCE = 300.0
+# How a program ends in which Python itself, and not what it runs, had no memory to go on.
+STARVED = 9
 
 
 class Crew:

@@ -54,5 +54,5 @@ def faults(request: Sequence[LlmMessage]) -> Iterator[str]:
         if waiting:
             yield f"no result of {', '.join(waiting)}"
         waiting = [call.id for call in message.calls]
-        if not message.text and not message.calls:
+        if not message.text and not message.calls and not message.media:
             yield f"an empty message of the {message.role}"

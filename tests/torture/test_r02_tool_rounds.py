@@ -213,7 +213,9 @@ def assert_put_right(place: Ground, how: How, whole: Transcript) -> None:
 async def unknown(place: Ground) -> list[str]:
     """Return the calls whose outcome nobody knows."""
     async with open_holdfast(config=settings(place.home), scope=Scope.NONE) as house:
-        return [call.id for call in await house.calls.list(house.owner)]
+        return [
+            call.id for call in (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items
+        ]
 
 
 @proves("R02")
@@ -287,7 +289,7 @@ def test_a_question_outlives_whoever_asked_it(ground: Ground, when: str, tell: T
 async def allowed(place: Ground) -> None:
     """Answer what waits, while nobody plays anything."""
     async with open_holdfast(config=settings(place.home), scope=Scope.NONE) as house:
-        for asked in await house.approvals.list(house.owner, state=ApprovalState.WAITING):
+        for asked in (await house.approvals.list(house.owner, state=ApprovalState.WAITING)).items:
             yes = Answer(state=ApprovalState.ALLOWED, by="elsewhere")
             await house.approvals.answer(house.owner, SessionId(SESSION), asked.id, yes)
 

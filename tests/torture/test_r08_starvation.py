@@ -7,6 +7,7 @@ import resource
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.torture.attempts import read_lines
 from tests.torture.audit import audit
 from tests.torture.clients.house import settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import PATIENCE, Crew
+from tests.torture.crew import PATIENCE, STARVED, Crew
 from tests.torture.recovery import recovered
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ KIBIBYTES = [0, 2_000, 20_000, 200, 500, 1_000, 4_000, 6_000, 8_000, 10_000, 12_
 KIBIBYTES += [25_000, 30_000, 40_000, 60_000, 80_000, 100_000, 150_000]
 SPARE = {"files": FILES, "memory": KIBIBYTES}
 # Python, and libraries below us, give up when they cannot have a few bytes: a crash like others.
-DEATHS = {-signal.SIGABRT, -signal.SIGSEGV}
+DEATHS = {-signal.SIGABRT, -signal.SIGSEGV, STARVED}
 
 
 @proves("R08")
@@ -55,6 +56,42 @@ def test_what_runs_out_is_refused_and_comes_back(
     tell(f"{kind}: {dict(ends)}")
     assert wrong == []
     assert set(ends) != {"done"}, "nothing ever ran out"
+
+
+@proves("R08")
+def test_memory_is_refused_at_the_nth_request(
+    tmp_path: Path, crew: Crew, sized: Sized, tell: Tell, seed: int
+) -> None:
+    ends: Counter[str] = Counter()
+    wrong: list[str] = []
+    home, record = tmp_path / "home", tmp_path / "a.jsonl"
+    number, last = seed, seed + sized(test=20, torture=200, release=2_000)
+
+    while number < last:
+        process = crew.start("failing", home=home, record=record, first=number, last=last)
+        status = process.wait(timeout=5 * PATIENCE)
+        told, begun = rounds_of(record, number)
+        ends.update(each.partition(" in ")[0] for line in told for each in line["starving"])
+        wrong += [f"--seed {line['number']}: {each}" for line in told for each in unclean(line)]
+        if status in DEATHS:
+            ends["killed"] += 1
+        elif status:
+            wrong.append(f"--seed {begun}: ended with {status}\n{crew.log_of(process)[-2000:]}")
+        number = begun + 1
+
+    asyncio.run(recovered(home))
+    result = audit(home, records=[record], mark=crew.mark)
+    tell(f"requests: {dict(ends)}")
+    assert wrong == []
+    assert result.is_clean, str(result)
+    assert set(ends) != {"done"}, "nothing was ever refused"
+
+
+def rounds_of(record: Path, first: int) -> tuple[list[dict[str, Any]], int]:
+    """Return what a client told of its rounds from a number on, and the last one it began."""
+    lines = list(read_lines([record]))
+    begun = [line["begun"] for line in lines if "begun" in line]
+    return [line for line in lines if line.get("number", -1) >= first], max(begun, default=first)
 
 
 @proves("R08")
@@ -131,7 +168,7 @@ def starved(
         name: line[name] for line in lines for name in ("starving", "sated") if name in line
     }
     said = crew.log_of(process)
-    if status in DEATHS or (status == 1 and said.rstrip().endswith("MemoryError")):
+    if status in DEATHS:
         return {"starving": ["killed"], "sated": []}
     if status != 0 or len(told) < 2:
         return {"starving": [f"ended with {status}\n{said[-2000:]}"], "sated": []}
@@ -141,15 +178,16 @@ def starved(
 def unclean(told: dict[str, list[str]]) -> list[str]:
     """Return every end that a caller cannot understand, and all that did not work afterwards.
 
-    A lack of memory that Python meets outside of the store is its own refusal: nothing was asked
-    of the store, or everything was answered by it.
+    A lack of memory that Python meets outside of the store and of the house's own verbs, in the
+    client or in a service that was asked past them, is Python's own refusal.
     """
-    allowed = {"done", "killed"}
-    strange = [
-        each
-        for each in told["starving"]
-        if each not in allowed
-        and (not each.startswith("refused: ") or each == "refused: internal")
-        and (not each.endswith(": MemoryError()") or " in the store: " in each)
-    ]
+    strange = [each for each in told["starving"] if not is_clean(each)]
     return strange + [f"later: {each}" for each in told["sated"] if each != "done"]
+
+
+def is_clean(end: str) -> bool:
+    """Tell whether a caller can understand how its work ended."""
+    if end.startswith("raised "):
+        ours = any(f" in {place}: " in end for place in ("the store", "the house"))
+        return end.endswith(": MemoryError()") and not ours
+    return end in {"done", "killed"} or (end.startswith("refused: ") and end != "refused: internal")

@@ -262,13 +262,13 @@ async def restarted(folder: Path) -> int:
                 await current(house, session)
             ).status is not Status.RUNNING:
                 await asyncio.sleep(0.005)
-            ids |= {each.id for each in await house.approvals.list(house.owner, session.id)}
+            ids |= {each.id for each in (await house.approvals.list(house.owner, session.id)).items}
     async with open_tooled(config, scope=Scope.NONE) as house:
         await answer(house, asked)
     for _ in range(3):
         async with open_tooled(config, tool) as house:
             await played(house, session.id)
-            ids |= {each.id for each in await house.approvals.list(house.owner, session.id)}
+            ids |= {each.id for each in (await house.approvals.list(house.owner, session.id)).items}
     assert ids == {asked.id}
     return len(act.asked)
 

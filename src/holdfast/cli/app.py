@@ -22,6 +22,7 @@ from holdfast.cli import (
     serve,
     sessions,
     store,
+    tokens,
 )
 from holdfast.cli.commands import signature_of
 from holdfast.cli.errors import INTERRUPTED, exit_code, understood
@@ -32,7 +33,7 @@ from holdfast.domain.texts import is_encodable
 
 PROGRAM: Final = "holdfast"
 _PARTS: Final = (
-    *(chat, sessions, approvals, calls, agents, repos, keys),
+    *(chat, sessions, approvals, calls, agents, repos, keys, tokens),
     *(serve, store, doctor, configuration),
 )
 HELP: Final = """Holdfast: the durable session layer for AI agents.
@@ -84,14 +85,6 @@ def _globals() -> Callable[..., None]:
 
     def remember(ctx: typer.Context, **given: object) -> None:
         ctx.obj = Settings(**given)  # type: ignore[arg-type]
-        # Refused and not ignored: the command would work on another store than was meant.
-        if ctx.obj.server is not None:
-            raise Invalid(
-                Code.INVALID_INPUT,
-                "--server is not in this version; leave it out, and the command works on the "
-                "store in HOLDFAST_HOME, beside a server too.",
-                {"field": "--server"},
-            )
 
     remember.__signature__ = signature_of(Settings)  # type: ignore[attr-defined]
     return remember
@@ -109,11 +102,18 @@ def _require_text(arguments: Sequence[str]) -> None:
 
 
 def _report(error: HoldfastError, *, as_json: bool) -> int:
+    from holdfast.cli.logs import current_scrubber
+
+    # A message may repeat what was typed, or what a provider answered.
+    scrubber = current_scrubber()
     if as_json:
         # Details may hold what JSON has no form for, and telling an error must not raise one.
-        sys.stderr.write(json.dumps(error.body(), default=str, separators=(",", ":")) + "\n")
+        body = json.dumps(error.body(), default=str, separators=(",", ":")).encode()
+        line = scrubber.mask(scrubber.clean_json(body)).decode()
     else:
-        sys.stderr.write(f"{PROGRAM}: {one_line(error.message, longest=2_000)}\n")
+        message = scrubber.clean_and_mask(error.message)
+        line = f"{PROGRAM}: {one_line(message, longest=2_000)}"
+    sys.stderr.write(f"{line}\n")
     return exit_code(error)
 
 

@@ -13,7 +13,7 @@ from holdfast.domain.approvals import Answer, Approval, ApprovalScope, ApprovalS
 from holdfast.domain.errors import Code, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
     from holdfast.domain.ids import SessionId
 
 BY_COMMAND: Final = "cli"
@@ -36,29 +36,29 @@ class ListOptions(Paging):
 async def show_list(printer: Printer, wanted: ListOptions) -> None:
     """List questions.
 
-    Without a session, those that wait in any of yours; the oldest comes first.
+    Without a session and a state, those that wait in any of yours; the oldest comes first.
     """
     from holdfast.cli.work_forms import approval_form
     from holdfast.domain.queries import require_limit
 
     limit = require_limit(wanted.limit, most=LIMIT_MOST)
-    if wanted.session is None and wanted.state not in {None, ApprovalState.WAITING}:
-        raise Invalid(
-            Code.INVALID_INPUT, "Name the --session whose answered questions you want to see."
-        )
+    state = wanted.state
+    if wanted.session is None and state is None:
+        state = ApprovalState.WAITING
     async with opened(printer) as holdfast:
         session = await find_session(holdfast, wanted.session) if wanted.session else None
-        found = await holdfast.approvals.list(holdfast.owner, session, state=wanted.state)
-    rest = [each for each in found if wanted.cursor is None or each.id > wanted.cursor]
-    shown = rest[:limit]
+        page = await holdfast.approvals.list(
+            holdfast.owner, session, state=state, cursor=wanted.cursor, limit=limit
+        )
     printer.listing(
-        [approval_form(each) for each in shown],
-        shown[-1].id if len(rest) > limit else None,
+        [approval_form(each) for each in page.items],
+        page.next_cursor,
         ("ID", "STATE", "ASKED", "TOOL", "SESSION", "QUESTION"),
-        map(_row, shown),
+        map(_row, page.items),
     )
-    if not found:
-        printer.remark("No question waits." if session is None else "No such question.")
+    if not page.items and wanted.cursor is None:
+        is_about_waiting = state is ApprovalState.WAITING
+        printer.remark("No question waits." if is_about_waiting else "No such question.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,15 +150,16 @@ async def revoke(printer: Printer, wanted: OneApproval) -> None:
     printer.done(approval_form(revoked), f"{revoked.question.tool} is asked about again.")
 
 
-async def _found(holdfast: "Holdfast", wanted: OneApproval) -> Approval:
+async def _found(holdfast: "House", wanted: OneApproval) -> Approval:
     """Return the question that a person means; alone, its id means one that waits."""
     text = wanted.second if wanted.second is not None else wanted.first
     session: SessionId | None = None
     if wanted.second is not None:
         session = await find_session(holdfast, wanted.first)
     asked = text.strip().lower()
-    listed = await holdfast.approvals.list(holdfast.owner, session)
-    found = [each for each in listed if _is_meant(each, asked)]
+    state = ApprovalState.WAITING if session is None else None
+    listed = await holdfast.approvals.list(holdfast.owner, session, state=state)
+    found = [each for each in listed.items if _is_meant(each, asked)]
     if len(found) == 1:
         return found[0]
     if found:

@@ -17,7 +17,7 @@ from holdfast.domain.events import ApprovalAnswered
 from holdfast.domain.ids import ApprovalId, CallId, SessionId
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
 
 _TOLD: Final = {
     ApprovalState.ALLOWED: "allowed",
@@ -33,7 +33,7 @@ class _Open(NamedTuple):
 class Asking:
     """Asks in the background, so that news are heard while a person thinks."""
 
-    def __init__(self, holdfast: "Holdfast", screen: Screen, questions: Questions) -> None:
+    def __init__(self, holdfast: "House", screen: Screen, questions: Questions) -> None:
         self._holdfast = holdfast
         self._screen = screen
         self._questions = questions
@@ -43,9 +43,10 @@ class Asking:
 
     async def waiting(self, session_id: SessionId) -> list[Approval]:
         """Return the questions of a session that wait."""
-        return await self._holdfast.approvals.list(
+        found = await self._holdfast.approvals.list(
             self._holdfast.owner, session_id, state=ApprovalState.WAITING
         )
+        return list(found.items)
 
     def begin(self, tasks: asyncio.TaskGroup, approval: Approval) -> None:
         """Ask a question, unless it is asked, or was answered, here already."""
@@ -87,6 +88,7 @@ class Asking:
                 found = await self._holdfast.approvals.get(owner, session_id, approval.id)
                 if found.state is not ApprovalState.WAITING:
                     return
+                session = await self._holdfast.sessions.get(owner, session_id)
                 self._screen.pause()
                 with suppress(PressedError):
                     answer = await self._questions.answer(found)
@@ -95,7 +97,8 @@ class Asking:
             self._open.pop(approval.id, None)
         self._closed.add(approval.id)
         if answer is None:
-            await self._holdfast.sessions.interrupt(owner, session_id)
+            turn = session.settled + 1
+            await self._holdfast.sessions.interrupt(owner, session_id, turn=turn)
         else:
             await self._give(found, answer)
 

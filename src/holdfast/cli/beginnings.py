@@ -31,7 +31,7 @@ from holdfast.domain.tools import FsTier, Grant, narrowest_tier
 from holdfast.services.agents import BUILT_IN
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
 
 
 def require_fitting(wanted: ChatOptions) -> None:
@@ -40,7 +40,6 @@ def require_fitting(wanted: ChatOptions) -> None:
         "--agent": wanted.agent,
         "--model": wanted.model,
         "--repo": wanted.repo,
-        "--cwd": wanted.cwd,
         "--title": wanted.title,
         "--var": wanted.var,
         "--tools": wanted.tools,
@@ -59,7 +58,7 @@ def require_fitting(wanted: ChatOptions) -> None:
 
 async def begin(
     printer: Printer,
-    holdfast: "Holdfast",
+    holdfast: "House",
     wanted: ChatOptions,
     signals: Signals,
     manner: Manner,
@@ -71,7 +70,9 @@ async def begin(
         session = await holdfast.sessions.get(holdfast.owner, session_id)
         await _require_answered(holdfast, session, manner)
         conversation = await _following(printer, holdfast, session, signals, manner)
-        await holdfast.sessions.resume(holdfast.owner, session.id)
+        place = await _place(wanted.cwd)
+        await holdfast.sessions.resume(holdfast.owner, session.id, context=place)
+        await _tell_changed(holdfast, session, conversation)
         return conversation
     session = await _opened(holdfast, wanted)
     # Before its own opening, because a stream of JSON begins with that.
@@ -83,13 +84,31 @@ async def begin(
     return conversation
 
 
-async def _require_answered(holdfast: "Holdfast", session: Session, manner: Manner) -> None:
+async def _place(wish: Path | None) -> SessionContext | None:
+    """Return where a session that is picked up moves to; nothing when it stays where it was."""
+    folder = working_dir(wish) if wish is not None else None
+    if folder is None:
+        return None
+    # In a thread, because a signal must be heard while git waits for a slow disk.
+    return SessionContext(working_dir=folder, git_ref=await asyncio.to_thread(git_ref, folder))
+
+
+async def _tell_changed(holdfast: "House", session: Session, conversation: Conversation) -> None:
+    """Say that the session's agent is not the one that a new session would get."""
+    agent = await holdfast.agents.get(holdfast.owner, session.agent_id)
+    if agent.updated_at > session.created_at:
+        conversation.screen.remark(
+            f"Agent {agent.slug} was changed since; this session keeps it as it was opened."
+        )
+
+
+async def _require_answered(holdfast: "House", session: Session, manner: Manner) -> None:
     """Refuse to go on, with nobody there, where a question waits: that could take a day."""
     # Somebody else plays the turn, and its question is theirs.
     if manner.is_attended or session.status is Status.RUNNING:
         return
     waiting = await holdfast.approvals.list(holdfast.owner, session.id, state=ApprovalState.WAITING)
-    for approval in waiting:
+    for approval in waiting.items:
         if not manner.answers(approval.question):
             raise Conflict(
                 Code.APPROVAL_WAITING,
@@ -101,7 +120,7 @@ async def _require_answered(holdfast: "Holdfast", session: Session, manner: Mann
 
 async def _following(
     printer: Printer,
-    holdfast: "Holdfast",
+    holdfast: "House",
     session: Session,
     signals: Signals,
     manner: Manner,
@@ -115,7 +134,7 @@ async def _following(
 
 def conversing(
     printer: Printer,
-    holdfast: "Holdfast",
+    holdfast: "House",
     session: Session,
     signals: Signals,
     manner: Manner,
@@ -128,7 +147,7 @@ def conversing(
     return Conversation(holdfast, session, screen, signals, asking)
 
 
-async def _opened(holdfast: "Holdfast", wanted: ChatOptions) -> Session:
+async def _opened(holdfast: "House", wanted: ChatOptions) -> Session:
     """Open the session; whatever can be refused is refused before anything is written."""
     context = await _context(holdfast, wanted)
     request = SessionRequest(
@@ -147,7 +166,7 @@ async def _opened(holdfast: "Holdfast", wanted: ChatOptions) -> Session:
 
 
 async def _require_openable(
-    holdfast: "Holdfast", wanted: ChatOptions, request: SessionRequest
+    holdfast: "House", wanted: ChatOptions, request: SessionRequest
 ) -> None:
     if request.model is not None:
         await holdfast.models.check(request.model)
@@ -169,7 +188,7 @@ def _tools(names: str | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
-async def _context(holdfast: "Holdfast", wanted: ChatOptions) -> SessionContext | None:
+async def _context(holdfast: "House", wanted: ChatOptions) -> SessionContext | None:
     """Return the workspace as it is detected; without a folder the session gets its own."""
     folder = working_dir(wanted.cwd) if wanted.repo is None else _resolved(wanted.repo)
     variables = dict(_variable(each) for each in wanted.var or ())
@@ -186,7 +205,7 @@ async def _context(holdfast: "Holdfast", wanted: ChatOptions) -> SessionContext 
     )
 
 
-async def _widest(holdfast: "Holdfast", agent: str | None) -> FsTier:
+async def _widest(holdfast: "House", agent: str | None) -> FsTier:
     """Return the tier of a session that asks for no narrower one: its agent's, as configured."""
     allowed = holdfast.config.chat.fs_scope
     granted = None

@@ -13,7 +13,7 @@ from holdfast.domain.calls import Call, CallState
 from holdfast.domain.errors import Code, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
     from holdfast.domain.ids import SessionId
     from holdfast.domain.messages import ToolResult
     from holdfast.services.calls import Wish
@@ -31,36 +31,41 @@ class ListOptions(Paging):
     unknown: Annotated[
         bool, typer.Option("--unknown", help="Only those whose outcome nobody knows.")
     ] = False
+    state: Annotated[
+        CallState | None,
+        typer.Option(metavar="STATE", help=f"Only those that are {', '.join(CallState)}."),
+    ] = None
 
 
 async def show_list(printer: Printer, wanted: ListOptions) -> None:
     """List tool calls.
 
-    Without a session, those of all sessions whose outcome nobody knows: the process that ran them
-    died before it could tell.
+    Without a session and a state, those of all sessions whose outcome nobody knows: the process
+    that ran them died before it could tell.
     """
     from holdfast.cli.work_forms import call_form
     from holdfast.domain.queries import require_limit
 
     limit = require_limit(wanted.limit, most=LIMIT_MOST)
+    if wanted.unknown and wanted.state not in {None, CallState.UNKNOWN}:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --unknown and --state.")
+    state = wanted.state
+    if wanted.unknown or (wanted.session is None and state is None):
+        state = CallState.UNKNOWN
     async with opened(printer) as holdfast:
         session = await find_session(holdfast, wanted.session) if wanted.session else None
-        state = CallState.UNKNOWN if wanted.unknown else None
-        found = await holdfast.calls.list(holdfast.owner, session, state=state)
-    places = [_place(each) for each in found]
-    start = places.index(wanted.cursor) + 1 if wanted.cursor in places else 0
-    if wanted.cursor is not None and not start:
-        raise Invalid(Code.INVALID_CURSOR, "The cursor is not of this listing; start anew.")
-    shown = found[start : start + limit]
+        page = await holdfast.calls.list(
+            holdfast.owner, session, state=state, cursor=wanted.cursor, limit=limit
+        )
     printer.listing(
-        [call_form(each) for each in shown],
-        _place(shown[-1]) if len(found) > start + limit else None,
+        [call_form(each) for each in page.items],
+        page.next_cursor,
         ("ID", "STATE", "STARTED", "SESSION", "CALL"),
-        map(_row, shown),
+        map(_row, page.items),
     )
-    if not found:
-        none = "No call's outcome is unknown." if session is None or wanted.unknown else "No calls."
-        printer.remark(none)
+    if not page.items and wanted.cursor is None:
+        is_about_unknown = state is CallState.UNKNOWN
+        printer.remark("No call's outcome is unknown." if is_about_unknown else "No calls.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,14 +155,14 @@ def _value(text: str | None) -> Any:
         return text
 
 
-async def _found(holdfast: "Holdfast", wanted: OneCall) -> Call:
+async def _found(holdfast: "House", wanted: OneCall) -> Call:
     """Return the call that a person means; without a session it must be an unknown one."""
     session: SessionId | None = None
     if wanted.session is not None:
         session = await find_session(holdfast, wanted.session)
         return await holdfast.calls.get(holdfast.owner, session, wanted.call)
-    listed = await holdfast.calls.list(holdfast.owner)
-    found = [each for each in listed if each.id == wanted.call]
+    listed = await holdfast.calls.list(holdfast.owner, state=CallState.UNKNOWN)
+    found = [each for each in listed.items if each.id == wanted.call]
     if len(found) == 1:
         return found[0]
     if found:
@@ -173,10 +178,6 @@ async def _found(holdfast: "Holdfast", wanted: OneCall) -> Call:
         f"No unknown call is called {wanted.call}; name its session with --session, or look at "
         "`holdfast calls list`.",
     )
-
-
-def _place(call: Call) -> str:
-    return f"{call.session_id}/{call.id}"
 
 
 def _row(call: Call) -> tuple[str, ...]:

@@ -86,6 +86,11 @@ class Card:
             self._file = None
 
 
+def card_in(home: Path) -> Form | None:
+    """Return the card of the server that runs in a home."""
+    return _living(home / CARD_NAME)
+
+
 def _living(path: Path) -> Form | None:
     """Return the card of a server that lives."""
     try:

@@ -52,7 +52,11 @@ async def chat_resume(printer: Printer, wanted: ResumeOptions) -> int:
     `chat --resume`.
     """
     options = ChatOptions(
-        resume=wanted.resume, prompt=wanted.prompt, all=wanted.all, yes_to=wanted.yes_to
+        resume=wanted.resume,
+        prompt=wanted.prompt,
+        all=wanted.all,
+        cwd=wanted.cwd,
+        yes_to=wanted.yes_to,
     )
     return await chat(printer, options)
 

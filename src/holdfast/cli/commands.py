@@ -14,14 +14,15 @@ from typer.core import TyperCommand
 
 from holdfast.cli.output import Printer
 from holdfast.cli.settings import Settings
+from holdfast.domain.errors import Code, Invalid
 
 T = TypeVar("T")
 Answer = int | None
 Command = Callable[[Printer, T], Answer | Coroutine[Any, Any, Answer]]
 
 EPILOG: Final = (
-    "Every command also takes --json, --config FILE, --color, -q, -v and --version, anywhere on "
-    "the line; `holdfast --help` explains them."
+    "Every command also takes --json, --config FILE, --color, -q, -v, --server URL and --version, "
+    "anywhere on the line; `holdfast --help` explains them."
 )
 
 
@@ -38,14 +39,24 @@ class Nothing:
 
 
 def command(
-    group: typer.Typer, name: str, options: type[T], *, hidden: bool = False
+    group: typer.Typer,
+    name: str,
+    options: type[T],
+    *,
+    hidden: bool = False,
+    only_here: bool = False,
 ) -> Callable[[Command[T]], Command[T]]:
-    """Register a function as a command of a group; it returns the exit code, or nothing for 0."""
+    """Register a function as a command of a group; it returns the exit code, or nothing for 0.
+
+    One that works `only_here`, on the files of this machine, is refused where a server is named.
+    """
 
     def register(function: Command[T]) -> Command[T]:
         def run(ctx: typer.Context, **given: Any) -> int:
             settings = ctx.obj if isinstance(ctx.obj, Settings) else Settings()
             printer = Printer(settings)
+            if only_here:
+                require_here(settings, ctx.command_path)
             try:
                 answer = function(printer, options(**given))
                 done = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
@@ -63,6 +74,17 @@ def command(
         return function
 
     return register
+
+
+def require_here(settings: Settings, what: str) -> None:
+    """Refuse what cannot be done from afar: it would be done here, and meant elsewhere."""
+    if settings.server is not None:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"`{what}` works on the files of the machine it runs on; run it where the server runs, "
+            "without --server and with HOLDFAST_SERVER unset.",
+            {"field": "--server"},
+        )
 
 
 def signature_of(options: type[Any]) -> inspect.Signature:

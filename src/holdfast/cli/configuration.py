@@ -86,4 +86,4 @@ def _words(value: Any) -> str:
 
 def register(app: typer.Typer) -> None:
     """Put the command into the command line."""
-    command(app, "config", Nothing)(show)
+    command(app, "config", Nothing, only_here=True)(show)

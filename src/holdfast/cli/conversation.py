@@ -23,7 +23,7 @@ from holdfast.domain.events import (
 from holdfast.domain.sessions import Session
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
 
 
 class Conversation:
@@ -31,7 +31,7 @@ class Conversation:
 
     def __init__(
         self,
-        holdfast: "Holdfast",
+        holdfast: "House",
         session: Session,
         screen: Screen,
         signals: Signals,
@@ -170,7 +170,10 @@ class Conversation:
         session = await self.session()
         # While ours waits behind another one, that is somebody else's and goes on.
         if session.settled + 1 == turn:
-            session = await self.holdfast.sessions.interrupt(self.holdfast.owner, self.session_id)
+            # This one and no other: it may end by itself at this very moment.
+            session = await self.holdfast.sessions.interrupt(
+                self.holdfast.owner, self.session_id, turn=turn
+            )
         if session.settled >= turn:
             return
         # Only a turn that runs can be stopped.

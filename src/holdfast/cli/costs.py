@@ -4,52 +4,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.cli.forms import Form, session_form
-from holdfast.domain.costs import CostEntry
+from holdfast.domain.costs import CostQuery, CostSum
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Session
-from holdfast.ports import Tx
-from holdfast.services.heads import find_head
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
 
 
-async def unpriced(holdfast: "Holdfast", sessions: Sequence[Session]) -> frozenset[SessionId]:
+async def unpriced(holdfast: "House", sessions: Sequence[Session]) -> frozenset[SessionId]:
     """Return the sessions with a request whose price nobody knows."""
-
-    async def read(tx: Tx) -> frozenset[SessionId]:
-        found = set()
-        for session in sessions:
-            # It may have been deleted since it was listed.
-            head = await tx.sessions.head(session.owner, session.id)
-            entries = await tx.costs.of_session(head) if head is not None else []
-            if not all(entry.priced for entry in entries):
-                found.add(session.id)
-        return frozenset(found)
-
-    return await holdfast.store.read(read)
+    spent = await holdfast.costs.of_sessions(holdfast.owner, [each.id for each in sessions])
+    return frozenset(key for key, each in spent.items() if each.unpriced_requests)
 
 
-async def is_priced(holdfast: "Holdfast", session_id: SessionId, turn: int) -> bool:
-    """Tell whether the price of every request of a turn is known."""
-
-    async def read(tx: Tx) -> bool:
-        head = await tx.sessions.head(holdfast.owner, session_id)
-        entries = await tx.costs.of_turn(head, turn) if head is not None else []
-        return all(entry.priced for entry in entries)
-
-    return await holdfast.store.read(read)
+async def by_model(holdfast: "House", session_id: SessionId) -> tuple[CostSum, ...]:
+    """Return what a session has cost, model by model."""
+    query = CostQuery(owner=holdfast.owner, session_id=session_id)
+    return (await holdfast.costs.report(query)).groups
 
 
-async def ledger(holdfast: "Holdfast", session_id: SessionId) -> list[CostEntry]:
-    """Return every request of a session."""
-
-    async def read(tx: Tx) -> list[CostEntry]:
-        return await tx.costs.of_session(await find_head(tx, holdfast.owner, session_id))
-
-    return await holdfast.store.read(read)
-
-
-async def form_of(holdfast: "Holdfast", session: Session) -> Form:
+async def form_of(holdfast: "House", session: Session) -> Form:
     """Return a session's form, with what the ledger says about its cost."""
     return session_form(session, priced=session.id not in await unpriced(holdfast, [session]))

@@ -122,7 +122,7 @@ def _tell(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]
     printer.record(
         None,
         {
-            "Holdfast": facts["version"],
+            "House": facts["version"],
             "home": facts["home"],
             "store": facts["store"] or "none yet; the first session makes it",
             "file system": facts["file_system"] or "unknown",
@@ -171,4 +171,4 @@ def _finding(code: str, message: str) -> dict[str, str]:
 
 def register(app: typer.Typer) -> None:
     """Put the command into the command line."""
-    command(app, "doctor", Nothing)(examine)
+    command(app, "doctor", Nothing, only_here=True)(examine)

@@ -5,7 +5,7 @@ The codes are two tables, one over the classes of errors and one over the ways a
 
 import errno
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from holdfast.domain.errors import (
@@ -70,6 +70,34 @@ STOP_CODES: Final[Mapping[StopReason, int]] = {
 }
 
 
+def _full() -> HoldfastError:
+    return StorageFull(Code.STORAGE_FULL, "The disk is full; free some space and try again.")
+
+
+def _starved() -> HoldfastError:
+    return Unavailable(
+        Code.OUT_OF_MEMORY, "There was not enough memory; free some, or ask for less at once."
+    )
+
+
+def _limited() -> HoldfastError:
+    return Unavailable(
+        Code.SYSTEM_LIMIT,
+        "The system gives this process no more files, threads or processes; end some, or raise "
+        "the limit (`ulimit -n`, `ulimit -u`).",
+    )
+
+
+# What the system says when something has run out, whoever asked it.
+_SYSTEM: Final[Mapping[int, Callable[[], HoldfastError]]] = {
+    errno.ENOSPC: _full,
+    errno.EDQUOT: _full,
+    errno.ENOMEM: _starved,
+    errno.EMFILE: _limited,
+    errno.ENFILE: _limited,
+}
+
+
 def exit_code(error: HoldfastError) -> int:
     """Return the exit code of an error's class."""
     return EXIT_CODES[type(error)]
@@ -86,8 +114,13 @@ def understood(error: BaseException) -> HoldfastError:
     """Return an error as one of ours; what nobody foresaw is told without its text."""
     if isinstance(error, HoldfastError):
         return error
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return StorageFull(Code.STORAGE_FULL, "The disk is full; free some space and try again.")
+    if isinstance(error, MemoryError):
+        return _starved()
+    if isinstance(error, OSError) and error.errno in _SYSTEM:
+        return _SYSTEM[error.errno]()
+    # Python has no class of its own for this.
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return _limited()
     log.error("an unforeseen error", exc_info=error)
     return Internal(
         Code.INTERNAL, "Something went wrong inside Holdfast; the lines above have the details."

@@ -26,7 +26,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Session, Status, StopReason
-from holdfast.services.sessions import Verification
+from holdfast.services.verifications import Verification
 
 Form = dict[str, Any]
 

@@ -126,7 +126,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="key", help="Keep keys in the system's keychain.", no_args_is_help=True
     )
-    command(group, "set", OneKey)(set_key)
-    command(group, "list", Paging)(show_list)
-    command(group, "remove", OneKey)(remove)
+    command(group, "set", OneKey, only_here=True)(set_key)
+    command(group, "list", Paging, only_here=True)(show_list)
+    command(group, "remove", OneKey, only_here=True)(remove)
     app.add_typer(group)

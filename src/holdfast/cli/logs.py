@@ -39,7 +39,7 @@ def configure(
     Without one, those of the environment are known.
     """
     target = stream or sys.stderr
-    handler = logging.StreamHandler(target)
+    handler = Handler(target)
     kind = PlainLines if is_terminal(target) else JsonLines
     handler.setFormatter(kind(scrubber or _scrubber_of_environment()))
     root = logging.getLogger()
@@ -54,6 +54,25 @@ def scrub_with(scrubber: ScrubberNow) -> None:
     for handler in _our_handlers():
         if isinstance(handler.formatter, Lines):
             handler.formatter.scrubber = scrubber
+
+
+def current_scrubber() -> Scrubber:
+    """Return what the logs know of secrets now; before they are configured, the environment's."""
+    for handler in _our_handlers():
+        if isinstance(handler.formatter, Lines):
+            return handler.formatter.scrubber()
+    return _scrubber_of_environment()()
+
+
+class Handler(logging.StreamHandler[TextIO]):
+    """Writes events; one that there is no memory for is lost, and nothing but the event."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        try:
+            return super().handle(record)
+        # To say so would take memory, too; raised, it would end whoever wanted to log.
+        except MemoryError:
+            return False
 
 
 class Lines(logging.Formatter):

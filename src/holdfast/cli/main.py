@@ -3,9 +3,15 @@
 Nothing heavy may be imported here, because every start pays for it.
 """
 
+import os
 import sys
+from typing import Final
 
 from holdfast import __version__
+
+# The exit code of everything that may work later; `cli.errors` would have to be loaded for it.
+UNAVAILABLE: Final = 7
+_STARVED: Final = b"holdfast: There was not enough memory; free some and try again.\n"
 
 
 def main() -> int:
@@ -16,6 +22,11 @@ def main() -> int:
         told = f'{{"version":"{__version__}"}}' if "--json" in flags else f"holdfast {__version__}"
         sys.stdout.write(f"{told}\n")
         return 0
-    from holdfast.cli.app import run
+    try:
+        from holdfast.cli.app import run
 
-    return run(arguments)
+        return run(arguments)
+    except MemoryError:
+        # Not even enough to say it as errors are said.
+        os.write(2, _STARVED)
+        return UNAVAILABLE

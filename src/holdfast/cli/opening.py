@@ -11,6 +11,7 @@ from holdfast.domain.ids import SessionId, is_uuid
 
 if TYPE_CHECKING:
     from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
     from holdfast.cli.output import Printer
 
 # Ids begin with the time: with less, all sessions of a quarter of an hour look alike.
@@ -26,21 +27,49 @@ async def opened(
     *,
     manner: Manner = ANYBODY,
     flags: Mapping[str, Any] | None = None,
+) -> AsyncIterator["House"]:
+    """Reach the house that the command is about: behind the named server, else the home's own."""
+    server = printer.settings.server
+    if server is None:
+        async with opened_here(printer, scope, manner=manner, flags=flags) as holdfast:
+            yield holdfast
+        return
+    from holdfast.cli.logs import scrub_with
+    from holdfast.cli.remote.house import remote_house
+    from holdfast.cli.secrets import secrets_here
+
+    secrets = secrets_here()
+    # Without the command's own settings: what may be reached is the server's to judge.
+    config = printer.settings.load()
+    scrub_with(lambda: secrets.scrubber)
+    async with remote_house(server, config, secrets) as house:
+        yield house
+
+
+@asynccontextmanager
+async def opened_here(
+    printer: "Printer",
+    scope: str = "none",
+    *,
+    manner: Manner = ANYBODY,
+    flags: Mapping[str, Any] | None = None,
 ) -> AsyncIterator["Holdfast"]:
     """Open the house of the configured home; `scope` says whose turns this process plays.
 
     `manner` says whether somebody can be asked, `flags` are settings that a command takes itself.
     """
     from holdfast.bootstrap import Outside, open_holdfast
+    from holdfast.cli.logs import scrub_with
     from holdfast.execution.local import Scope
 
     config = printer.settings.load(flags)
     outside = Outside(is_attended=manner.is_attended, yes_to=manner.yes_to)
     async with open_holdfast(config=config, scope=Scope(scope), outside=outside) as holdfast:
+        scrub_with(lambda: holdfast.secrets.scrubber)
         yield holdfast
 
 
-async def find_session(holdfast: "Holdfast", text: str) -> SessionId:
+async def find_session(holdfast: "House", text: str) -> SessionId:
     """Return the session that a person means by its id, or by the beginning of it.
 
     Whether there is one of a whole id, or of a word that is none, its service says.
@@ -54,26 +83,11 @@ async def find_session(holdfast: "Holdfast", text: str) -> SessionId:
             f"Write at least {BEGINNING_SHORTEST} characters of a session's id; `holdfast sessions "
             "list` shows yours.",
         )
-    found = await _beginning_with(holdfast, wanted)
+    found = await holdfast.sessions.find(holdfast.owner, wanted, limit=SHOWN_MOST)
     if len(found) > 1:
         raise Invalid(
             Code.INVALID_ID,
             f"Several sessions begin with {wanted}: {', '.join(found)}; write more of the id.",
-            {"sessions": found},
+            {"sessions": list(found)},
         )
     return found[0] if found else SessionId(wanted)
-
-
-async def _beginning_with(holdfast: "Holdfast", beginning: str) -> list[SessionId]:
-    """Return some of the sessions whose ids begin so."""
-    from holdfast.domain.queries import LIMIT_MOST, SessionQuery
-
-    query = SessionQuery(owner=holdfast.owner, limit=LIMIT_MOST)
-    found: list[SessionId] = []
-    cursor = None
-    while len(found) < SHOWN_MOST:
-        page = await holdfast.sessions.list(query, cursor=cursor)
-        found += [each.id for each in page.items if each.id.startswith(beginning)]
-        if (cursor := page.next_cursor) is None:
-            break
-    return found[:SHOWN_MOST]

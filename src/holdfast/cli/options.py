@@ -56,6 +56,9 @@ class ResumeOptions:
         typer.Argument(metavar="PROMPT", help="Say this, print the answer and leave."),
     ] = None
     all: Annotated[bool, typer.Option("--all", help="Print all turns of the past.")] = False
+    cwd: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Go on in this folder, not where it was.")
+    ] = None
     yes_to: Annotated[
         list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
     ] = None
@@ -84,7 +87,11 @@ class ChatOptions:
         Path | None, typer.Option(metavar="PATH", help="Work in this Git repository.")
     ] = None
     cwd: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Work in this folder, not the current one.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Work in this folder, not the current one; with --resume, not where it was.",
+        ),
     ] = None
     title: Annotated[str | None, typer.Option(metavar="TITLE", help="The session's title.")] = None
     var: Annotated[

@@ -6,10 +6,10 @@ from holdfast.domain.calls import Call
 from holdfast.domain.messages import ToolResult
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
 
 
-async def result_of(holdfast: "Holdfast", call: Call) -> ToolResult | None:
+async def result_of(holdfast: "House", call: Call) -> ToolResult | None:
     """Return the one result of a call, if it has it."""
     number = call.result_sequence
     if number is None:

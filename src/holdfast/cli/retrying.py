@@ -21,7 +21,7 @@ from holdfast.domain.messages import ResultStatus
 from holdfast.domain.sessions import Session
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
     from holdfast.services.calls import Wish
 
 _CODES: Final[Mapping[ResultStatus, int]] = {
@@ -32,7 +32,7 @@ _CODES: Final[Mapping[ResultStatus, int]] = {
 
 
 async def retried(
-    printer: Printer, holdfast: "Holdfast", call: Call, wish: "Wish", manner: Manner
+    printer: Printer, holdfast: "House", call: Call, wish: "Wish", manner: Manner
 ) -> int:
     """Settle a call by running it again; return the exit code."""
     signals = Signals()
@@ -56,8 +56,8 @@ async def retried(
     return await _told(printer, holdfast, call)
 
 
-def _require_permitted(holdfast: "Holdfast", session: Session, call: Call, manner: Manner) -> None:
-    """Refuse before anything is written what could only be denied: it can be settled once."""
+def _require_permitted(holdfast: "House", session: Session, call: Call, manner: Manner) -> None:
+    """Refuse before anything is written what could only be denied."""
     mode = tighter(session.approval, holdfast.config.approval)
     if mode is ApprovalMode.DENY:
         raise Denied(
@@ -73,7 +73,7 @@ def _require_permitted(holdfast: "Holdfast", session: Session, call: Call, manne
         )
 
 
-async def _told(printer: Printer, holdfast: "Holdfast", call: Call) -> int:
+async def _told(printer: Printer, holdfast: "House", call: Call) -> int:
     settled = await holdfast.calls.get(holdfast.owner, call.session_id, call.id)
     again = await _again(holdfast, call)
     result = await result_of(holdfast, again)
@@ -85,7 +85,12 @@ async def _told(printer: Printer, holdfast: "Holdfast", call: Call) -> int:
     return _CODES[result.status] if result is not None else FINDINGS
 
 
-async def _again(holdfast: "Holdfast", call: Call) -> Call:
+async def _again(holdfast: "House", call: Call) -> Call:
     """Return the newest call that is the same one again: it has the same key."""
-    listed = await holdfast.calls.list(holdfast.owner, call.session_id)
-    return [each for each in listed if each.idempotency_key == call.idempotency_key][-1]
+    newest, cursor = call, None
+    while True:
+        page = await holdfast.calls.list(holdfast.owner, call.session_id, cursor=cursor)
+        same = [each for each in page.items if each.idempotency_key == call.idempotency_key]
+        newest = same[-1] if same else newest
+        if (cursor := page.next_cursor) is None:
+            return newest

@@ -3,7 +3,6 @@
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.cli.costs import is_priced
 from holdfast.cli.forms import words_of
 from holdfast.cli.manners import ANYBODY, Manner
 from holdfast.cli.output import Printer, price
@@ -31,7 +30,7 @@ from holdfast.domain.messages import CLOSING, Message, Notice, NoticeCode, Role
 from holdfast.domain.sessions import StopReason
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
 
 
 class Screen(Protocol):
@@ -78,7 +77,7 @@ class JsonScreen:
 class TextScreen:
     """The answer as it arrives; everything else stands aside, on stderr."""
 
-    def __init__(self, printer: Printer, holdfast: "Holdfast", manner: Manner = ANYBODY) -> None:
+    def __init__(self, printer: Printer, holdfast: "House", manner: Manner = ANYBODY) -> None:
         self._printer = printer
         self._holdfast = holdfast
         self._manner = manner
@@ -113,7 +112,7 @@ class TextScreen:
                 self.remark(f"What came before message {folded.dropped_through + 1} is summed up.")
             case TurnEnded() as ended:
                 self._end(ended)
-                await self._tell_cost(item, ended)
+                self._tell_cost(ended)
             case SessionClosed() as closed:
                 self.remark(f"The session was closed: {closed.reason or closed.status}.")
             case _:
@@ -201,13 +200,11 @@ class TextScreen:
         if shown:
             self._open_line = not shown.endswith("\n")
 
-    async def _tell_cost(self, event: Event, ended: TurnEnded) -> None:
+    def _tell_cost(self, ended: TurnEnded) -> None:
         """Tell a person what a turn has cost; programs read it from the events."""
-        if not self._manner.asks or event.turn is None:
-            return
-        priced = await is_priced(self._holdfast, event.session_id, event.turn)
-        tokens = f"{ended.usage.input} tokens in, {ended.usage.output} out"
-        self.remark(f"{tokens}, {price(ended.microcents, priced=priced)}")
+        if self._manner.asks:
+            tokens = f"{ended.usage.input} tokens in, {ended.usage.output} out"
+            self.remark(f"{tokens}, {price(ended.microcents, priced=ended.priced)}")
 
     def _end(self, ended: TurnEnded) -> None:
         self.pause()

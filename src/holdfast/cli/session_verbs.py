@@ -135,7 +135,7 @@ class DeleteOptions(OneSession):
 async def delete(printer: Printer, wanted: DeleteOptions) -> int | None:
     """Remove a session and its messages for good."""
     from holdfast.domain.errors import Code, Invalid
-    from holdfast.services.sessions import Heirs
+    from holdfast.services.endings import Heirs
 
     if wanted.cascade and wanted.detach:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")

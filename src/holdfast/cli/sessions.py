@@ -14,10 +14,10 @@ from holdfast.cli.output import Printer, local_time, money
 from holdfast.domain.sessions import Session, Status
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
     from holdfast.domain.messages import Message
     from holdfast.domain.queries import Page
-    from holdfast.services.sessions import Verification
+    from holdfast.services.verifications import Verification
 
 # A page may end before the notice which says that its last answer was cut off.
 LOOK_AHEAD = 200
@@ -104,12 +104,12 @@ async def show_messages(printer: Printer, wanted: MessagesOptions) -> None:
     """
     from holdfast.cli.forms import message_forms
     from holdfast.cli.transcript import lines_of
-    from holdfast.services.messages import PAGE_MOST
+    from holdfast.domain.queries import MESSAGES_MOST
 
     after = message_cursor(wanted.cursor, wanted.after)
     async with opened(printer) as holdfast:
         owner, session = holdfast.owner, await find_session(holdfast, wanted.id)
-        limit = PAGE_MOST if wanted.limit is None else wanted.limit
+        limit = MESSAGES_MOST if wanted.limit is None else wanted.limit
         page = await holdfast.messages.list(owner, session, after=after, limit=limit)
         following: tuple[Message, ...] = ()
         if page.next_cursor is not None:
@@ -178,7 +178,7 @@ def _tell_verified(printer: Printer, checked: "list[Verification]") -> None:
     printer.line(f"{sound} ({rows} messages checked).")
 
 
-async def _pages(holdfast: "Holdfast", wanted: ListOptions) -> "Page[Session]":
+async def _pages(holdfast: "House", wanted: ListOptions) -> "Page[Session]":
     """Return the wanted page, or all pages as one."""
     from holdfast.domain.queries import Page, SessionOrder, SessionQuery, require_limit
 

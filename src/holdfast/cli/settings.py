@@ -51,7 +51,13 @@ class Settings:
     ] = 0
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", help="Not in this version.", hidden=True),
+        typer.Option(
+            "--server",
+            metavar="URL",
+            envvar="HOLDFAST_SERVER",
+            help="Work with this server instead of the store in the home; HOLDFAST_TOKEN opens "
+            "it, or on this machine the home's own token.",
+        ),
     ] = None
     # Here for the help only: `main` answers it before anything else is loaded.
     version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False

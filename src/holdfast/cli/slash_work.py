@@ -1,10 +1,10 @@
 """Slash commands about the agent's work: what it asks, does and costs, and what it may do."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 from holdfast.cli import doctor as doctors
-from holdfast.cli.commands import Nothing
-from holdfast.cli.costs import ledger
+from holdfast.cli.commands import Nothing, require_here
+from holdfast.cli.costs import by_model
 from holdfast.cli.output import price
 from holdfast.cli.slashes import Talk, WrongArgumentError, require_nothing
 from holdfast.cli.stream import known_models
@@ -19,29 +19,25 @@ from holdfast.domain.approvals import (
     tighter,
 )
 from holdfast.domain.calls import CallState
-from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Denied
+from holdfast.domain.ids import ModelId
 
 
 async def cost(talk: Talk, argument: str) -> bool:
     """Show what the session has cost, as the store's ledger says."""
     require_nothing(argument)
     conversation = talk.conversation
-    entries = await ledger(conversation.holdfast, conversation.session_id)
+    spent = await by_model(conversation.holdfast, conversation.session_id)
     names = await known_models(conversation.holdfast)
-    by_model = defaultdict(list)
-    for entry in entries:
-        by_model[names.get(entry.model_id, entry.model_id)].append(entry)
-    for name, found in sorted(by_model.items()):
-        usage = sum((entry.usage for entry in found), Usage())
-        told = price(
-            sum(entry.microcents for entry in found),
-            priced=all(entry.priced for entry in found),
-        )
-        talk.printer.line(
-            f"{name}  {len(found)} requests, {usage.input} tokens in, {usage.output} out, {told}"
-        )
-    if not entries:
+    lines = []
+    for each in spent:
+        told = price(each.microcents, priced=not each.unpriced_requests)
+        name = names.get(ModelId(each.key), each.key)
+        tokens = f"{each.usage.input} tokens in, {each.usage.output} out"
+        lines.append(f"{name}  {each.requests} requests, {tokens}, {told}")
+    for line in sorted(lines):
+        talk.printer.line(line)
+    if not spent:
         talk.printer.line("No model was asked yet.")
     return False
 
@@ -54,10 +50,11 @@ async def mode(talk: Talk, argument: str) -> bool:
         wanted = _mode(argument)
         if TIGHTNESS[wanted] > TIGHTNESS[loosest]:
             key = PLACES["approval"].path
+            is_remote = talk.printer.settings.server is not None
+            file = "the server's own" if is_remote else holdfast.config.home / "holdfast.toml"
             raise Denied(
                 Code.GRANT_EXCEEDED,
-                f"The configuration allows {loosest} at most; edit {key} in "
-                f"{holdfast.config.home / 'holdfast.toml'}.",
+                f"The configuration allows {loosest} at most; edit {key} in {file}.",
                 {"key": key},
             )
         changes = {"approval": wanted}
@@ -71,9 +68,10 @@ async def approvals(talk: Talk, argument: str) -> bool:
     """Show the session's questions: those that wait, and what was answered."""
     require_nothing(argument)
     conversation = talk.conversation
-    found = await conversation.holdfast.approvals.list(
+    page = await conversation.holdfast.approvals.list(
         conversation.holdfast.owner, conversation.session_id
     )
+    found = page.items
     for each in found:
         talk.printer.line(_line(each))
     if not found:
@@ -89,9 +87,10 @@ async def calls(talk: Talk, argument: str) -> bool:
     """Show the session's calls and how far each has come."""
     require_nothing(argument)
     conversation = talk.conversation
-    found = await conversation.holdfast.calls.list(
+    page = await conversation.holdfast.calls.list(
         conversation.holdfast.owner, conversation.session_id
     )
+    found = page.items
     for each in found:
         told = each.settlement or each.state
         talk.printer.line(f"{each.id}  {told}  {call_line(each.name, each.arguments)}")
@@ -117,6 +116,7 @@ async def compact(talk: Talk, argument: str) -> bool:
 async def doctor(talk: Talk, argument: str) -> bool:
     """Do what `holdfast doctor` does."""
     require_nothing(argument)
+    require_here(talk.printer.settings, "/doctor")
     await doctors.examine(talk.printer, Nothing())
     return False
 

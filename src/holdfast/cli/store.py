@@ -51,6 +51,16 @@ def up(printer: Printer, _: Nothing) -> None:
     printer.done({"store": now, "done": _names(done)}, _told(done, now))
 
 
+def forward(config: "Config") -> list[str]:
+    """Bring a store that is there up to this program, and return what was done."""
+    from holdfast.storage import migrate
+
+    if not _path(config).exists():
+        return []
+    with _connected(config) as connection:
+        return _names(migrate.up(connection))
+
+
 @dataclass(frozen=True, kw_only=True)
 class DownOptions:
     """How far down."""
@@ -222,9 +232,9 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="migrate", help="See and change the schema of the store.", no_args_is_help=True
     )
-    command(group, "status", Nothing)(status)
-    command(group, "up", Nothing)(up)
-    command(group, "down", DownOptions)(down)
+    command(group, "status", Nothing, only_here=True)(status)
+    command(group, "up", Nothing, only_here=True)(up)
+    command(group, "down", DownOptions, only_here=True)(down)
     app.add_typer(group)
-    command(app, "backup", BackupOptions)(backup)
-    command(app, "restore", RestoreOptions)(restore)
+    command(app, "backup", BackupOptions, only_here=True)(backup)
+    command(app, "restore", RestoreOptions, only_here=True)(restore)

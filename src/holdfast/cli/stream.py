@@ -12,7 +12,7 @@ from holdfast.domain.models import model_of
 from holdfast.domain.sessions import Session
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
 
 PAGE = 10_000
 
@@ -20,7 +20,7 @@ PAGE = 10_000
 class EventLines:
     """Turns the news of one session into lines, from a cursor on."""
 
-    def __init__(self, holdfast: "Holdfast", session: Session) -> None:
+    def __init__(self, holdfast: "House", session: Session) -> None:
         self._holdfast = holdfast
         self._session = session
         self._models: dict[ModelId, str] = {}
@@ -29,7 +29,7 @@ class EventLines:
         self._last = session.created_at.astimezone(UTC)
 
     @classmethod
-    async def behind(cls, holdfast: "Holdfast", session: Session, after: int) -> Self:
+    async def behind(cls, holdfast: "House", session: Session, after: int) -> Self:
         """Return the lines behind a cursor, knowing what the events before it said."""
         lines = cls(holdfast, session)
         await lines._learn_models()
@@ -65,7 +65,7 @@ class EventLines:
         self._models |= await known_models(self._holdfast)
 
 
-async def known_models(holdfast: "Holdfast") -> dict[ModelId, str]:
+async def known_models(holdfast: "House") -> dict[ModelId, str]:
     """Return how people write each model that a session can name."""
     # The default answers without being named, so the catalogue may not have it.
     default = model_of(holdfast.config.default_model)

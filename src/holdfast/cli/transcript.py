@@ -9,7 +9,7 @@ from holdfast.domain.messages import Message, Role, ToolCall, ToolResult
 from holdfast.domain.turns import Turn, turns
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
     from holdfast.domain.sessions import Session
 
 PAGE = 1_000
@@ -37,7 +37,7 @@ def lines_of_turns(past: Sequence[Turn]) -> list[str]:
     return [line for turn in past for line in (*_rows(turn), "")]
 
 
-async def last_turns(holdfast: "Holdfast", session: "Session", most: int | None) -> list[Turn]:
+async def last_turns(holdfast: "House", session: "Session", most: int | None) -> list[Turn]:
     """Return the last turns of a session, or all of them; rows are read backwards, page by page."""
     rows: list[Message] = []
     before = session.message_count + 1

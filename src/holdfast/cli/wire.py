@@ -89,7 +89,7 @@ class Dialect:
             case TurnStarted():
                 self.failed = 0
             case StepStarted():
-                self.model = self.models.get(payload.model_id, payload.model_id)
+                self.model = self.models.get(payload.model_id, payload.model or payload.model_id)
                 self.failed = 0 if self.answered else self.failed
                 self.answered = False
             case StepEnded():

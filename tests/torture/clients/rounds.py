@@ -20,6 +20,7 @@ from holdfast import Event, Holdfast, SessionRequest
 from holdfast.bootstrap import Outside
 from holdfast.config import Config
 from holdfast.domain.approvals import Answer, ApprovalMode, ApprovalState
+from holdfast.domain.calls import CallState
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
@@ -233,7 +234,7 @@ async def _allow(house: Holdfast, news: Event) -> None:
 
 async def _settle(house: Holdfast, life: Life) -> None:
     """Settle what is unknown; a retry that was cut off is unknown itself, and taken as not done."""
-    for call in await house.calls.list(house.owner):
+    for call in (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items:
         how = How(life.settles) if call.id == CALL else How.SKIP
         result = "as seen" if how is How.MARK_DONE else None
         wish = Wish(how=how, by="ada", result=result)

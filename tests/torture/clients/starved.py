@@ -41,9 +41,9 @@ async def main(home: str, record: str, famine: tuple[str, int], seed: int, fault
             await client.send(session, new_id(luck), MUCH)
         work = hungry_work(client, session, luck)
         with FAMINES[kind](spare):
-            starving = [await _tried(each) for each in work]
+            starving = [await tried(each) for each in work]
         written.note(starving=starving)
-        written.note(sated=[await _tried(each) for each in modest_work(client, session, luck)])
+        written.note(sated=[await tried(each) for each in modest_work(client, session, luck)])
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def modest_work(client: Client, session: str, luck: random.Random) -> list[Work]
     ]
 
 
-async def _tried(work: Work) -> str:
+async def tried(work: Work) -> str:
     """Wait for work and return how it ended; not at all is the worst way."""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -134,4 +134,6 @@ def place_of(error: Exception) -> str:
     files = [each.filename.removeprefix(PRODUCT) for each in frames if PRODUCT in each.filename]
     if any(file.startswith("/storage/") for file in files):
         return "the store"
+    if "/bootstrap.py" in files:
+        return "the house"
     return files[-1].strip("/") if files else "the client"

@@ -1,0 +1,219 @@
+"""What commands need of a house, whether it is open in this process or stands behind a server.
+
+Only the verbs that commands use, with the services' own signatures; a type checker holds both
+kinds of house to them.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.domain.agents import Agent
+    from holdfast.domain.approvals import Answer, Approval, ApprovalState
+    from holdfast.domain.calls import Call, CallState
+    from holdfast.domain.contexts import SessionContext
+    from holdfast.domain.costs import CostQuery, CostReport, CostSum
+    from holdfast.domain.events import Event, Gap
+    from holdfast.domain.ids import Owner, SessionId
+    from holdfast.domain.messages import Message
+    from holdfast.domain.models import Model
+    from holdfast.domain.openings import SessionRequest
+    from holdfast.domain.queries import AgentQuery, Page, SessionQuery
+    from holdfast.domain.repos import Repo
+    from holdfast.domain.sessions import Session, Status
+    from holdfast.services.calls import Wish
+    from holdfast.services.endings import Heirs
+    from holdfast.services.verifications import Verification
+
+
+class Agents(Protocol):
+    """Who answers."""
+
+    async def create(self, owner: "Owner", fields: Mapping[str, Any]) -> "Agent": ...
+    async def get(self, owner: "Owner", ref: str) -> "Agent": ...
+    async def list(self, query: "AgentQuery", *, cursor: str | None = None) -> "Page[Agent]": ...
+    async def update(self, owner: "Owner", ref: str, changes: Mapping[str, Any]) -> "Agent": ...
+    async def archive(self, owner: "Owner", ref: str) -> "Agent": ...
+
+
+class Sessions(Protocol):
+    """Conversations."""
+
+    async def get(self, owner: "Owner", session_id: "SessionId") -> "Session": ...
+    async def list(
+        self, query: "SessionQuery", *, cursor: str | None = None
+    ) -> "Page[Session]": ...
+    async def find(
+        self, owner: "Owner", beginning: str, *, limit: int = 5
+    ) -> "tuple[SessionId, ...]": ...
+    async def update(
+        self, owner: "Owner", session_id: "SessionId", changes: Mapping[str, Any]
+    ) -> "Session": ...
+    async def interrupt(
+        self, owner: "Owner", session_id: "SessionId", *, turn: int | None = None
+    ) -> "Session": ...
+    async def resume(
+        self, owner: "Owner", session_id: "SessionId", *, context: "SessionContext | None" = None
+    ) -> "Session": ...
+    async def close(
+        self,
+        owner: "Owner",
+        session_id: "SessionId",
+        *,
+        status: "Status" = ...,
+        reason: str | None = None,
+    ) -> "Session": ...
+    async def fork(
+        self,
+        owner: "Owner",
+        session_id: "SessionId",
+        *,
+        at: int | None = None,
+        title: str | None = None,
+    ) -> "Session": ...
+    async def delete(
+        self, owner: "Owner", session_id: "SessionId", *, heirs: "Heirs" = ...
+    ) -> "tuple[SessionId, ...]": ...
+    async def verify(self, owner: "Owner", session_id: "SessionId") -> "Verification": ...
+
+
+class Messages(Protocol):
+    """What was said."""
+
+    async def get(self, owner: "Owner", session_id: "SessionId", message_id: str) -> "Message": ...
+    async def list(
+        self,
+        owner: "Owner",
+        session_id: "SessionId",
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = ...,
+    ) -> "Page[Message]": ...
+
+
+class Events(Protocol):
+    """What happened."""
+
+    async def list(
+        self, owner: "Owner", session_id: "SessionId", *, after: int = 0, limit: int = 1_000
+    ) -> "Page[Event | Gap]": ...
+
+
+class Approvals(Protocol):
+    """What is asked."""
+
+    async def list(
+        self,
+        owner: "Owner",
+        session_id: "SessionId | None" = None,
+        *,
+        state: "ApprovalState | None" = None,
+        cursor: str | None = None,
+        limit: int = ...,
+    ) -> "Page[Approval]": ...
+    async def get(
+        self, owner: "Owner", session_id: "SessionId", approval_id: str
+    ) -> "Approval": ...
+    async def answer(
+        self,
+        owner: "Owner",
+        session_id: "SessionId",
+        approval_id: str,
+        answer: "Answer",
+        *,
+        digest: str | None = None,
+    ) -> "Approval": ...
+    async def revoke(
+        self, owner: "Owner", session_id: "SessionId", approval_id: str
+    ) -> "Approval": ...
+
+
+class Calls(Protocol):
+    """What agents did."""
+
+    async def list(
+        self,
+        owner: "Owner",
+        session_id: "SessionId | None" = None,
+        *,
+        state: "CallState | None" = None,
+        cursor: str | None = None,
+        limit: int = ...,
+    ) -> "Page[Call]": ...
+    async def get(self, owner: "Owner", session_id: "SessionId", call_id: str) -> "Call": ...
+    async def settle(
+        self, owner: "Owner", session_id: "SessionId", call_id: str, wish: "Wish"
+    ) -> "Call": ...
+
+
+class Models(Protocol):
+    """Which models there are."""
+
+    async def list(self) -> "list[Model]": ...
+    async def check(self, *refs: str) -> None: ...
+
+
+class Repos(Protocol):
+    """Where agents may work."""
+
+    async def add(
+        self, owner: "Owner", path: str, *, name: str | None = None, at_terminal: bool = False
+    ) -> "Repo": ...
+    async def list(self, owner: "Owner") -> "list[Repo]": ...
+    async def remove(self, owner: "Owner", repo_id: str) -> None: ...
+
+
+class Costs(Protocol):
+    """What was spent."""
+
+    async def of_sessions(
+        self, owner: "Owner", sessions: "Iterable[SessionId]"
+    ) -> "dict[SessionId, CostSum]": ...
+    async def report(self, query: "CostQuery") -> "CostReport": ...
+
+
+class Compactions(Protocol):
+    """Summaries that stand for what came before."""
+
+    async def compact(self, owner: "Owner", session_id: "SessionId") -> bool: ...
+
+
+class House(Protocol):
+    """A house, here or elsewhere."""
+
+    @property
+    def config(self) -> "Config": ...
+    @property
+    def owner(self) -> "Owner": ...
+    @property
+    def agents(self) -> Agents: ...
+    @property
+    def approvals(self) -> Approvals: ...
+    @property
+    def calls(self) -> Calls: ...
+    @property
+    def compactions(self) -> Compactions: ...
+    @property
+    def costs(self) -> Costs: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def models(self) -> Models: ...
+    @property
+    def repos(self) -> Repos: ...
+    @property
+    def sessions(self) -> Sessions: ...
+
+    async def open(
+        self, agent: str = ..., request: "SessionRequest | None" = None
+    ) -> "Session": ...
+    async def send(
+        self, session_id: "SessionId", content: str, *, id: str | None = None
+    ) -> "Message": ...
+    def follow(
+        self, session_id: "SessionId", *, after: int = 0
+    ) -> "AsyncGenerator[Event | Gap, None]": ...

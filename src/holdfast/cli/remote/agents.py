@@ -1,0 +1,121 @@
+"""Agents, models and repositories of a server."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from holdfast.cli.remote.values import agent_of, model_value, repo_of
+from holdfast.client import AgentPatch, AgentPost, AgentsQuery, Client
+from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import Owner
+from holdfast.domain.models import Model
+from holdfast.domain.queries import AgentQuery, Page
+from holdfast.domain.repos import Repo
+from holdfast.http.v1.agents_forms import LlmRuntimeForm
+
+# Under the same name on both sides.
+_PLAIN: Final = ("slug", "name", "description", "system_prompt", "recovery", "tags", "status")
+# What a file may say because whoever has the machine has written it.
+_NOT_FROM_AFAR: Final = ("mcp_servers", "extra")
+_USUAL_ATTEMPTS: Final = (None, 2)
+
+
+class RemoteAgents:
+    """Who answers there."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def create(self, _: Owner, fields: Mapping[str, Any]) -> Agent:
+        """Make an agent."""
+        wish = AgentPost(**{"system_prompt": "", **wire_fields(fields)})
+        return agent_of(await self._client.agents.create(wish))
+
+    async def get(self, _: Owner, ref: str) -> Agent:
+        """Return an agent by its id or slug."""
+        return agent_of(await self._client.agents.get(ref))
+
+    async def list(self, query: AgentQuery, *, cursor: str | None = None) -> Page[Agent]:
+        """Return a page of agents, newest first."""
+        wanted = AgentsQuery(
+            status=query.status.value if query.status else "all",
+            tag=query.tags,
+            q=query.text,
+            limit=query.limit,
+        )
+        page = await self._client.agents.list(wanted).page(cursor)
+        return Page(items=tuple(map(agent_of, page.data)), next_cursor=page.next_cursor)
+
+    async def update(self, _: Owner, ref: str, changes: Mapping[str, Any]) -> Agent:
+        """Change an agent."""
+        return agent_of(await self._client.agents.update(ref, AgentPatch(**wire_fields(changes))))
+
+    async def archive(self, owner: Owner, ref: str) -> Agent:
+        """Archive an agent."""
+        await self._client.agents.archive(ref)
+        return await self.get(owner, ref)
+
+
+class RemoteModels:
+    """The models there."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def list(self) -> list[Model]:
+        """Return all models."""
+        return [model_value(form) for form in await self._client.models.list()]
+
+    async def check(self, *refs: str) -> None:
+        """Leave it to the server, which judges a model where it is used."""
+
+
+class RemoteRepos:
+    """The repositories there."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def add(
+        self, _: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
+    ) -> Repo:
+        """Register a folder of the server's machine; nobody is at a terminal of it from here."""
+        return repo_of(await self._client.repos.add(path, name=name))
+
+    async def list(self, _: Owner) -> list[Repo]:
+        """Return the repositories by name."""
+        return [repo_of(form) for form in await self._client.repos.list()]
+
+    async def remove(self, _: Owner, repo_id: str) -> None:
+        """Forget a repository."""
+        await self._client.repos.remove(repo_id)
+
+
+def wire_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is said about an agent in the words of the wire; what it cannot say is refused."""
+    for name in _NOT_FROM_AFAR:
+        if fields.get(name):
+            _refuse(name)
+    told = {name: fields[name] for name in _PLAIN if name in fields}
+    if "tools" in fields:
+        told["tools"] = tuple(tool["name"] for tool in fields["tools"])
+    if "models" in fields:
+        first, *others = fields["models"] or (None,)
+        told |= {"default_model_id": first, "fallback_model_ids": tuple(others)}
+    runtime = fields.get("runtime")
+    if isinstance(runtime, LlmRuntime):
+        if any(each.max_attempts not in _USUAL_ATTEMPTS for each in runtime.models):
+            _refuse("fallback_chain.max_attempts")
+        told |= {"temperature": runtime.temperature, "max_tokens": runtime.max_tokens}
+        told["runtime"] = LlmRuntimeForm(
+            reasoning_effort=runtime.reasoning_effort, retry=runtime.retry, memory=runtime.memory
+        )
+    return told
+
+
+def _refuse(name: str) -> NoReturn:
+    raise Invalid(
+        Code.AGENT_INVALID,
+        f"{name} cannot be set over the network; run this where the server runs, without --server.",
+        {"fields": [name]},
+    )

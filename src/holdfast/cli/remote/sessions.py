@@ -1,0 +1,238 @@
+"""Sessions of a server, with their messages, their news and what they cost."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec.structs import asdict
+
+from holdfast.cli.remote.values import message_of, report_of, session_of
+from holdfast.client import (
+    Client,
+    ClosePost,
+    CostsQuery,
+    DeletionQuery,
+    ForkPost,
+    InterruptPost,
+    MessagesQuery,
+    SessionForm,
+    SessionPatch,
+    SessionsQuery,
+)
+from holdfast.client.requests import query_of
+from holdfast.client.sessions import of
+from holdfast.domain.contexts import SessionContext
+from holdfast.domain.costs import CostQuery, CostReport, CostSum
+from holdfast.domain.events import Event, Gap
+from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.messages import Message
+from holdfast.domain.queries import LIMIT_MOST, MESSAGES_MOST, Page, SessionQuery
+from holdfast.domain.sessions import Session, Status
+from holdfast.http.v1.endings_forms import Compacted, CompactPost, ResumePost, Verified
+from holdfast.http.v1.events_forms import EventsQuery, HouseEventList, Words
+from holdfast.http.v1.messages_forms import MessageForm, MessageWish
+from holdfast.http.v1.sessions_forms import ContextForm, SelectionForm
+from holdfast.services.endings import Heirs
+from holdfast.services.verifications import Verification
+
+# A model is asked for the summary, and may take its time.
+COMPACT_SECONDS: Final = 600.0
+
+
+class RemoteSessions:
+    """Conversations there; what a session cost is known from the last time it was seen."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._seen: dict[SessionId, SessionForm] = {}
+
+    async def get(self, _: Owner, session_id: SessionId) -> Session:
+        """Return a session."""
+        return self._noted(await self._client.sessions.get(session_id))
+
+    async def list(self, query: SessionQuery, *, cursor: str | None = None) -> Page[Session]:
+        """Return a page of sessions."""
+        wanted = SessionsQuery(
+            state=",".join(query.statuses) or None,
+            tag=query.tags,
+            q=query.text,
+            order=query.order,
+            limit=query.limit,
+        )
+        page = await self._client.sessions.list(wanted, agent=query.agent_id).page(cursor)
+        return Page(items=tuple(map(self._noted, page.data)), next_cursor=page.next_cursor)
+
+    async def find(self, _: Owner, beginning: str, *, limit: int = 5) -> tuple[SessionId, ...]:
+        """Return the ids that begin like this."""
+        wanted = SessionsQuery(begins=beginning, limit=limit)
+        page = await self._client.sessions.list(wanted).page()
+        return tuple(SessionId(each.id) for each in page.data)
+
+    async def update(self, _: Owner, session_id: SessionId, changes: Mapping[str, Any]) -> Session:
+        """Change a session."""
+        return self._noted(await self._client.sessions.update(session_id, SessionPatch(**changes)))
+
+    async def interrupt(
+        self, _: Owner, session_id: SessionId, *, turn: int | None = None
+    ) -> Session:
+        """Stop the running turn, or only that one."""
+        wish = InterruptPost(turn=turn)
+        return self._noted((await self._client.sessions.interrupt(session_id, wish)).session)
+
+    async def resume(
+        self, _: Owner, session_id: SessionId, *, context: SessionContext | None = None
+    ) -> Session:
+        """Open a closed session again."""
+        wish = ResumePost(context=context_form(context))
+        return self._noted(await self._client.sessions.resume(session_id, wish))
+
+    async def close(
+        self,
+        _: Owner,
+        session_id: SessionId,
+        *,
+        status: Status = Status.COMPLETED,
+        reason: str | None = None,
+    ) -> Session:
+        """End a session."""
+        ending = "cancelled" if status is Status.CANCELLED else "completed"
+        wish = ClosePost(ending=ending, reason=reason)
+        return self._noted(await self._client.sessions.close(session_id, wish))
+
+    async def fork(
+        self, _: Owner, session_id: SessionId, *, at: int | None = None, title: str | None = None
+    ) -> Session:
+        """Go on from a message in a new session."""
+        return self._noted(
+            await self._client.sessions.fork(session_id, ForkPost(at=at, title=title))
+        )
+
+    async def delete(
+        self, _: Owner, session_id: SessionId, *, heirs: Heirs = Heirs.REFUSE
+    ) -> tuple[SessionId, ...]:
+        """Remove a session for good, and return what went with it."""
+        gone = [session_id]
+        if heirs is Heirs.CASCADE:
+            for parent in gone:
+                forks = self._client.sessions.list(SessionsQuery(forked_from=parent))
+                gone += [SessionId(fork.id) async for fork in forks]
+        wish = DeletionQuery(cascade=heirs is Heirs.CASCADE, detach=heirs is Heirs.DETACH)
+        await self._client.sessions.delete(session_id, forks=wish)
+        return tuple(gone)
+
+    async def verify(self, _: Owner, session_id: SessionId) -> Verification:
+        """Have the server check a session's messages."""
+        found = await self._client.requests.get(of(session_id, "verify"), Verified)
+        return Verification(**asdict(found) | {"session_id": SessionId(found.session_id)})
+
+    async def compact(self, _: Owner, session_id: SessionId) -> bool:
+        """Have the server sum up what came before the last answer."""
+        path = of(session_id, "compact")
+        done = await self._client.requests.post(
+            path, CompactPost(), Compacted, seconds=COMPACT_SECONDS
+        )
+        self._noted(done.session)
+        return done.compacted
+
+    async def of_sessions(
+        self, owner: Owner, sessions: Iterable[SessionId]
+    ) -> dict[SessionId, CostSum]:
+        """Return whether each of the sessions has a request without a price."""
+        found: dict[SessionId, CostSum] = {}
+        for each in sessions:
+            if each not in self._seen:
+                await self.get(owner, each)
+            is_priced = self._seen[each].cost.priced
+            found[each] = CostSum(key=each, unpriced_requests=0 if is_priced else 1)
+        return found
+
+    async def report(self, query: CostQuery) -> CostReport:
+        """Return what was spent."""
+        wanted = CostsQuery(
+            group_by=query.group_by,
+            session_id=query.session_id,
+            agent_id=query.agent_id,
+            since=query.since,
+            until=query.until,
+        )
+        return report_of(await self._client.costs.report(wanted))
+
+    def _noted(self, form: SessionForm) -> Session:
+        self._seen[SessionId(form.id)] = form
+        return session_of(form)
+
+
+class RemoteMessages:
+    """What was said there."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def get(self, _: Owner, session_id: SessionId, message_id: str) -> Message:
+        """Return a message."""
+        path = of(session_id, "messages", message_id)
+        wish = MessageWish(parts="all")
+        return message_of(await self._client.requests.get(path, MessageForm, wish))
+
+    async def list(
+        self,
+        _: Owner,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = MESSAGES_MOST,
+    ) -> Page[Message]:
+        """Return a page of messages; its cursor is the number to go on after."""
+        found: list[Message] = []
+        cursor: str | None = None
+        while True:
+            # More than a page of the wire is several of them.
+            most = min(limit - len(found), LIMIT_MOST)
+            wanted = MessagesQuery(after=after, before=before, limit=most, parts="all")
+            page = await self._client.messages.list(session_id, wanted).page(cursor)
+            found += map(message_of, page.data)
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= limit:
+                break
+        more = str(found[-1].sequence) if cursor is not None else None
+        return Page(items=tuple(found), next_cursor=more)
+
+
+class RemoteEvents:
+    """What happened there, in the house's own words."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def list(
+        self, _: Owner, session_id: SessionId, *, after: int = 0, limit: int = 1_000
+    ) -> Page[Event | Gap]:
+        """Return a page of events, and of numbers that will not come."""
+        found: list[Event | Gap] = []
+        while True:
+            most = min(limit - len(found), LIMIT_MOST)
+            query = EventsQuery(after=after, limit=most, words=Words.HOUSE)
+            target = of(session_id, "events")
+            page = await self._client.requests.get(target, HouseEventList, query)
+            found += sorted((*page.data, *page.gaps), key=_number)
+            if page.next_cursor is None or len(found) >= limit:
+                return Page(items=tuple(found), next_cursor=page.next_cursor)
+            after = int(page.next_cursor)
+
+
+def house_events(session_id: SessionId) -> str:
+    """Return where the stream of a session's news is, in the house's own words."""
+    return of(session_id, "events") + query_of(EventsQuery(words=Words.HOUSE))
+
+
+def context_form(context: SessionContext | None) -> ContextForm | None:
+    """Return a workspace in the words of the wire."""
+    if context is None:
+        return None
+    marked = context.selection
+    fields = asdict(context) | {"selection": marked and SelectionForm(**asdict(marked))}
+    return ContextForm(**fields)
+
+
+def _number(item: Event | Gap) -> int:
+    return item.to_sequence if isinstance(item, Gap) else item.sequence

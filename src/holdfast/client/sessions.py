@@ -1,0 +1,148 @@
+"""Sessions and their messages, over the network."""
+
+from msgspec.structs import replace
+
+from holdfast.client.ids import new_id
+from holdfast.client.listings import Listing
+from holdfast.client.requests import Requests, path_of
+from holdfast.domain.sessions import OnBusy
+from holdfast.http.v1.endings_forms import (
+    ClosePost,
+    ExportQuery,
+    ForkPost,
+    Interrupted,
+    InterruptPost,
+    ResumePost,
+)
+from holdfast.http.v1.messages_forms import (
+    AssistantPost,
+    CallPost,
+    MessageForm,
+    MessageList,
+    MessagesQuery,
+    ResultPost,
+    SystemPost,
+    TextContent,
+    UserPost,
+)
+from holdfast.http.v1.sessions_forms import (
+    DeletionQuery,
+    SessionForm,
+    SessionList,
+    SessionPatch,
+    SessionPost,
+    SessionsQuery,
+)
+
+Recorded = AssistantPost | SystemPost | CallPost | ResultPost
+
+
+class Sessions:
+    """Conversations, from their opening to their end."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def open(self, agent: str, wish: SessionPost | None = None) -> SessionForm:
+        """Open a session with an agent, named by its id or slug."""
+        given = wish or SessionPost()
+        body = given if given.id is not None else replace(given, id=new_id())
+        path = path_of("v1", "agents", agent, "sessions")
+        return await self._requests.post(path, body, SessionForm)
+
+    async def get(self, session_id: str) -> SessionForm:
+        """Return a session."""
+        return await self._requests.get(of(session_id), SessionForm)
+
+    def list(
+        self, query: SessionsQuery | None = None, *, agent: str | None = None
+    ) -> Listing[SessionForm]:
+        """List sessions of all agents or of one, newest first."""
+        wanted = query or SessionsQuery()
+        path = "/v1/sessions" if agent is None else path_of("v1", "agents", agent, "sessions")
+
+        async def fetch(cursor: str | None) -> SessionList:
+            asked = replace(wanted, cursor=cursor or wanted.cursor)
+            return await self._requests.get(path, SessionList, asked)
+
+        return Listing(fetch)
+
+    async def update(self, session_id: str, changes: SessionPatch) -> SessionForm:
+        """Change a session; what is not named stays."""
+        return await self._requests.patch(of(session_id), changes, SessionForm)
+
+    async def interrupt(self, session_id: str, wish: InterruptPost | None = None) -> Interrupted:
+        """Stop the running turn; what was streamed is kept."""
+        path = of(session_id, "interrupt")
+        return await self._requests.post(path, wish or InterruptPost(), Interrupted)
+
+    async def resume(self, session_id: str, wish: ResumePost | None = None) -> SessionForm:
+        """Open a closed session again; an open one stays as it is."""
+        path = of(session_id, "resume")
+        return await self._requests.post(path, wish or ResumePost(), SessionForm)
+
+    async def close(self, session_id: str, wish: ClosePost | None = None) -> SessionForm:
+        """End a session."""
+        path = of(session_id, "close")
+        return await self._requests.post(path, wish or ClosePost(), SessionForm)
+
+    async def fork(self, session_id: str, wish: ForkPost | None = None) -> SessionForm:
+        """Open a session that goes on from a message of this one."""
+        given = wish or ForkPost()
+        body = given if given.id is not None else replace(given, id=new_id())
+        return await self._requests.post(of(session_id, "fork"), body, SessionForm)
+
+    async def delete(self, session_id: str, *, forks: DeletionQuery | None = None) -> None:
+        """Remove a session for good; `forks` says what becomes of those that point into it."""
+        await self._requests.delete(of(session_id), forks)
+
+    async def export(self, session_id: str, query: ExportQuery | None = None) -> bytes:
+        """Return a session written out: one message per line, or to be read."""
+        return await self._requests.content(of(session_id, "export"), query)
+
+
+class Messages:
+    """What was said in a session."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def send(
+        self,
+        session_id: str,
+        said: str | UserPost,
+        *,
+        id: str | None = None,
+        on_busy: OnBusy = OnBusy.QUEUE,
+    ) -> MessageForm:
+        """Write a user's message down; it is on disk when this returns, and its turn follows."""
+        body = said
+        if isinstance(body, str):
+            body = UserPost(content=TextContent(text=body), on_busy=on_busy)
+        return await self._posted(session_id, replace(body, id=id or body.id or new_id()))
+
+    async def record(self, session_id: str, said: Recorded) -> MessageForm:
+        """Write down what was said elsewhere; this starts nothing."""
+        return await self._posted(session_id, replace(said, id=said.id or new_id()))
+
+    async def get(self, session_id: str, message_id: str) -> MessageForm:
+        """Return a message."""
+        return await self._requests.get(of(session_id, "messages", message_id), MessageForm)
+
+    def list(self, session_id: str, query: MessagesQuery | None = None) -> Listing[MessageForm]:
+        """List messages in the order of their numbers."""
+        wanted = query or MessagesQuery()
+
+        async def fetch(cursor: str | None) -> MessageList:
+            asked = replace(wanted, cursor=cursor or wanted.cursor)
+            return await self._requests.get(of(session_id, "messages"), MessageList, asked)
+
+        return Listing(fetch)
+
+    async def _posted(self, session_id: str, body: UserPost | Recorded) -> MessageForm:
+        return await self._requests.post(of(session_id, "messages"), body, MessageForm)
+
+
+def of(session_id: str, *rest: str) -> str:
+    """Return a path of a session."""
+    return path_of("v1", "sessions", session_id, *rest)

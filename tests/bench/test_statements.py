@@ -1,0 +1,21 @@
+"""What a plain turn asks of the store: counts, which are the same on every machine."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.turns import counted_turn
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_plain_turn_costs_at_most_thirty_statements_and_six_commits(tmp_path: Path) -> None:
+    counts = await counted_turn(tmp_path)
+
+    assert (counts.statements <= 30, counts.commits <= 6) == (True, True), counts.by_name
+
+
+async def test_what_begins_and_ends_a_transaction_is_counted_too(tmp_path: Path) -> None:
+    counts = await counted_turn(tmp_path)
+
+    assert counts.by_name["COMMIT"] == counts.by_name["BEGIN IMMEDIATE"] == counts.commits

@@ -1,0 +1,90 @@
+"""What a refusal may mean: each code where the document lists it, and 400 only for good reasons.
+
+JSON Schema says of a request that it is well-formed. Whether a model exists, or a cursor belongs
+to a listing, it cannot say; that a well-formed request was refused as ill-formed, it can.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+Case = Any
+
+
+def _has(*names: str) -> Callable[[Case], bool]:
+    return lambda case: set(names) <= set(case.query or {})
+
+
+def _anything(_: Case) -> bool:
+    return True
+
+
+# Why a parameter that is right by itself may be wrong where it stands.
+OF_QUERIES: Final[Mapping[str, Callable[[Case], bool]]] = {
+    "before": _has("before", "offset"),
+    # Opaque: only those are right that a listing has given.
+    "cursor": _has("cursor"),
+    "detach": _has("cascade", "detach"),
+    "since": _has("since", "after"),
+}
+# What bodies must be beyond their schema, because readers of JSON disagree about it.
+OF_BODIES: Final[Mapping[str, Callable[[Case], bool]]] = {
+    "a text contains the character NUL": lambda case: "\\u0000" in json.dumps(case.body),
+    "it must be equal to Idempotency-Key": lambda case: "Idempotency-Key" in (case.headers or {}),
+    # Whether these go together depends on the agent as it is.
+    "an agent with a program of its own chooses its own models": _anything,
+    "they need a default_model_id before them": _anything,
+}
+
+
+@cache
+def register() -> None:
+    """Put the checks beside those of Schemathesis, once."""
+    import schemathesis
+
+    schemathesis.check(refusals_are_documented)
+    schemathesis.check(what_is_well_formed_is_not_called_ill_formed)
+
+
+def refusals_are_documented(_: Any, response: Any, case: Case) -> bool | None:
+    """Refuse a code that the document does not list for the operation and its status."""
+    if response.status_code < 400 or response.request.method != case.operation.method.upper():
+        return None
+    told = json.loads(response.content)
+    if set(told) == {"status"}:
+        return None
+    answers = case.operation.definition.raw["responses"]
+    content = answers[str(response.status_code)]["content"]["application/json"]
+    codes = sorted(content.get("examples", {}))
+    assert told["error"] in codes, (
+        f"{response.status_code} {told['error']} is not among {', '.join(codes)}"
+    )
+    assert told["message"]
+    return None
+
+
+def what_is_well_formed_is_not_called_ill_formed(_: Any, response: Any, case: Case) -> bool | None:
+    """Refuse `invalid_body` and `invalid_query` for what the document allows."""
+    is_asked_right = response.request.method == case.operation.method.upper()
+    if response.status_code != 400 or case.meta is None or not is_asked_right:
+        return None
+    if not case.meta.generation.mode.is_positive:
+        return None
+    told = json.loads(response.content)
+    rule = told["details"].get("rule", "")
+    if told["error"] == "invalid_query":
+        parameter = told["details"].get("parameter")
+        assert OF_QUERIES.get(parameter, _never)(case), told
+    if told["error"] == "invalid_body" and not _is_pointed(rule):
+        assert OF_BODIES.get(rule, _never)(case), told
+    return None
+
+
+def _is_pointed(rule: str) -> bool:
+    # For JSON Schema 1.0 is a whole number, and for us one that somebody has to mean.
+    return rule.startswith("Expected `int") and rule.endswith("got `float`")
+
+
+def _never(_: Case) -> bool:
+    return False

@@ -1,0 +1,186 @@
+"""A real server on a real socket, and Schemathesis against what it says of itself."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast import Holdfast, open_holdfast
+from holdfast.config import Config
+from holdfast.http.app import Application, Rules
+from holdfast.http.assembly import table_of
+from holdfast.http.callers import Callers
+from holdfast.http.guard import names_of
+from holdfast.http.metrics import Metrics
+from holdfast.http.openapi.document import described
+from holdfast.http.own import own_routes
+from holdfast.http.server import listen, loop_factory, serve, url_of
+from holdfast.http.streams import Streams
+from holdfast.http.table import Route, Table
+from tests.http.v1.visitor import a_repository
+from tests.stand_ins import PATIENCE
+
+# Streams end soon, because nobody here waits for the next event.
+STREAM_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server is, and how to say who asks."""
+
+    url: str
+    secret: str
+    repository: Path
+
+
+@contextmanager
+def served(folder: Path, routes: Sequence[Route] | None = None) -> Iterator[Address]:
+    """Serve a home of its own from a thread of its own; `routes` stand in for the real ones."""
+    server = _Server(folder, routes)
+    thread = threading.Thread(target=server.run, name="server")
+    thread.start()
+    try:
+        yield server.address()
+    finally:
+        server.stop()
+        thread.join(PATIENCE)
+
+
+class _Server:
+    def __init__(self, folder: Path, routes: Sequence[Route] | None) -> None:
+        self._folder = folder
+        self._routes = routes
+        self._ready = threading.Event()
+        self._found: Address | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def run(self) -> None:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(self._serve())
+
+    def address(self) -> Address:
+        assert self._ready.wait(PATIENCE)
+        assert self._found is not None
+        return self._found
+
+    def stop(self) -> None:
+        assert self._loop is not None
+        assert self._stopping is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        root = self._folder / "root"
+        repository = a_repository(root / "repository")
+        config = Config(home=self._folder / "home", workspace_root=root)
+        with listen("127.0.0.1", 0) as listener:
+            async with open_holdfast(config=config) as house:
+                _, secret = await house.tokens.ensure_local()
+                self._found = Address(url_of(listener), secret, repository)
+                app = _application(house, listener.getsockname()[1], self._routes)
+                await serve(app, listener, ready=self._ready.set, stop=self._stopping)
+
+
+def _application(house: Holdfast, port: int, routes: Sequence[Route] | None) -> Application:
+    metrics, names = Metrics(), names_of(port)
+
+    async def well() -> None:
+        """Be a store that can be written."""
+
+    table = table_of(well, metrics, names, "0")
+    if routes is not None:
+        own = own_routes(well, metrics, lambda: described(routes, "0"), names)
+        table = Table((*own, *routes))
+    streams = Streams(house, metrics, lambda: 0.5, life=STREAM_SECONDS)
+    rules = Rules(names=names, name="request", metrics=metrics, streams=streams)
+    return Application(house, table, Callers(house.tokens, names.origins), rules)
+
+
+@dataclass
+class Findings:
+    """What a run has asked, what it was answered, and what was wrong with that."""
+
+    requests: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    operations: set[str] = field(default_factory=set)
+    phases: dict[str, str] = field(default_factory=dict)
+    checks: Counter[str] = field(default_factory=Counter)
+    failures: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def told(self) -> str:
+        """Return what was wrong, to be read."""
+        return "\n\n".join(f"{' · '.join(key)}\n{told}" for key, told in self.failures.items())
+
+    @property
+    def kinds(self) -> set[str]:
+        """Return the checks that failed."""
+        return {name for name, _, _ in self.failures}
+
+
+def examined(address: Address, *, examples: int, seed: int) -> Findings:
+    """Run all phases and checks against a server's own description."""
+    import schemathesis
+    from schemathesis.config import SchemathesisConfig
+    from schemathesis.engine import events, from_schema
+
+    from tests.torture.meanings import register
+
+    register()
+    headers = {"Authorization": f"Bearer {address.secret}"}
+    config = SchemathesisConfig(seed=seed)
+    project = config.projects.default
+    project.update(headers=headers, workers=1, continue_on_failure=True, request_timeout=PATIENCE)
+    project.generation.update(max_examples=examples, database="none", no_shrink=True)
+    project.checks.update(included_check_names=["all"])
+    # What 400 means of all that the document allows is judged by `meanings`.
+    project.checks.positive_data_acceptance.expected_statuses = [
+        *("2xx", "3xx", "400", "401", "403", "404", "409", "429")
+    ]
+    schema = schemathesis.openapi.from_url(
+        f"{address.url}/openapi.json", headers=headers, config=config
+    )
+    found = Findings()
+    for event in from_schema(schema).execute():
+        if isinstance(event, events.PhaseFinished):
+            found.phases[event.phase.name.value] = event.status.value
+        elif isinstance(event, events.NonFatalError):
+            found.errors.append(f"{event.label}: {event.info.title}: {event.info.message}")
+        elif isinstance(event, events.ScenarioFinished):
+            _note(found, event.recorder)
+    return found
+
+
+def _note(found: Findings, recorder: Any) -> None:
+    for key, exchange in recorder.interactions.items():
+        found.requests += 1
+        if exchange.response is not None:
+            found.statuses[exchange.response.status_code] += 1
+        if key in recorder.cases:
+            found.operations.add(recorder.cases[key].value.operation.label)
+    for key, checks in recorder.checks.items():
+        for check in checks:
+            found.checks[check.name] += 1
+            if check.failure_info is None:
+                continue
+            failure = check.failure_info.failure
+            place = recorder.cases[key].value.operation.label if key in recorder.cases else "?"
+            found.failures[check.name, place, failure.title] = (
+                f"{failure.message}\n{_shown(recorder.interactions.get(key))}"
+            )
+
+
+def _shown(exchange: Any) -> str:
+    if exchange is None or exchange.response is None:
+        return "no answer"
+    asked, answer = exchange.request, exchange.response
+    return (
+        f"{asked.method} {asked.uri[:300]} {(asked.body or b'')[:500]!r} → "
+        f"{answer.status_code} {(answer.content or b'')[:500]!r}"
+    )
