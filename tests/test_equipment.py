@@ -45,5 +45,8 @@ def test_what_the_configuration_lists_is_the_ceiling(tmp_path: Path) -> None:
         command_globs=("ls **",),
         domains=("example.com",),
     )
-    assert budget_of(config) == Budget(microcents=5, on_exceed=OnExceed.FAIL)
-    assert limits_of(config) == Limits(tool_rounds=3, max_messages=7, compact_threshold=None)
+    budget = Budget(microcents=5, on_exceed=OnExceed.FAIL)
+    assert budget_of(config) == budget
+    assert limits_of(config) == Limits(
+        tool_rounds=3, max_messages=7, compact_threshold=None, budget=budget
+    )

@@ -94,10 +94,11 @@ def limits_of(config: Config) -> Limits:
         max_messages=config.chat.max_messages,
         compact_threshold=config.chat.compact_threshold if config.chat.auto_compact else None,
         allow_unpriced=config.chat.allow_unpriced,
+        budget=budget_of(config),
     )
 
 
 def budget_of(config: Config) -> Budget | None:
-    """Return what a session may cost unless it says so itself; nothing means no limit."""
+    """Return what a session may cost at most; nothing means no limit."""
     most = config.chat.max_cost_microcents
     return Budget(microcents=most, on_exceed=config.chat.on_exceed) if most else None

@@ -303,3 +303,11 @@ def test_a_failure_is_told_with_its_code_and_its_remedy() -> None:
 
     notice = Notice(code=NoticeCode.ERROR, text="provider_auth: Set a key.")
     assert closing_notice(outcome) == MessageDraft(role=Role.SYSTEM, parts=(notice,))
+
+
+def test_a_turn_that_was_stopped_is_told_with_the_reason_of_who_stopped_it() -> None:
+    outcome = after_abort(None, (), "Enough.").outcome
+
+    assert outcome == Outcome(stop_reason=StopReason.ABORTED, reason="Enough.")
+    notice = Notice(code=NoticeCode.ABORTED, text="The turn was stopped by its user: Enough.")
+    assert closing_notice(outcome) == MessageDraft(role=Role.SYSTEM, parts=(notice,))

@@ -22,6 +22,7 @@ from holdfast.domain.sessions import (
     cap_of,
     has_waiting_turn,
     moved,
+    tightened,
     title_of,
 )
 from tests.builders import a_head, a_session, an_agent
@@ -275,3 +276,26 @@ def test_a_session_cannot_change_its_agent() -> None:
 
     with pytest.raises(AttributeError):
         session.agent = an_agent(name="Other")  # type: ignore[misc]
+
+
+@demands("S0-010", "S0-347")
+@pytest.mark.parametrize(
+    ("stored", "configured", "granted", "held_to"),
+    [
+        (None, None, 0, None),
+        (10, None, 0, 10),
+        (None, 10, 0, 10),
+        (10, 5, 0, 5),
+        (5, 10, 0, 5),
+        # Somebody has said yes to five more since the session was opened with ten.
+        (15, 5, 5, 10),
+        (15, 20, 5, 15),
+    ],
+)
+def test_the_stricter_budget_holds_and_what_was_granted_is_on_top(
+    stored: int | None, configured: int | None, granted: int, held_to: int | None
+) -> None:
+    def budget(most: int | None) -> Budget | None:
+        return None if most is None else Budget(microcents=most)
+
+    assert tightened(budget(stored), budget(configured), granted) == budget(held_to)

@@ -193,8 +193,13 @@ async def test_each_model_of_the_chain_is_sent_what_it_takes() -> None:
     assert second.messages == (said(words),)
 
 
-async def test_a_request_that_was_refused_is_made_once_more_in_words() -> None:
-    refused = [Failed(kind=FailureKind.BAD_REQUEST, message="No.", status=400)]
+@pytest.mark.parametrize(
+    ("kind", "status"), [(FailureKind.BAD_REQUEST, 400), (FailureKind.TOO_LONG, 413)]
+)
+async def test_a_request_that_was_refused_is_made_once_more_in_words(
+    kind: FailureKind, status: int
+) -> None:
+    refused = [Failed(kind=kind, message="No.", status=status)]
     calls = looks("c1")
     llm = ScriptedLlm(refused, calls, says("Well."))
 

@@ -32,6 +32,7 @@ from tests.engine.builders import (
 )
 from tests.engine.scripts import fails, looks, named, says
 from tests.engine.stand_ins import ScriptedLlm, Stage, StandInApprover, an_approval
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -261,6 +262,17 @@ async def test_a_pause_asks_for_as_much_again_and_a_yes_goes_on(mode: ApprovalMo
     assert isinstance(batches[1][0], StepStarted)
     assert batches[-1][-1] == Outcome(stop_reason=StopReason.STOP)
     assert [question.amount for question in stage.approver.asked] == [150]
+
+
+@demands("S0-121", "S0-122")
+async def test_a_yes_covers_the_request_it_was_asked_about() -> None:
+    stage = a_stage(ApprovalState.ALLOWED)
+
+    await stage.play(a_capped_turn(stage, 50, OnExceed.PAUSE))
+
+    # 210 are to be expected: with 200 more than 50 there are whole caps enough.
+    assert [question.amount for question in stage.approver.asked] == [200]
+    assert len(stage.llm.requests) == 1
 
 
 @pytest.mark.parametrize("answer", [ApprovalState.DENIED, ApprovalState.EXPIRED])

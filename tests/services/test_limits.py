@@ -139,6 +139,21 @@ class TestTurns:
             assert (await ended(house, session, turn=3)).stop_reason is StopReason.BUDGET
             assert await ledger(house, session) == []
 
+    @demands("S0-010", "S0-347")
+    async def test_a_session_is_held_to_a_budget_that_was_made_stricter_since(
+        self, home: Path, desk: Path, priced: None
+    ) -> None:
+        rich = a_config(home, says("one"), says("two"))
+        plenty = Budget(microcents=10**12, on_exceed=OnExceed.FAIL)
+        async with open_holdfast(config=rich) as house:
+            session = await started(house, desk, budget=plenty)
+            await played(house, session.id)
+        poor = replace(rich, chat=replace(rich.chat, max_cost_microcents=1))
+        async with open_holdfast(config=poor) as house:
+            await house.send(session.id, "again")
+            await played(house, session.id)
+            assert (await ended(house, session, turn=2)).stop_reason is StopReason.BUDGET
+
     @demands("S0-116")
     async def test_a_turn_that_failed_at_the_provider_does_count(
         self, home: Path, desk: Path
@@ -383,10 +398,11 @@ class TestMoney:
             rows = await played(house, session.id)
             after = await current(house, session)
 
-        assert second.question.amount == 2 * cap
+        # With once more what it has it could not pay for the request it asks about.
+        assert second.question.amount == 4 * cap
         assert (rows[-1].text, after.budget) == (
             "two",
-            Budget(microcents=4 * cap, on_exceed=OnExceed.PAUSE),
+            Budget(microcents=6 * cap, on_exceed=OnExceed.PAUSE),
         )
 
     @demands("S0-120")

@@ -101,10 +101,12 @@ def retry_id(new: str) -> CallId:
     return CallId(f"{_RETRY}{new}")
 
 
-def is_unrun_retry(call: Call) -> bool:
-    """Tell whether a call was meant to run another one again, and ended before it began."""
-    is_retry = call.id.startswith(_RETRY)
-    return is_retry and call.state is CallState.FINISHED and call.started_at is None
+def is_unrun_retry(call: Call, status: ResultStatus) -> bool:
+    """Tell whether a call was meant to run another one again, and did nothing."""
+    if not call.id.startswith(_RETRY) or call.state is not CallState.FINISHED:
+        return False
+    # One that was begun may still have been denied: its target was not what was agreed to.
+    return call.started_at is None or status in {ResultStatus.DENIED, ResultStatus.SKIPPED}
 
 
 def is_open(call: Call) -> bool:

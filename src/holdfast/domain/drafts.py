@@ -51,10 +51,11 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The last draft of a turn: how it ended."""
+    """The last draft of a turn: how it ended, and why in the words of who ended it."""
 
     stop_reason: StopReason
     failure: Failure | None = None
+    reason: str | None = None
 
 
 Draft = MessageDraft | CostDraft | Question | Summary | Outcome | Payload

@@ -295,9 +295,14 @@ class Event(Struct, frozen=True, kw_only=True):
 
 def event_id(session_id: SessionId, sequence: int, at: datetime) -> EventId:
     """Return the id of an event: computed, because its number and its session make it unique."""
+    return event_id_at(session_id, sequence, microseconds(at) // 1000)
+
+
+def event_id_at(session_id: SessionId, sequence: int, milliseconds: int) -> EventId:
+    """Return the id of an event of a Unix time."""
     # 42 bits of the session and 32 of the number fill the 74 that such an id has to give.
     own_bits = int(session_id[-12:], 16) & 0x3FF_FFFF_FFFF
-    return EventId(uuid7(microseconds(at) // 1000, own_bits << 32 | sequence & 0xFFFF_FFFF))
+    return EventId(uuid7(milliseconds, own_bits << 32 | sequence & 0xFFFF_FFFF))
 
 
 def sequence_in(id_: str, session_id: SessionId) -> int | None:

@@ -82,6 +82,14 @@ class Budget(Struct, frozen=True, kw_only=True):
     on_exceed: OnExceed = OnExceed.PAUSE
 
 
+def tightened(stored: Budget | None, configured: Budget | None, granted: int) -> Budget | None:
+    """Return the stricter of two budgets; what people have granted since is on top of either."""
+    if stored is None or configured is None:
+        return stored or configured
+    least = min(stored.microcents - granted, configured.microcents)
+    return msgspec.structs.replace(stored, microcents=least + granted)
+
+
 class ForkPoint(Struct, frozen=True, kw_only=True):
     """Where a fork leaves its parent: a pointer, never a copy."""
 

@@ -99,9 +99,9 @@ def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery
     )
 
 
-def after_abort(step: OpenStep | None, calls: Sequence[Call]) -> Mend:
+def after_abort(step: OpenStep | None, calls: Sequence[Call], reason: str | None = None) -> Mend:
     """Decide what an interrupt by the user leaves: the text so far, and every call answered."""
-    return cut_short(step, calls, Outcome(stop_reason=StopReason.ABORTED))
+    return cut_short(step, calls, Outcome(stop_reason=StopReason.ABORTED, reason=reason))
 
 
 def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) -> Mend:
@@ -127,6 +127,8 @@ def closing_notice(outcome: Outcome) -> MessageDraft | None:
         return None
     failure = outcome.failure
     told = f"{failure.code}: {failure.message}" if failure else _TOLD[outcome.stop_reason]
+    if outcome.reason:
+        told = f"{told.removesuffix('.')}: {outcome.reason}"
     return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=told),))
 
 

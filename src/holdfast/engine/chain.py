@@ -55,6 +55,10 @@ class Heard(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
+# What a provider says to a picture it does not take, or that makes the request too large.
+_PERHAPS_MEDIA: Final = frozenset({FailureKind.BAD_REQUEST, FailureKind.TOO_LONG})
+
+
 class Chain:
     """Asks models for all turns of this process; remembers which providers want to be spared."""
 
@@ -92,7 +96,7 @@ class Chain:
                 yield await self._shortened(play, heard)
                 continue
             # Once only: the next request names them in words, and so does every later one.
-            if failed.sent and failed.kind is FailureKind.BAD_REQUEST and play.shows_media:
+            if failed.sent and failed.kind in _PERHAPS_MEDIA and play.shows_media:
                 play.hides_media = True
                 yield _closed(heard, heard.model)
                 continue

@@ -69,7 +69,10 @@ async def _asked(
     play: Play, found: Estimate, new_id: Callable[[], str]
 ) -> AsyncGenerator[Sequence[Draft], None]:
     """Ask for money; a yes raises the cap by what the question says."""
-    amount = play.turn.budget.microcents if play.turn.budget else 0
+    once = play.turn.budget.microcents if play.turn.budget else 0
+    missing = (found.projected or 0) - play.cap
+    # Whole caps, and enough of them: a yes must cover the request that it was asked about.
+    amount = once * max(1, -(-missing // once))
     arguments = {"turn": play.turn.turn, "cap": play.cap, "amount": amount}
     question = Question(
         id=ApprovalId(new_id()),

@@ -1,7 +1,7 @@
 """Running turns: who decides when, and what a runtime is given and gives back."""
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -33,6 +33,9 @@ class Coordinator(Protocol):
 
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run in this process."""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> object:
+        """Do work that nobody waits for; it is stopped, at the latest, with the turns."""
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -69,6 +72,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     # None switches compaction off, also when a provider says "too long".
     compact_threshold: float | None = 0.8
     allow_unpriced: bool = True
+    # What every session is held to, also one that was opened when more was allowed.
+    budget: Budget | None = None
 
 
 class TurnInput(Struct, frozen=True, kw_only=True):

@@ -1,24 +1,27 @@
 """Inputs: all that a runtime may know about a turn, gathered from one snapshot of the store."""
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.events import Failure, FailureCode, StepStarted, name_of
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Message, Role
-from holdfast.domain.sessions import Head, Session, StopReason
-from holdfast.ports import Brief, Limits, TurnInput, Tx
+from holdfast.domain.queries import WorkQuery
+from holdfast.domain.sessions import Budget, Head, Session, StopReason, tightened
+from holdfast.ports import Brief, Limits, Store, TurnInput, Tx
 from holdfast.services.approvals import Approvals
 from holdfast.services.heads import session_not_found
 from holdfast.services.histories import Histories
 from holdfast.services.models import Models
 from holdfast.services.places import Places
 
-Gathering = Callable[[Tx], Coroutine[Any, Any, TurnInput | Outcome]]
+# So many rows are read in well under a millisecond.
+ROWS_BRIEF: Final = 50
 
 
 class Inputs:
@@ -33,13 +36,19 @@ class Inputs:
         self._limits = limits
         self._histories = Histories()
 
-    def gathering(self, key: SessionKey) -> Gathering:
-        """Return the work that gathers; it is brief unless a whole history has to be read."""
+    async def gathered(self, store: Store, key: SessionKey) -> TurnInput | Outcome:
+        """Gather on a snapshot of its own, at once unless a long history has to be read."""
 
         async def gather(tx: Tx) -> TurnInput | Outcome:
             return await self.gather(tx, key)
 
-        return Brief(gather) if self._histories.knows(key) else gather
+        async def gather_if_short(tx: Tx) -> TurnInput | Outcome | None:
+            head = None if self._histories.knows(key) else await tx.sessions.head_by_key(key)
+            is_long = head is not None and head.messages > ROWS_BRIEF
+            return None if is_long else await self.gather(tx, key)
+
+        found = await store.read(Brief(gather_if_short))
+        return found if found is not None else await store.read(gather)
 
     async def gather(self, tx: Tx, key: SessionKey) -> TurnInput | Outcome:
         """Return what the next turn is played with, or how it ends if it may not be played."""
@@ -68,10 +77,19 @@ class Inputs:
             tools=session.tools,
             approver=self._approvals.of(key),
             limits=_limits(session.agent, self._limits),
-            budget=session.budget,
+            budget=await self._budget(tx, session, key),
             spent=head.microcents,
             last_usage=newest.usage if newest else None,
         )
+
+    async def _budget(self, tx: Tx, session: Session, key: SessionKey) -> Budget | None:
+        """Return the session's budget, made stricter by a configuration that became so."""
+        configured = self._limits.budget
+        if session.budget is None or configured is None or session.budget == configured:
+            return session.budget or configured
+        said = WorkQuery(owner=session.owner, key=key, states=(ApprovalState.ALLOWED,))
+        granted = sum(each.question.amount or 0 for each in await tx.approvals.page(said))
+        return tightened(session.budget, configured, granted)
 
     async def _is_past_the_cap(self, tx: Tx, session: Session, head: Head) -> bool:
         """Tell whether the session has had all its turns, this one not being among them."""

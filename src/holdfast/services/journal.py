@@ -180,7 +180,7 @@ class Pen:
                         call, result.status, at=message.created_at, sequence=message.sequence
                     ),
                 )
-                if calls.is_unrun_retry(call):
+                if calls.is_unrun_retry(call, result.status):
                     await self._reopen(call)
             case _:
                 pass

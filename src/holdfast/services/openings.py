@@ -15,7 +15,7 @@ from holdfast.domain.ids import Owner, SessionId, require_uuid
 from holdfast.domain.openings import ForkRequest, SessionRequest, digest_of
 from holdfast.domain.repeats import Made
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Head, Session, cap_of
+from holdfast.domain.sessions import Head, Session, cap_of, tightened
 from holdfast.domain.tools import NARROWEST, Grant, narrow, narrow_tools
 from holdfast.ports import Tx
 from holdfast.services.agents import find_agent
@@ -67,7 +67,8 @@ class Openings:
             opened = await _started(entry, session, blank_head(session), digest, notices)
             return Made(thing=opened, is_new=True)
 
-        return await self._journal.enter(compose)
+        # A repository is looked for on a disk that may be far away.
+        return await self._journal.enter(compose, is_brief=request.repo_id is None)
 
     async def fork(
         self, owner: Owner, parent_id: SessionId, wish: ForkRequest, *, id: str | None
@@ -152,7 +153,7 @@ class Openings:
             tools=narrow_tools(agent.tools, request.tools),
             approval=request.approval,
             turn_cap=cap_of(request.turn_cap or self._rules.turn_cap),
-            budget=request.budget or self._rules.budget,
+            budget=tightened(request.budget, self._rules.budget, granted=0),
             created_at=now,
             updated_at=now,
             metadata=request.metadata,
