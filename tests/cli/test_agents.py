@@ -82,6 +82,29 @@ def test_an_archived_agent_opens_no_session_until_it_is_brought_back(cli: Cli) -
     assert cli("chat", "hello", "--agent", "one").code == 0
 
 
+def test_an_archived_agent_without_sessions_can_be_removed_for_good(cli: Cli) -> None:
+    made = cli("agents", "create", "--name", "one", "--json").document
+    used = cli("agents", "create", "--name", "two")
+    cli("chat", "hello", "--agent", "two")
+
+    active = cli("agents", "purge", "one", "--json")
+    cli("agents", "archive", "one")
+    cli("agents", "archive", "two")
+    referred = cli("agents", "purge", "two", "--json")
+    purged = cli("agents", "purge", "one", "--json")
+    again = cli("agents", "purge", "one", "--json")
+    left = cli("agents", "list", "--status", "all", "--json").document["data"]
+    afar = cli("--server", "http://127.0.0.1:9", "agents", "purge", "two", "--json")
+
+    assert used.code == 0
+    assert (active.code, active.error["error"]) == (5, "agent_in_use")
+    assert (referred.code, referred.error["error"]) == (5, "agent_in_use")
+    assert (purged.code, purged.document) == (0, {"purged": made["id"]})
+    assert (again.code, again.error["error"]) == (4, "agent_not_found")
+    assert [each["slug"] for each in left] == ["two"]
+    assert (afar.code, afar.error["error"]) == (2, "invalid_input")
+
+
 def test_wrong_wishes_are_refused(cli: Cli) -> None:
     cli("agents", "create", "--name", "one")
 

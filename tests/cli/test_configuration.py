@@ -53,6 +53,18 @@ def test_values_of_every_kind_are_shown_as_they_are_written(
     assert ["credentials", "api.example.com (example)", f"file {home / 'holdfast.toml'}"] in rows
 
 
+def test_a_server_is_shown_by_its_name_and_where_it_is(cli: Cli, home: Path) -> None:
+    home.mkdir()
+    program = '[mcp.servers.files]\ncommand = "mcp-files"\nargs = ["--all"]\n'
+    address = '[mcp.servers.docs]\nurl = "https://docs.example.com/mcp"\n'
+    (home / "holdfast.toml").write_text(program + address)
+
+    rows = [line.split("\t")[:2] for line in cli("config").out.splitlines()]
+
+    shown = "files (mcp-files), docs (https://docs.example.com/mcp)"
+    assert ["mcp_servers", shown] in rows
+
+
 @pytest.mark.parametrize(
     ("given", "shown"), [("86400", "24h"), ("90", "90s"), ("0.5", "0.5s"), ("2d", "48h")]
 )

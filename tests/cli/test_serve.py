@@ -4,8 +4,8 @@ import json
 import os
 import select
 import signal
-import urllib.error
-import urllib.request
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from holdfast.domain.errors import Unavailable
 from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, ran, running
 from tests.cli.test_command import until, until_line
+from tests.cli.visits import card_of, got, wait_until
 
 SLOW = "[{text: done, delay_ms: 60000}]"
 
@@ -25,20 +26,22 @@ SLOW = "[{text: done, delay_ms: 60000}]"
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_it_listens_and_stops_when_told(home: Path, number: signal.Signals) -> None:
     with running(home, "serve", "--port", "0", "--json") as server:
-        card = json.loads(until_line(server))
+        told = json.loads(until_line(server))
+        link = told.pop("sign_in")
         file = home / "server.json"
         kept, mode = json.loads(file.read_text()), file.stat().st_mode & 0o777
-        with urllib.request.urlopen(f"{card['url']}/healthz", timeout=PATIENCE) as answer:
-            health = json.load(answer)
-        with pytest.raises(urllib.error.HTTPError) as missing:
-            urllib.request.urlopen(f"{card['url']}/v1/agents", timeout=PATIENCE)
+        health = got(f"{told['url']}/healthz")
+        nobody = got(f"{told['url']}/v1/agents")
+        somebody = got(f"{told['url']}/v1/agents", secret=(home / "token").read_text().strip())
+        cookie = got(told["url"] + link)
         os.kill(server.pid, number)
         out, err = server.communicate(timeout=PATIENCE)
 
-    missing.value.close()
-    assert (kept, mode) == (card, 0o600)
-    assert (card["pid"], health) == (server.pid, {"status": "ok"})
-    assert missing.value.code == 404
+    assert (kept, mode) == (told, 0o600)
+    assert (told["pid"], health) == (server.pid, (200, {"status": "ok"}))
+    assert (nobody[0], somebody) == (401, (200, {"data": [], "next_cursor": None}))
+    # The page that the link leads to is not there yet, and asks who wants to see it.
+    assert cookie[0] == 401
     assert (server.returncode, out, err) == (0, "", "")
     assert not file.exists()
 
@@ -46,7 +49,7 @@ def test_it_says_where_it_listens_and_stops_when_told(home: Path, number: signal
 @pytest.mark.slow
 def test_a_busy_port_is_a_conflict_and_leaves_the_other_alone(home: Path) -> None:
     with running(home, "serve", "--port", "0", "--json") as server:
-        card = json.loads(until_line(server))
+        card = card_of(server)
         port = card["url"].rpartition(":")[2]
 
         second = ran(home, "serve", "--port", port, "--json")
@@ -60,7 +63,7 @@ def test_a_busy_port_is_a_conflict_and_leaves_the_other_alone(home: Path) -> Non
 def test_the_card_names_the_first_of_two_servers_as_long_as_it_runs(home: Path) -> None:
     file = home / "server.json"
     with running(home, "serve", "--port", "0", "--json") as first:
-        card = json.loads(until_line(first))
+        card = card_of(first)
         with running(home, "serve", "--port", "0") as second:
             url = until_line(second).split()[-1]
             assert json.loads(file.read_text()) == card
@@ -68,16 +71,15 @@ def test_the_card_names_the_first_of_two_servers_as_long_as_it_runs(home: Path) 
             _, told = second.communicate(timeout=PATIENCE)
         assert json.loads(file.read_text()) == card
         with running(home, "serve", "--port", "0", "--json") as third:
-            mine = json.loads(until_line(third))
+            mine = card_of(third)
             first.kill()
             first.wait(timeout=PATIENCE)
-            follows = wait_for_card(file, mine)
+            wait_until(lambda: file.exists() and json.loads(file.read_text()) == mine)
             os.kill(third.pid, signal.SIGTERM)
             third.communicate(timeout=PATIENCE)
 
     assert url != card["url"]
     assert f"Another server of this home listens on {card['url']}; server.json names" in told
-    assert follows
     assert not file.exists()
 
 
@@ -156,14 +158,35 @@ def test_other_machines_cannot_be_served(cli: Cli, home: Path) -> None:
     assert not home.exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (["--host", "example.org"], 2, "invalid_input"),
+        (["--name", "http://x"], 2, "invalid_input"),
+        (["--tls-key", "key.pem"], 2, "config_invalid"),
+        (["--tls-cert", "missing.pem"], 2, "config_invalid"),
+        (["--port", "70000"], 2, "invalid_input"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_is_opened(
+    cli: Cli, home: Path, arguments: list[str], code: int, error: str
+) -> None:
+    ran = cli("serve", *arguments, "--json")
+
+    assert (ran.code, ran.error["error"]) == (code, error)
+    assert not home.exists()
+
+
 def test_it_starts_and_stops_in_this_process_too(cli: Cli, home: Path) -> None:
     stop_when_shown(home / "server.json")
 
     ran = cli("serve", "--port", "0")
 
-    listening, hint = ran.out.splitlines()
+    listening, link, hint = ran.out.splitlines()
+    url = listening.rpartition(" ")[2]
     assert ran.code == 0
     assert listening.startswith("Holdfast 0.1.0 listens on http://127.0.0.1:")
+    assert link.startswith(f"Sign in to the page, once: {url}/sign-in?code=hf_")
     assert hint.endswith(" chat`; stop with Ctrl-C.")
     assert ran.err == "Stopped; open turns go on with the next start.\n"
     assert not (home / "server.json").exists()
@@ -192,18 +215,6 @@ async def test_a_house_that_is_closed_cannot(home: Path) -> None:
         await probe(holdfast)
 
 
-def wait_for_card(file: Path, card: object) -> bool:
-    """Wait until the card in the home is a certain one."""
-    import time
-
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if file.exists() and json.loads(file.read_text()) == card:
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def leave_waiting(home: Path, session: str) -> None:
     """Write a message down in a house that plays no turns."""
     from tests.cli.test_sessions import leave_a_turn_waiting
@@ -213,8 +224,6 @@ def leave_waiting(home: Path, session: str) -> None:
 
 def stop_when_shown(card: Path, *, instead: str | None = None) -> None:
     """Send this process SIGTERM as soon as the server's card is there."""
-    import threading
-    import time
 
     def wait() -> None:
         deadline = time.monotonic() + PATIENCE

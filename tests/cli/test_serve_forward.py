@@ -9,11 +9,9 @@ import pytest
 
 from tests.cli.processes import PATIENCE, ran, running
 from tests.cli.test_command import until_line
-from tests.marks import demands
 
 
 @pytest.mark.slow
-@demands("S1-105")
 def test_an_older_store_is_brought_up_when_the_server_starts(home: Path) -> None:
     ran(home, "chat", "My name is Ada.")
     down = ran(home, "migrate", "down", "--to", "2", "--force", "--json")

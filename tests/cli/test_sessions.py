@@ -229,7 +229,11 @@ def test_a_turn_that_waits_is_told_of(cli: Cli, home: Path, chatted: str) -> Non
 def test_interrupting_an_idle_session_changes_nothing(cli: Cli, chatted: str) -> None:
     ran = cli("sessions", "interrupt", chatted)
 
+    told = cli("sessions", "interrupt", chatted, "--json").document
+
     assert (ran.code, ran.out) == (0, f"Session {chatted} is idle.\n")
+    shown = cli("sessions", "show", chatted, "--json").document
+    assert told == {"session": shown, "interrupted": False, "turn": None}
 
 
 def test_a_session_is_forked_at_a_message(cli: Cli, chatted: str) -> None:

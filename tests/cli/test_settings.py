@@ -74,13 +74,6 @@ def test_an_unknown_key_is_invalid_and_names_the_nearest(cli: Cli, home: Path) -
     assert "did you mean chat.default_model?" in ran.err
 
 
-def test_a_server_cannot_be_named_yet(cli: Cli) -> None:
-    ran = cli("sessions", "list", "--server", "http://127.0.0.1:8765", "--json")
-
-    assert (ran.code, ran.out, ran.error["error"]) == (2, "", "invalid_input")
-    assert "not in this version" in ran.error["message"]
-
-
 def test_a_wish_for_colours_must_be_one_of_three(cli: Cli) -> None:
     ran = cli("sessions", "list", "--color", "purple")
 

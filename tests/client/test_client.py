@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast.client
 from holdfast import Holdfast, open_holdfast
 from holdfast.client import (
     AgentPatch,
@@ -16,12 +17,16 @@ from holdfast.client import (
     AgentsQuery,
     AnswerPost,
     ApprovalsQuery,
+    ApprovalState,
     AssistantPost,
     CallsQuery,
+    CallState,
     Client,
     ClosePost,
+    CostGroup,
     CostsQuery,
     DeletionQuery,
+    ExportFormat,
     ExportQuery,
     ForkPost,
     MessagesQuery,
@@ -29,13 +34,11 @@ from holdfast.client import (
     SessionPatch,
     SessionPost,
     SessionsQuery,
+    TextContent,
     UserPost,
 )
 from holdfast.domain.agents import AgentStatus
-from holdfast.domain.costs import CostGroup
 from holdfast.domain.errors import Code, Conflict, Denied, NotFound
-from holdfast.http.v1.messages_forms import TextContent
-from holdfast.services.exports import ExportFormat
 from tests.client.serving import QUICK, serving
 from tests.http.v1.visitor import a_repository
 from tests.tooled import a_config, asks, call, says
@@ -184,13 +187,15 @@ async def test_a_question_is_found_answered_and_its_call_seen(home: Path) -> Non
         async for item in client.follow(session.id):
             if getattr(item, "event_type", "") == "tool.approval_requested":
                 break
-        (waiting,) = await client.approvals.list(query=ApprovalsQuery(state="waiting")).all()
+        (waiting,) = await client.approvals.list(
+            query=ApprovalsQuery(state=ApprovalState.WAITING)
+        ).all()
         found = await client.approvals.get(session.id, waiting.id)
         answer = AnswerPost(decision="allow", digest=waiting.digest)
         answered = await client.approvals.answer(session.id, waiting.id, answer)
         revoked = await client.approvals.revoke(session.id, waiting.id)
         await settled(client, session.id)
-        (done,) = await client.calls.list(session.id, CallsQuery(state="finished")).all()
+        (done,) = await client.calls.list(session.id, CallsQuery(state=CallState.FINISHED)).all()
         same = await client.calls.get(session.id, "c1")
         costs = await client.costs.report(CostsQuery(group_by=CostGroup.SESSION))
         folder = (await client.sessions.get(session.id)).context.working_dir
@@ -226,3 +231,8 @@ def test_the_client_loads_nothing_of_the_server() -> None:
     assert {name.split(".")[1] for name in ours} == {
         *("client", "domain", "http", "parsing", "ports", "services"),
     }
+
+
+def test_the_names_of_the_client_are_sorted_and_there() -> None:
+    assert holdfast.client.__all__ == sorted(set(holdfast.client.__all__))
+    assert [name for name in holdfast.client.__all__ if not hasattr(holdfast.client, name)] == []

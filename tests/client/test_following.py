@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import signal
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import subprocess
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -84,7 +84,7 @@ async def test_connections_that_the_server_ends_are_taken_up_again(holdfast: Hol
         Client(at.url, at.secret, patience=QUICK) as client,
     ):
         session = await client.sessions.open("holdfast")
-        news = client.follow(session.id, after="now")
+        news = client.follow(session.id, after=1)
         hearing = asyncio.create_task(taken(news, 3))
         await client.messages.send(session.id, "What is 2+3?")
 
@@ -97,40 +97,54 @@ async def test_a_server_killed_in_the_middle_costs_nothing_and_doubles_nothing(
 ) -> None:
     port = free_port()
     script = tmp_path / "script.json"
-    chunks = [f"word {number} " for number in range(400)]
-    steps = [{"chunks": chunks, "delay_ms": 5}, {"text": "done"}]
-    await asyncio.to_thread(script.write_text, json.dumps(steps))
-    url, secret = f"http://127.0.0.1:{port}", ""
+    hangs, answers = {"text": "never", "delay_ms": 600_000}, {"text": "word " * 500, "chunks": 500}
+    script.write_text(json.dumps([hangs]))
     heard: list[EventForm] = []
 
-    with running(home, "serve", "--port", str(port), "--json") as first:
-        await asyncio.to_thread(first.stdout.readline)
+    with serve_process(home, port) as first:
         secret = (home / "token").read_text().strip()
-        client = Client(url, secret, patience=QUICK)
-        session = await client.sessions.open("holdfast", SessionPost(model_id=f"scripted:{script}"))
-        await client.messages.send(session.id, "go")
-        news = client.follow(session.id)
-        async for item in news:
-            assert isinstance(item, EventForm)
-            heard.append(item)
-            if item.event_type == "step.generating":
-                break
-        first.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(first.wait)
-    # While nobody is there, the reader waits; then another process of the same home is.
-    with running(home, "serve", "--port", str(port), "--json"):
-        async with asyncio.timeout(2 * PATIENCE), aclosing(news):
-            async for item in news:
-                assert isinstance(item, EventForm)
-                heard.append(item)
-                if item.event_type in {"session.completed", "session.failed"}:
-                    break
-        head = (await client.sessions.get(session.id)).last_event
-    client.requests.transport.close()
+        async with Client(f"http://127.0.0.1:{port}", secret, patience=QUICK) as client:
+            wish = SessionPost(model_id=f"scripted:{script}")
+            session = await client.sessions.open("holdfast", wish)
+            await client.messages.send(session.id, "go")
+            async with aclosing(client.follow(session.id)) as news:
+                heard += await until(news, "step.started")
+                first.kill()
+                first.wait()
+                script.write_text(json.dumps([answers]))
+                # Another process of the same home; and a third, when the second is in the middle.
+                with serve_process(home, port) as second:
+                    heard += await until(news, "step.generating")
+                    second.kill()
+                    second.wait()
+                    with serve_process(home, port):
+                        heard += await until(news, "session.completed")
+                        head = (await client.sessions.get(session.id)).last_event
 
     assert [item.sequence for item in heard] == list(range(1, head + 1))
     told = json.loads(ran(home, "sessions", "events", session.id, "--json").stdout)
     assert [each["sequenceNumber"] for each in told["data"]] == [each.sequence for each in heard]
+
+
+@contextmanager
+def serve_process(home: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    """Run a server of a home in a process of its own, until it listens and as long as wanted."""
+    with running(home, "serve", "--port", str(port), "--json") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield process
+
+
+async def until(news: News, word: str) -> list[EventForm]:
+    """Return the news up to a word."""
+    found: list[EventForm] = []
+    async with asyncio.timeout(2 * PATIENCE):
+        async for item in news:
+            assert isinstance(item, EventForm)
+            found.append(item)
+            if item.event_type == word:
+                break
+    return found
 
 
 async def test_a_cut_stream_goes_on_behind_the_last_number() -> None:

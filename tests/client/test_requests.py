@@ -189,6 +189,17 @@ async def test_where_nobody_listens_the_remedy_is_named() -> None:
     )
 
 
+async def test_a_server_that_takes_too_long_is_not_asked_again() -> None:
+    async def dawdles(call: Call) -> None:
+        await call.reader.read()
+
+    async with impostor(dawdles) as server, Client(server.url, patience=QUICK) as client:
+        with pytest.raises(Unavailable, match="takes too long"):
+            await client.requests.post("/v1/sessions/s/compact", {}, dict, seconds=0.05)
+
+    assert len(server.calls) == 1
+
+
 async def test_a_server_that_comes_later_is_waited_for() -> None:
     async with impostor(silent()) as gone:
         host, port = gone.url.removeprefix("http://").split(":")

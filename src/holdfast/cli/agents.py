@@ -1,4 +1,4 @@
-"""`holdfast agents list|show|create|edit|archive|import|export`: who answers."""
+"""`holdfast agents list|show|create|edit|archive|purge|import|export`: who answers."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli.agent_files import ImportOptions, export_file, import_file
 from holdfast.cli.commands import command
-from holdfast.cli.opening import opened
+from holdfast.cli.opening import opened, opened_here
 from holdfast.cli.options import LIMIT_MOST, OneAgent, Paging
 from holdfast.cli.output import Printer, local_time
 from holdfast.domain.agents import Agent, AgentStatus, LlmRuntime
@@ -178,6 +178,17 @@ async def archive(printer: Printer, wanted: OneAgent) -> None:
     printer.done(agent_form(agent), told)
 
 
+async def purge(printer: Printer, wanted: OneAgent) -> None:
+    """Remove an archived agent for good.
+
+    Refused while there are sessions with it: they keep what it was.
+    """
+    async with opened_here(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, wanted.ref)
+        await holdfast.agents.purge(holdfast.owner, agent.id)
+    printer.done({"purged": agent.id}, f"Agent {agent.slug} is removed.")
+
+
 def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
     from holdfast.cli.forms import agent_form
 
@@ -207,6 +218,7 @@ def register(app: typer.Typer) -> None:
     command(group, "create", CreateOptions)(create)
     command(group, "edit", EditOptions)(edit)
     command(group, "archive", OneAgent)(archive)
+    command(group, "purge", OneAgent, only_here=True)(purge)
     command(group, "import", ImportOptions)(import_file)
     command(group, "export", OneAgent)(export_file)
     app.add_typer(group)

@@ -48,10 +48,13 @@ class Asking:
         )
         return list(found.items)
 
-    def begin(self, tasks: asyncio.TaskGroup, approval: Approval) -> None:
-        """Ask a question, unless it is asked, or was answered, here already."""
+    def begin(self, tasks: asyncio.TaskGroup, approval: Approval, *, own: bool = False) -> None:
+        """Ask a question, unless it is asked, or was answered, here already.
+
+        `own` is one of a turn that this conversation asked for.
+        """
         if approval.id not in self._open and approval.id not in self._closed:
-            task = tasks.create_task(self._ask(approval))
+            task = tasks.create_task(self._ask(approval, own=own))
             self._open[approval.id] = _Open(task, approval.question.call_id)
 
     async def withdraw(self, answered: ApprovalAnswered) -> None:
@@ -79,7 +82,7 @@ class Asking:
         await asyncio.wait([found.task])
         return True
 
-    async def _ask(self, approval: Approval) -> None:
+    async def _ask(self, approval: Approval, *, own: bool) -> None:
         owner, session_id = self._holdfast.owner, approval.session_id
         answer: Answer | None = None
         try:
@@ -91,7 +94,7 @@ class Asking:
                 session = await self._holdfast.sessions.get(owner, session_id)
                 self._screen.pause()
                 with suppress(PressedError):
-                    answer = await self._questions.answer(found)
+                    answer = await self._questions.answer(found, own=own)
         finally:
             # From here on the news of an answer may be that of ours.
             self._open.pop(approval.id, None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.cli.answering import Answering
 from holdfast.cli.asking import Asking
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.manners import Manner
@@ -70,11 +71,11 @@ async def begin(
         session = await holdfast.sessions.get(holdfast.owner, session_id)
         await _require_answered(holdfast, session, manner)
         conversation = await _following(printer, holdfast, session, signals, manner)
-        place = await _place(wanted.cwd)
+        place = await _place(wanted.cwd, is_remote=manner.is_remote)
         await holdfast.sessions.resume(holdfast.owner, session.id, context=place)
         await _tell_changed(holdfast, session, conversation)
         return conversation
-    session = await _opened(holdfast, wanted)
+    session = await _opened(holdfast, wanted, is_remote=manner.is_remote)
     # Before its own opening, because a stream of JSON begins with that.
     conversation = await _following(
         printer, holdfast, replace(session, last_event=0), signals, manner
@@ -84,8 +85,10 @@ async def begin(
     return conversation
 
 
-async def _place(wish: Path | None) -> SessionContext | None:
+async def _place(wish: Path | None, *, is_remote: bool) -> SessionContext | None:
     """Return where a session that is picked up moves to; nothing when it stays where it was."""
+    if is_remote:
+        return None if wish is None else SessionContext(working_dir=str(named_path(wish)))
     folder = working_dir(wish) if wish is not None else None
     if folder is None:
         return None
@@ -104,8 +107,9 @@ async def _tell_changed(holdfast: "House", session: Session, conversation: Conve
 
 async def _require_answered(holdfast: "House", session: Session, manner: Manner) -> None:
     """Refuse to go on, with nobody there, where a question waits: that could take a day."""
-    # Somebody else plays the turn, and its question is theirs.
-    if manner.is_attended or session.status is Status.RUNNING:
+    # Somebody else plays the turn, and its question is theirs; a server plays everybody's.
+    is_theirs = session.status is Status.RUNNING and not manner.is_remote
+    if manner.is_attended or is_theirs:
         return
     waiting = await holdfast.approvals.list(holdfast.owner, session.id, state=ApprovalState.WAITING)
     for approval in waiting.items:
@@ -129,7 +133,9 @@ async def _following(
     if not printer.is_json:
         return conversing(printer, holdfast, session, signals, manner)
     lines = await EventLines.behind(holdfast, session, session.last_event)
-    return Conversation(holdfast, session, JsonScreen(printer, lines), signals)
+    screen = JsonScreen(printer, lines)
+    answering = Answering(holdfast, screen, manner) if manner.is_remote else None
+    return Conversation(holdfast, session, screen, signals, answering)
 
 
 def conversing(
@@ -141,15 +147,17 @@ def conversing(
 ) -> Conversation:
     """Return a conversation in words for people; remarks are left out where JSON is wanted."""
     screen = TextScreen(printer, holdfast, manner)
-    asking = None
+    asking: Asking | Answering | None = None
     if manner.asks:
-        asking = Asking(holdfast, screen, Questions(printer, AnswerPrompt()))
+        asking = Asking(holdfast, screen, Questions(printer, AnswerPrompt(), manner))
+    elif manner.is_remote:
+        asking = Answering(holdfast, screen, manner)
     return Conversation(holdfast, session, screen, signals, asking)
 
 
-async def _opened(holdfast: "House", wanted: ChatOptions) -> Session:
+async def _opened(holdfast: "House", wanted: ChatOptions, *, is_remote: bool) -> Session:
     """Open the session; whatever can be refused is refused before anything is written."""
-    context = await _context(holdfast, wanted)
+    context = _remote_context(wanted) if is_remote else await _context(holdfast, wanted)
     request = SessionRequest(
         title=wanted.title,
         model=absolute_model(wanted.model) if wanted.model is not None else None,
@@ -162,6 +170,8 @@ async def _opened(holdfast: "House", wanted: ChatOptions) -> Session:
         path = str(named_path(wanted.repo))
         repo = await holdfast.repos.add(holdfast.owner, path, at_terminal=True)
         request = replace(request, repo_id=repo.id)
+        if is_remote and context is not None:
+            request = replace(request, context=replace(context, working_dir=repo.path))
     return await holdfast.open(wanted.agent or BUILT_IN, request)
 
 
@@ -201,6 +211,29 @@ async def _context(holdfast: "House", wanted: ChatOptions) -> SessionContext | N
         # In a thread, because a signal must be heard while git waits for a slow disk.
         git_ref=await asyncio.to_thread(git_ref, folder),
         fs_scope_tier=wanted.fs_scope or await _widest(holdfast, wanted.agent),
+        variables=variables,
+    )
+
+
+def _remote_context(wanted: ChatOptions) -> SessionContext | None:
+    """Return the workspace of a session that a server opens; this machine's folders are not its.
+
+    Without a folder there, the session gets one of its own.
+    """
+    variables = dict(_variable(each) for each in wanted.var or ())
+    folder = wanted.repo or wanted.cwd
+    is_special = bool(variables) or wanted.fs_scope is not None
+    if folder is None and is_special:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "--var and --fs-scope belong to a folder; name a repository of the server with --repo.",
+        )
+    # A repository alone is enough: the server knows where it is.
+    if folder is None or (wanted.repo is not None and not is_special):
+        return None
+    return SessionContext(
+        working_dir=str(named_path(folder)),
+        fs_scope_tier=wanted.fs_scope or FsTier.SANDBOXED,
         variables=variables,
     )
 

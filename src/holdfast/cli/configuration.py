@@ -76,8 +76,12 @@ def _words(value: Any) -> str:
             return str(value).lower()
         case str():
             return value
-        case {"host": host, "secret": secret}:
-            return f"{host} ({secret})"
+        case (
+            {"host": name, "secret": place}
+            | {"name": name, "command": str(place)}
+            | {"name": name, "url": str(place)}
+        ):
+            return f"{name} ({place})"
         case Sequence():
             return ", ".join(map(_words, value)) or "-"
         case _:

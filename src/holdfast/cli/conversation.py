@@ -7,6 +7,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from holdfast.cli.answering import Answering
 from holdfast.cli.asking import Asking
 from holdfast.cli.prompts import LeftError
 from holdfast.cli.screen import Screen
@@ -35,7 +36,7 @@ class Conversation:
         session: Session,
         screen: Screen,
         signals: Signals,
-        asking: Asking | None = None,
+        asking: Asking | Answering | None = None,
     ) -> None:
         """Without `asking`, questions are shown and answered elsewhere, or by nobody."""
         self.holdfast = holdfast
@@ -76,7 +77,7 @@ class Conversation:
             with self.signals.turn(own=own) as stop:
                 async with asyncio.TaskGroup() as tasks:
                     stopping = tasks.create_task(self._stop_when(stop, turn))
-                    await self._follow(turn, tasks)
+                    await self._follow(turn, tasks, own=own)
                     # Otherwise the group would wait for a Ctrl-C that nobody owes it.
                     stopping.cancel()
         except ExceptionGroup as group:
@@ -113,24 +114,25 @@ class Conversation:
         for item in page.items:
             await self._show(item)
 
-    async def _follow(self, turn: int, tasks: asyncio.TaskGroup) -> None:
+    async def _follow(self, turn: int, tasks: asyncio.TaskGroup, *, own: bool) -> None:
         # What is there already is shown first: its questions may have their answers.
         known = (await self.session()).last_event
-        await self._ask_what_waits(tasks, is_due=self.cursor >= known)
+        if self.cursor >= known:
+            await self._ask_what_waits(tasks, own=own)
         async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as news:
             async for item in news:
                 is_behind = self.cursor < known
                 await self._show(item)
                 if self.is_over or await self._has_settled(item, turn):
                     return
-                is_due = self.cursor >= known and (is_behind or _is_question(item))
-                await self._ask_what_waits(tasks, is_due=is_due)
+                if self.cursor >= known and (is_behind or _is_question(item)):
+                    await self._ask_what_waits(tasks, own=own)
 
-    async def _ask_what_waits(self, tasks: asyncio.TaskGroup, *, is_due: bool) -> None:
+    async def _ask_what_waits(self, tasks: asyncio.TaskGroup, *, own: bool) -> None:
         """Ask what waits in the session; it may have been asked before this conversation came."""
-        if self._asking is not None and is_due:
+        if self._asking is not None:
             for approval in await self._asking.waiting(self.session_id):
-                self._asking.begin(tasks, approval)
+                self._asking.begin(tasks, approval, own=own)
 
     async def _show(self, item: Event | Gap) -> None:
         self.cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
@@ -171,9 +173,8 @@ class Conversation:
         # While ours waits behind another one, that is somebody else's and goes on.
         if session.settled + 1 == turn:
             # This one and no other: it may end by itself at this very moment.
-            session = await self.holdfast.sessions.interrupt(
-                self.holdfast.owner, self.session_id, turn=turn
-            )
+            owner, id_ = self.holdfast.owner, self.session_id
+            session = (await self.holdfast.sessions.interrupt(owner, id_, turn=turn)).session
         if session.settled >= turn:
             return
         # Only a turn that runs can be stopped.

@@ -122,7 +122,7 @@ def _tell(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]
     printer.record(
         None,
         {
-            "House": facts["version"],
+            "Holdfast": facts["version"],
             "home": facts["home"],
             "store": facts["store"] or "none yet; the first session makes it",
             "file system": facts["file_system"] or "unknown",

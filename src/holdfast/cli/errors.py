@@ -116,8 +116,8 @@ def understood(error: BaseException) -> HoldfastError:
         return error
     if isinstance(error, MemoryError):
         return _starved()
-    if isinstance(error, OSError) and error.errno in _SYSTEM:
-        return _SYSTEM[error.errno]()
+    if isinstance(error, OSError) and (told := _SYSTEM.get(error.errno or 0)):
+        return told()
     # Python has no class of its own for this.
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         return _limited()

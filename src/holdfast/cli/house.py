@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.domain.sessions import Session, Status
     from holdfast.services.calls import Wish
     from holdfast.services.endings import Heirs
+    from holdfast.services.interruptions import Interruption
     from holdfast.services.verifications import Verification
 
 
@@ -52,7 +53,7 @@ class Sessions(Protocol):
     ) -> "Session": ...
     async def interrupt(
         self, owner: "Owner", session_id: "SessionId", *, turn: int | None = None
-    ) -> "Session": ...
+    ) -> "Interruption": ...
     async def resume(
         self, owner: "Owner", session_id: "SessionId", *, context: "SessionContext | None" = None
     ) -> "Session": ...

@@ -30,6 +30,8 @@ class Manner:
     is_attended: bool = True
     asks: bool = False
     yes_to: frozenset[str] = frozenset()
+    # Behind a server, whose own rules say nothing about who sits here.
+    is_remote: bool = False
 
     def answers(self, question: Question) -> bool:
         """Tell whether a flag answers a question; it does not where each has to be seen."""
@@ -48,6 +50,7 @@ def manner_of(printer: "Printer", yes_to: Iterable[str] | None) -> Manner:
         is_attended=is_attended,
         asks=is_attended and not printer.is_json,
         yes_to=frozenset(map(_tool, yes_to or ())),
+        is_remote=printer.settings.server is not None,
     )
 
 

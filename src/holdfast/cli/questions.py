@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+from holdfast.cli.manners import ANYBODY, Manner
 from holdfast.cli.output import Printer
 from holdfast.cli.terminal import spelled_out
 from holdfast.cli.work_forms import is_for_session
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.cli.prompts import AnswerPrompt
 
 BY_TERMINAL: Final = "terminal"
+BY_HTTP: Final = "http"
 
 _CHANGES: Final = frozenset({ToolClass.WRITE, ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT})
 _BOLD, _GREEN, _RED, _CYAN = "1", "32", "31", "36"
@@ -22,12 +26,20 @@ _MARKS: Final = {"+": _GREEN, "-": _RED, "@": _CYAN}
 class Questions:
     """Asks whoever sits at the terminal, until there is an answer that means something."""
 
-    def __init__(self, printer: Printer, prompt: "AnswerPrompt") -> None:
+    def __init__(self, printer: Printer, prompt: "AnswerPrompt", manner: Manner = ANYBODY) -> None:
         self._printer = printer
         self._prompt = prompt
+        self._manner = manner
+        # A server writes down through which door an answer came.
+        self._by = BY_HTTP if manner.is_remote else BY_TERMINAL
 
-    async def answer(self, approval: Approval) -> Answer:
-        """Show the whole question and return the answer; Ctrl-C and Ctrl-D raise, as prompts do."""
+    async def answer(self, approval: Approval, *, own: bool = False) -> Answer:
+        """Show the whole question and return the answer; Ctrl-C and Ctrl-D raise, as prompts do.
+
+        What a server asks about an `own` turn, a flag may answer; a house here knows its flags.
+        """
+        if own and self._manner.is_remote and self._manner.answers(approval.question):
+            return Answer(state=ApprovalState.ALLOWED, by=self._by)
         has_more = is_for_session(approval.question)
         with self._prompt.fresh():
             # After what was typed too early is put aside: nobody answers what was not shown yet.
@@ -38,7 +50,7 @@ class Questions:
                 said = await self._prompt.answer("Allow? [y/a/n] " if has_more else "Allow? [y/n] ")
                 found = read_answer(said, has_more=has_more)
                 if isinstance(found, Answer):
-                    return found
+                    return replace(found, by=self._by)
                 self._printer.warn(found)
 
 

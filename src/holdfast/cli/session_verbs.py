@@ -51,9 +51,10 @@ async def interrupt(printer: Printer, wanted: OneSession) -> None:
 
     async with opened(printer) as holdfast:
         session_id = await find_session(holdfast, wanted.id)
-        session = await holdfast.sessions.interrupt(holdfast.owner, session_id)
-        form = await form_of(holdfast, session)
-    printer.done(form, f"Session {session.id} is {session.status}.")
+        done = await holdfast.sessions.interrupt(holdfast.owner, session_id)
+        form = await form_of(holdfast, done.session)
+    shown = {"session": form, "interrupted": done.turn is not None, "turn": done.turn}
+    printer.done(shown, f"Session {done.session.id} is {done.session.status}.")
 
 
 async def compact(printer: Printer, wanted: OneSession) -> None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.client.errors import not_understood, refusal
 from holdfast.client.patience import Patience
+from holdfast.client.tolerance import decoded
 from holdfast.client.transport import ANSWER_SECONDS, Received, Sent, Transport
 from holdfast.domain.errors import NotFound, Unavailable
 
@@ -82,7 +83,7 @@ class Requests:
 
     def _decoded(self, received: Received, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(received.body, type=kind)
+            return decoded(received.body, kind)
         except (msgspec.DecodeError, RecursionError) as error:
             raise not_understood(self.transport.origin, str(error)) from None
 

@@ -1,1 +1,1 @@
-"""A house behind a server: the services' verbs, asked for over `/v1`, in the domain's own values."""
+"""A house behind a server: the services' verbs over `/v1`, in the domain's own values."""

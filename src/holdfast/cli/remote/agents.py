@@ -92,7 +92,7 @@ class RemoteRepos:
 
 
 def wire_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is said about an agent in the words of the wire; what it cannot say is refused."""
+    """Return what is said about an agent in the words of the wire, or refuse what those lack."""
     for name in _NOT_FROM_AFAR:
         if fields.get(name):
             _refuse(name)

@@ -15,7 +15,6 @@ from holdfast.cli.remote.sessions import (
     RemoteEvents,
     RemoteMessages,
     RemoteSessions,
-    context_form,
     house_events,
 )
 from holdfast.cli.remote.values import OWNER, message_of, session_of
@@ -31,6 +30,7 @@ from holdfast.domain.openings import SessionRequest
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Session
 from holdfast.http.v1.agents_forms import GrantForm
+from holdfast.http.v1.contexts_forms import context_form
 from holdfast.http.v1.defaults_forms import DefaultsForm
 from holdfast.http.v1.sessions_forms import BudgetForm
 from holdfast.services.agents import BUILT_IN
@@ -77,7 +77,7 @@ class RemoteHouse:
             budget=None if wish.budget is None else BudgetForm(**asdict(wish.budget)),
             grant=None if wish.grant is None else GrantForm(**asdict(wish.grant)),
             approval=wish.approval,
-            context=context_form(wish.context),
+            context=None if wish.context is None else context_form(wish.context),
             tools=wish.tools,
         )
         return session_of(await self._client.sessions.open(agent, body))

@@ -27,11 +27,12 @@ from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import Message
 from holdfast.domain.queries import LIMIT_MOST, MESSAGES_MOST, Page, SessionQuery
 from holdfast.domain.sessions import Session, Status
+from holdfast.http.v1.contexts_forms import context_form
 from holdfast.http.v1.endings_forms import Compacted, CompactPost, ResumePost, Verified
 from holdfast.http.v1.events_forms import EventsQuery, HouseEventList, Words
 from holdfast.http.v1.messages_forms import MessageForm, MessageWish
-from holdfast.http.v1.sessions_forms import ContextForm, SelectionForm
 from holdfast.services.endings import Heirs
+from holdfast.services.interruptions import Interruption
 from holdfast.services.verifications import Verification
 
 # A model is asked for the summary, and may take its time.
@@ -73,16 +74,16 @@ class RemoteSessions:
 
     async def interrupt(
         self, _: Owner, session_id: SessionId, *, turn: int | None = None
-    ) -> Session:
+    ) -> Interruption:
         """Stop the running turn, or only that one."""
-        wish = InterruptPost(turn=turn)
-        return self._noted((await self._client.sessions.interrupt(session_id, wish)).session)
+        done = await self._client.sessions.interrupt(session_id, InterruptPost(turn=turn))
+        return Interruption(session=self._noted(done.session), turn=done.turn)
 
     async def resume(
         self, _: Owner, session_id: SessionId, *, context: SessionContext | None = None
     ) -> Session:
         """Open a closed session again."""
-        wish = ResumePost(context=context_form(context))
+        wish = ResumePost(context=None if context is None else context_form(context))
         return self._noted(await self._client.sessions.resume(session_id, wish))
 
     async def close(
@@ -94,8 +95,8 @@ class RemoteSessions:
         reason: str | None = None,
     ) -> Session:
         """End a session."""
-        ending = "cancelled" if status is Status.CANCELLED else "completed"
-        wish = ClosePost(ending=ending, reason=reason)
+        is_cancelled = status is Status.CANCELLED
+        wish = ClosePost(ending="cancelled" if is_cancelled else "completed", reason=reason)
         return self._noted(await self._client.sessions.close(session_id, wish))
 
     async def fork(
@@ -223,15 +224,6 @@ class RemoteEvents:
 def house_events(session_id: SessionId) -> str:
     """Return where the stream of a session's news is, in the house's own words."""
     return of(session_id, "events") + query_of(EventsQuery(words=Words.HOUSE))
-
-
-def context_form(context: SessionContext | None) -> ContextForm | None:
-    """Return a workspace in the words of the wire."""
-    if context is None:
-        return None
-    marked = context.selection
-    fields = asdict(context) | {"selection": marked and SelectionForm(**asdict(marked))}
-    return ContextForm(**fields)
 
 
 def _number(item: Event | Gap) -> int:

@@ -8,7 +8,6 @@ from msgspec.structs import asdict
 from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, ModelChoice, Runtime
 from holdfast.domain.approvals import Approval, ApprovalScope, Question
 from holdfast.domain.calls import Call, CallState
-from holdfast.domain.contexts import Selection, SessionContext
 from holdfast.domain.costs import CostReport, CostSum, Usage
 from holdfast.domain.ids import (
     LOCAL_OWNER,
@@ -29,10 +28,11 @@ from holdfast.http.api.forms import RepoForm
 from holdfast.http.v1.agents_forms import AcpRuntimeForm, AgentForm
 from holdfast.http.v1.approvals_forms import ApprovalForm
 from holdfast.http.v1.calls_forms import CallForm
+from holdfast.http.v1.contexts_forms import context_of
 from holdfast.http.v1.costs_forms import CostGroupForm, CostList, CostTotalForm
 from holdfast.http.v1.messages_forms import MessageForm
 from holdfast.http.v1.models_forms import ModelForm
-from holdfast.http.v1.sessions_forms import ContextForm, SessionForm
+from holdfast.http.v1.sessions_forms import SessionForm
 from holdfast.http.v1.words import UsageForm
 
 # Whoever asks is told of nobody else's things; which owner that is, only the server knows.
@@ -86,7 +86,6 @@ def _runtime(form: AgentForm) -> Runtime:
 
 def session_of(form: SessionForm) -> Session:
     """Return a session; of its agent only what a session tells is known."""
-    fork = form.forked_from
     return Session(
         id=SessionId(form.id),
         owner=OWNER,
@@ -96,7 +95,7 @@ def session_of(form: SessionForm) -> Session:
         title=form.title,
         tags=form.tags,
         model_id=None if form.model_id is None else ModelId(form.model_id),
-        context=_context(form.context),
+        context=context_of(form.context),
         approval=form.approval,
         status=form.state,
         last_stop=form.last_stop,
@@ -105,8 +104,7 @@ def session_of(form: SessionForm) -> Session:
         settled=form.settled,
         turn_cap=form.turn_cap,
         budget=None if form.budget is None else Budget(**asdict(form.budget)),
-        forked_from=fork
-        and ForkPoint(session_id=SessionId(fork.session_id), sequence=fork.sequence),
+        forked_from=_fork_point(form),
         usage=usage_of(form.usage),
         microcents=form.cost.microcents or 0,
         message_count=form.message_count,
@@ -117,6 +115,13 @@ def session_of(form: SessionForm) -> Session:
         finished_at=_time_or_none(form.finished_at),
         metadata=form.metadata,
     )
+
+
+def _fork_point(form: SessionForm) -> ForkPoint | None:
+    fork = form.forked_from
+    if fork is None:
+        return None
+    return ForkPoint(session_id=SessionId(fork.session_id), sequence=fork.sequence)
 
 
 def _snapshot(form: SessionForm) -> Agent:
@@ -133,12 +138,6 @@ def _snapshot(form: SessionForm) -> Agent:
         created_at=_time(form.created_at),
         updated_at=_time(form.created_at),
     )
-
-
-def _context(form: ContextForm) -> SessionContext:
-    marked = form.selection
-    fields = asdict(form) | {"selection": marked and Selection(**asdict(marked))}
-    return SessionContext(**fields)
 
 
 def usage_of(form: UsageForm) -> Usage:

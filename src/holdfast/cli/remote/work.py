@@ -72,7 +72,7 @@ class RemoteCalls:
         limit: int = LIMIT_MOST,
     ) -> Page[Call]:
         """Return a page of calls."""
-        wanted = CallsQuery(state=state.value if state else None, limit=limit)
+        wanted = CallsQuery(state=state, limit=limit)
         page = await self._client.calls.list(session_id, wanted).page(cursor)
         return Page(items=tuple(map(call_of, page.data)), next_cursor=page.next_cursor)
 
