@@ -41,11 +41,13 @@ def frame_of(text: str) -> Frame:
 class Listener:
     """One open stream: its head, and the frames as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
         self.sent = 0
+        # After so many chunks there is no room for the next.
+        self.most = most
         self.left = asyncio.Event()
         self.room = asyncio.Event()
         self.room.set()
@@ -66,6 +68,9 @@ class Listener:
             self.headers = {n.decode(): v.decode() for n, v in message["headers"]}
             self._started.set()
             return
+        self.most -= 1
+        if self.most == 0:
+            self.room.clear()
         self.body += message["body"]
         self.sent += len(message["body"])
         if self.status == 200:
@@ -110,11 +115,14 @@ class Listener:
 
 @asynccontextmanager
 async def listening(
-    app: ASGIApp, path: str, secret: str, **headers: str
+    app: ASGIApp, path: str, secret: str, *, most: int = 1 << 30, **headers: str
 ) -> AsyncIterator[Listener]:
-    """Open a stream; leaving the block leaves the stream, if it has not ended."""
+    """Open a stream; leaving the block leaves the stream, if it has not ended.
+
+    After `most` chunks the reader takes nothing until it is given room again.
+    """
     parts = urlsplit(path)
-    listener = Listener()
+    listener = Listener(most)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     sent = {"host": "127.0.0.1:8765", "authorization": f"Bearer {secret}", **named}
     scope = {

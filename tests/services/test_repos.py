@@ -105,6 +105,7 @@ async def test_whatever_leaves_the_root_is_refused_and_logged(
     assert [record.fields["given"] for record in records] == given  # type: ignore[attr-defined]
     assert records[2].fields == {  # type: ignore[attr-defined]
         "owner": rooted.owner,
+        "repo_id": None,
         "given": given[2],
         "resolved": str(outside),
         "root": str(root),
@@ -199,3 +200,48 @@ async def test_an_unknown_repository_is_not_found(rooted: Holdfast, repo_id: str
         with pytest.raises(NotFound) as caught:
             await verb(rooted.owner, RepoId(repo_id))
         assert caught.value.code is Code.REPO_NOT_FOUND
+
+
+async def test_a_folder_is_judged_by_its_real_path(rooted: Holdfast, root: Path) -> None:
+    (root / "plain").mkdir()
+    (root / "link").symlink_to(root / "plain")
+
+    for given in (root / "plain", root / "link", f"{root}//plain/x/.."):
+        assert await rooted.repos.require_folder(rooted.owner, str(given)) == str(root / "plain")
+    assert await rooted.repos.require_folder(rooted.owner, str(root)) == str(root)
+
+
+async def test_a_folder_outside_the_root_is_refused_and_logged(
+    rooted: Holdfast, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (root / "way-out").symlink_to(root.parent)
+    given = [str(root.parent), f"{root}/..", str(root / "way-out"), "/", "/not/there"]
+
+    for path in given:
+        with pytest.raises(Denied) as caught, caplog.at_level(logging.WARNING):
+            await rooted.repos.require_folder(rooted.owner, path)
+        assert (caught.value.code, caught.value.details) == (Code.REPO_OUTSIDE_ROOT, {})
+
+    records = [record for record in caplog.records if record.message == "security.path_refused"]
+    assert [record.fields["given"] for record in records] == given  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "name", ["trees/missing", "trees/file", "trees/loop", "trees/a\x00b", "trees/\ud800"]
+)
+async def test_what_is_no_folder_is_refused(rooted: Holdfast, root: Path, name: str) -> None:
+    (root / "file").write_text("")
+    (root / "loop").symlink_to(root / "loop")
+
+    for given in (f"{root.parent}/{name}", name, ""):
+        with pytest.raises(Invalid) as caught:
+            await rooted.repos.require_folder(rooted.owner, given)
+        assert caught.value.code is Code.INVALID_CONTEXT
+        assert caught.value.details == {"fields": ["working_dir"]}
+
+
+async def test_without_a_root_no_folder_may_be_named(quiet: Holdfast, tmp_path: Path) -> None:
+    with pytest.raises(Denied) as caught:
+        await quiet.repos.require_folder(quiet.owner, str(tmp_path))
+
+    assert caught.value.code is Code.WORKSPACE_ROOT_UNSET

@@ -183,7 +183,7 @@ async def test_calls_are_folded_with_their_results_and_thoughts_left_out(
         _tool(_outcome({"a": [1.5, False, None]})),
         ("agent", {"type": "text", "text": "done", "partial": False}),
         ("user", {"type": "text", "text": "see this", "media": [media.ref]}),
-        ("system", {"type": "text", "text": "The turn failed.", "code": "error"}),
+        ("system", {"type": "text", "text": "Turn failed: The turn failed.", "code": "error"}),
     ]
 
 

@@ -28,8 +28,19 @@ OF_QUERIES: Final[Mapping[str, Callable[[Case], bool]]] = {
     "detach": _has("cascade", "detach"),
     "since": _has("since", "after"),
 }
+
+
+def _is_large(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_is_large, value.values()))
+    if isinstance(value, list):
+        return any(map(_is_large, value))
+    return isinstance(value, int) and not -(1 << 63) <= value < 1 << 64
+
+
 # What bodies must be beyond their schema, because readers of JSON disagree about it.
 OF_BODIES: Final[Mapping[str, Callable[[Case], bool]]] = {
+    "a whole number is beyond 64 bits": lambda case: _is_large(case.body),
     "a text contains the character NUL": lambda case: "\\u0000" in json.dumps(case.body),
     "it must be equal to Idempotency-Key": lambda case: "Idempotency-Key" in (case.headers or {}),
     # Whether these go together depends on the agent as it is.

@@ -9,13 +9,13 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast import __version__
+from holdfast.storage.files import alone_in
 
 CARD_NAME: Final = "server.json"
 CARD_LARGEST: Final = 64 << 10
@@ -41,7 +41,7 @@ class Card:
 
     def claim(self) -> Form | None:
         """Show our card, whole or not at all, unless another server's is there; return that one."""
-        with _alone_in(self._path.parent):
+        with alone_in(self._path.parent):
             other = _living(self._path)
             if other == self.form:
                 return None
@@ -59,7 +59,7 @@ class Card:
 
     def withdraw(self) -> None:
         """Take our card away; what others put there stays."""
-        with suppress(OSError), _alone_in(self._path.parent):
+        with suppress(OSError), alone_in(self._path.parent):
             if _parsed(self._path.read_bytes()) == self.form:
                 self._path.unlink()
         self._let_go()
@@ -130,14 +130,3 @@ def _is_alive(pid: object) -> bool:
         # Somebody else's, and alive.
         return True
     return True
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other servers from looking and writing at the same moment."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -41,10 +41,13 @@ faults = logging.getLogger(__name__)
 
 # How our own protocol lets a stream drop its connection.
 ABORT: Final = "holdfast.abort"
+# And how it makes a connection ready for an answer that goes on for long.
+LASTING: Final = "holdfast.lasting"
 # What proxies write down for a caller who did not wait; nobody gets to see it.
 GONE: Final = 499
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _READS: Final = frozenset({"GET", "HEAD"})
+_USUAL: Final = tuple((name, (name.encode(), value.encode())) for name, value in HEADERS.items())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +71,7 @@ class Application:
         self._numbers = itertools.count(1)
         self.metrics: Final = rules.metrics
         self.streams: Final = rules.streams
+        self.routes: Final = table.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; the server takes neither websockets nor lifespans."""
@@ -156,6 +160,8 @@ class Application:
         """Write the access line: the path without its query, which may hold anything."""
         route = exchange.route
         self.metrics.count(route.name if route else "none", exchange.status, seconds)
+        if not log.isEnabledFor(logging.INFO):
+            return
         log.info(
             "request",
             extra={
@@ -184,8 +190,11 @@ class _Exchange:
         self.caller: Caller | None = None
         self.status = 0
         self.size = 0
+        self._waiting: Rendered | None = None
         self._send = send
-        self._abort = scope.get("extensions", {}).get(ABORT, {}).get("call")
+        extensions = scope.get("extensions", {})
+        self._abort = extensions.get(ABORT, {}).get("call")
+        self._prepare_to_last = extensions.get(LASTING, {}).get("call")
 
     async def finish(self, answer: Rendered | Stream, request: Request) -> None:
         """Send the answer."""
@@ -202,7 +211,10 @@ class _Exchange:
 
     async def _stream(self, answer: Stream, request: Request) -> None:
         """Send chunks until there are no more, or nobody is left to read them."""
-        await self._start(Rendered(200, {"content-type": answer.media_type, **answer.headers}, b""))
+        if self._prepare_to_last is not None:
+            self._prepare_to_last()
+        # Kept until the first chunk, which comes at once, so that both are one packet.
+        self._waiting = Rendered(200, {"content-type": answer.media_type, **answer.headers}, b"")
         if request.method != "HEAD":
             playing = asyncio.create_task(answer.play(self))
             leaving = asyncio.create_task(_disconnected(request))
@@ -217,10 +229,12 @@ class _Exchange:
                 faults.error("a stream broke", exc_info=error)
                 # Otherwise its reader would take what it has for all there is.
                 self.abort()
+        await self._start_if_waiting()
         await self._send({"type": "http.response.body", "body": b""})
 
     async def send(self, chunk: bytes) -> None:
         """Write a chunk of a stream."""
+        await self._start_if_waiting()
         self.size += len(chunk)
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
@@ -229,15 +243,18 @@ class _Exchange:
         if self._abort is not None:
             self._abort()
 
+    async def _start_if_waiting(self) -> None:
+        if self._waiting is not None:
+            head, self._waiting = self._waiting, None
+            await self._start(head)
+
     async def _start(self, whole: Rendered) -> None:
         self.status = whole.status
-        headers = {**HEADERS, **whole.headers, "x-request-id": self.request_id}
+        own = [(n.encode(), v.encode("latin-1")) for n, v in whole.headers.items()]
+        usual = [pair for name, pair in _USUAL if name not in whole.headers]
+        headers = [*usual, *own, (b"x-request-id", self.request_id.encode())]
         await self._send(
-            {
-                "type": "http.response.start",
-                "status": whole.status,
-                "headers": [(n.encode(), v.encode("latin-1")) for n, v in headers.items()],
-            }
+            {"type": "http.response.start", "status": whole.status, "headers": headers}
         )
 
 

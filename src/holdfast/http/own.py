@@ -37,9 +37,6 @@ def own_routes(
 ) -> tuple[Route, ...]:
     """Return the routes; `probe` raises while the store cannot be written."""
 
-    async def sign_in(asked: Asked[SignIn, None]) -> Answer:
-        return await signed_in(asked, names)
-
     async def health(_: Asked[Any, None]) -> Answer:
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
@@ -85,19 +82,26 @@ def own_routes(
             gives={200: dict[str, Any], 304: None},
             tells={200: ("etag",), 304: ("etag",)},
         ),
-        Route(
-            method="GET",
-            path="/sign-in",
-            name="sign_in",
-            summary="Exchange a one-time code for the page's cookie.",
-            act=sign_in,
-            needs=None,
-            query=SignIn,
-            gives={303: None},
-            has_no_head=True,
-            tells={303: ("location", "set-cookie")},
-            refuses=(Code.FOREIGN_ORIGIN, Code.SIGN_IN_LIMIT, Code.UNAUTHENTICATED),
-        ),
+        _sign_in_route(names),
+    )
+
+
+def _sign_in_route(names: Names) -> Route:
+    async def sign_in(asked: Asked[SignIn, None]) -> Answer:
+        return await signed_in(asked, names)
+
+    return Route(
+        method="GET",
+        path="/sign-in",
+        name="sign_in",
+        summary="Exchange a one-time code for the page's cookie.",
+        act=sign_in,
+        needs=None,
+        query=SignIn,
+        gives={303: None},
+        has_no_head=True,
+        tells={303: ("location", "set-cookie")},
+        refuses=(Code.FOREIGN_ORIGIN, Code.SIGN_IN_LIMIT, Code.UNAUTHENTICATED),
     )
 
 

@@ -6,17 +6,18 @@ and the connection with it.
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.http.answers import encoded
-from holdfast.http.app import ABORT
+from holdfast.http.app import ABORT, LASTING
 from holdfast.http.errors import error_answer
 from holdfast.http.guard import HEADERS
+from holdfast.http.wires import PatientTransport
 
 log = logging.getLogger("holdfast.access")
 
@@ -25,8 +26,20 @@ HEADERS_MOST: Final = 100
 HEAD_SECONDS: Final = 10.0
 # How long a caller may go on with a body that nobody wants, before the connection is closed.
 REST_SECONDS: Final = 2.0
+# Chunks of a body: each costs more than the byte that may be in it.
+PIECES_MOST: Final = 1 << 16
 # Requests that were sent before the one ahead of them was answered.
 WAITING_MOST: Final = 100
+# The kernel would keep megabytes for one reader, and look for a vanished one for a quarter of an
+# hour. With these it is gone 15 s after a heartbeat that it did not take, or was asked in vain.
+LASTING_OPTIONS: Final = (
+    (socket.SOL_SOCKET, "SO_SNDBUF", 128 << 10),
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 5),
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 15_000),
+)
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
@@ -39,17 +52,19 @@ class Protocol(HttpToolsProtocol):
 
     _deadline: asyncio.TimerHandle | None = None
     _head_size = 0
+    _pieces = 0
     # What the parser has taken without a word: it keeps a header until it is whole.
     _silent_size = 0
     _has_spoken = False
     _has_begun = False
     _is_head_open = True
     _is_body_open = False
+    _is_last = False
     _is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the caller a while for the first request."""
-        super().connection_made(transport)
+        super().connection_made(PatientTransport(transport, self.loop.call_soon))
         self._within(HEAD_SECONDS, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -64,13 +79,14 @@ class Protocol(HttpToolsProtocol):
         self._has_spoken = False
         try:
             self.parser.feed_data(data)
-            self._silent_size = 0 if self._has_spoken else self._silent_size + len(data)
-            if self._silent_size > HEADERS_LARGEST:
-                raise UnclearRequestError
-        except httptools.HttpParserUpgrade:
-            # Answered in HTTP, and the connection ends with the answer.
+        # Whatever it is: the parser's own complaint, or one of our bounds that it passes on.
+        except Exception:  # noqa: BLE001
+            # It also raises at an upgrade, which is a request like any other, and the last one.
+            if not self._is_last:
+                self._refuse()
             return
-        except (httptools.HttpParserError, UnclearRequestError):
+        self._silent_size = 0 if self._has_spoken else self._silent_size + len(data)
+        if self._silent_size > HEADERS_LARGEST:
             self._refuse()
 
     def on_message_begin(self) -> None:
@@ -78,8 +94,11 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
         self._unset_keepalive_if_required()
         self._has_spoken = self._is_head_open = True
-        self._head_size = 0
-        extensions: dict[str, Any] = {ABORT: {"call": self.transport.abort}}
+        self._head_size = self._pieces = 0
+        extensions: dict[str, Any] = {
+            ABORT: {"call": self.transport.abort},
+            LASTING: {"call": self._prepare_to_last},
+        }
         self.scope["extensions"] = extensions
         self._within(HEAD_SECONDS, self._refuse)
 
@@ -100,7 +119,8 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start to answer."""
         # Only a path of ours: a whole address or an authority names another host than `Host`.
-        if not self.url.startswith(b"/") or b"#" in self.url:
+        is_path = self.url.startswith(b"/") and b"#" not in self.url
+        if not is_path or self.parser.get_method() == b"CONNECT":
             raise UnclearRequestError
         if not _is_framed_plainly(self.parser.get_http_version(), self.headers):
             raise UnclearRequestError
@@ -114,11 +134,15 @@ class Protocol(HttpToolsProtocol):
         self._is_head_open = False
         if self.parser.should_upgrade():
             # Whoever asked may go on in another protocol, which would be read as a request.
+            self._is_last = True
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         self._has_spoken = True
+        self._pieces += 1
+        if self._pieces > PIECES_MOST:
+            raise UnclearRequestError
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -133,11 +157,19 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with the next request, if this one is over."""
         if self._is_refused:
-            self.transport.close()
+            self._close_gently()
         elif self._is_body_open and not self.pipeline:
             self._within(REST_SECONDS, self.transport.close)
         else:
             super().on_response_complete()
+
+    def _prepare_to_last(self) -> None:
+        """Bound what the kernel keeps for a reader, and have it notice one that is gone."""
+        connection = self.transport.get_extra_info("socket")
+        for level, name, value in LASTING_OPTIONS:
+            # Not every system has all of them.
+            if (option := getattr(socket, name, None)) is not None:
+                connection.setsockopt(level, option, value)
 
     def _count(self, piece: bytes) -> None:
         self._has_spoken = True
@@ -151,20 +183,26 @@ class Protocol(HttpToolsProtocol):
         self._stop_waiting()
         is_behind_another = bool(self.pipeline)
         self.pipeline.clear()
-        if not self._has_begun or self.cycle.response_complete:
+        is_answered = not self._has_begun or self.cycle.response_complete
+        if is_answered and self._is_body_open:
+            # What broke off behind an answer gets no second one.
+            self._close_gently()
+        elif is_answered:
             self._answer_and_close()
         elif self._is_body_open and not is_behind_another and not self.cycle.response_started:
             # Its own body is what cannot be read: whoever waits for it gets to know.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
             self._answer_and_close()
-        else:
-            # The one before it gets its own answer, whole.
-            self.cycle.keep_alive = False
+        # Otherwise the one before it gets its own answer, whole, and the connection ends there.
 
     def _answer_and_close(self) -> None:
         log.info("refused", extra={"fields": {"status": 400, "route": None}})
         self.transport.write(REFUSAL)
+        self._close_gently()
+
+    def _close_gently(self) -> None:
+        """Say no more, and let the caller finish what it is saying."""
         if not self.transport.can_write_eof():
             self.transport.close()
             return

@@ -5,11 +5,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, Final, get_origin
 from urllib.parse import parse_qsl, quote
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import FieldInfo
 from starlette.types import Receive, Scope
 
 from holdfast.domain.errors import Code, Invalid
@@ -101,7 +103,7 @@ def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
     """Return the query as the route's type; what may come several times is a tuple there."""
     if len(query) > QUERY_LONGEST or not query.isascii():
         raise _invalid_query("", "the query is too long, or not written in ASCII")
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = _fields_of(kind)
     found: dict[str, Any] = {}
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
@@ -132,6 +134,12 @@ def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
         return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _invalid_query(*_place_and_rule(error)) from None
+
+
+@cache
+def _fields_of(kind: type[Struct]) -> Mapping[str, FieldInfo]:
+    """Return the fields of a query by their names; looked up once, because it is slow."""
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
 def _place_and_rule(error: msgspec.ValidationError) -> tuple[str, str]:

@@ -55,29 +55,39 @@ class Rendering:
         self._resync = resync
         self._hidden: tuple[int, int] | None = None
 
-    def frames(self, items: list[Item]) -> list[bytes]:
-        """Return the frames of the next items."""
-        frames: list[bytes] = []
-        for item in items:
-            frame = self._frame(item)
-            if frame:
-                frames += [*self.hidden(), frame]
-            else:
-                first = self._hidden[0] if self._hidden else end_of(item)
-                self._hidden = (first, end_of(item))
-        return frames
+    def frames(self, item: Item) -> bytes:
+        """Return the frames of the next item; none if its reader does not want to hear of it."""
+        frame = self.plain(item)
+        if frame:
+            before, self._hidden = self._hidden, None
+            return _filtered(before) + frame
+        first = self._hidden[0] if self._hidden else end_of(item)
+        self._hidden = (first, end_of(item))
+        return b""
 
-    def hidden(self) -> tuple[bytes, ...]:
-        """Return the gap for what was left out since the last frame."""
-        if self._hidden is None:
-            return ()
-        first, last = self._hidden
-        self._hidden = None
-        return (gap_frame(first, last, reason="filtered", resync=None),)
+    @property
+    def is_hiding(self) -> bool:
+        """Tell whether something was left out that has not been told as a gap."""
+        return self._hidden is not None
 
-    def _frame(self, item: Item) -> bytes:
+    def hidden(self, told: int) -> tuple[bytes, int]:
+        """Return the gap for what was left out since a number, and the last number it covers.
+
+        There is none if something else, which was never sent, stands between them.
+        """
+        before, self._hidden = self._hidden, None
+        if before is None or before[0] != told + 1:
+            return b"", told
+        return _filtered(before), before[1]
+
+    def plain(self, item: Item) -> bytes:
+        """Return the frames of an item by itself."""
         if isinstance(item, Gap):
             return gap_frame(
                 item.from_sequence, item.to_sequence, reason=item.reason, resync=self._resync
             )
         return self._made(item)
+
+
+def _filtered(numbers: tuple[int, int] | None) -> bytes:
+    return gap_frame(*numbers, reason="filtered", resync=None) if numbers else b""

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 def stamp(at: datetime) -> str:
     """Return the instant as `YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    told = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return f"{told.isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def stamp_or_none(at: datetime | None) -> str | None:

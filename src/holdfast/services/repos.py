@@ -1,5 +1,9 @@
-"""Repositories: registered by their owner, inside the workspace root, judged on real paths."""
+"""Repositories: registered by their owner, inside the workspace root, judged on real paths.
 
+Folders that somebody names over the network are judged here too, by the same root.
+"""
+
+import asyncio
 import logging
 from pathlib import Path
 
@@ -7,7 +11,7 @@ from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
 from holdfast.domain.ids import Owner, RepoId
 from holdfast.domain.repeats import Made
 from holdfast.domain.repos import Repo, is_within
-from holdfast.domain.texts import require_text
+from holdfast.domain.texts import is_encodable, require_text
 from holdfast.ports import Clock, Store, Tx
 from holdfast.services.mint import Mint
 
@@ -83,46 +87,78 @@ class Repos:
         resolved = Path(repo.path).resolve()
         # A folder may have become a link since it was registered.
         if str(resolved) != repo.path or (self._root and not is_within(resolved, self._real_root)):
-            self._violation(repo.owner, repo.path, resolved)
+            self._violation(repo.owner, repo.path, resolved, repo_id=repo.id)
+        return resolved
+
+    async def require_folder(self, owner: Owner, path: str) -> str:
+        """Return the real path of a folder that may be worked in by whoever is not at a terminal.
+
+        It need not be a repository, but it lies inside the workspace root.
+        """
+        self._require_root()
+        if not _is_whole(path):
+            raise _no_folder()
+        # In a thread: a folder may lie on a disk that takes its time.
+        return str(await asyncio.to_thread(self._judged_folder, owner, path))
+
+    def _judged_folder(self, owner: Owner, path: str) -> Path:
+        try:
+            resolved = Path(path).resolve()
+            is_folder = resolved.is_dir()
+        except (OSError, RuntimeError):
+            raise _no_folder() from None
+        self._require_within(owner, path, resolved)
+        if not is_folder:
+            raise _no_folder()
         return resolved
 
     def _admitted(self, owner: Owner, path: str, *, at_terminal: bool) -> Path:
-        if self._root is None and not at_terminal:
-            raise Denied(
-                Code.WORKSPACE_ROOT_UNSET,
-                "Set AGENT_WORKSPACE_ROOT to the folder that holds your repositories.",
-            )
-        if "\x00" in path or not Path(path).is_absolute():
+        if not at_terminal:
+            self._require_root()
+        if not _is_whole(path):
             raise _invalid("an absolute path without NUL")
         try:
             resolved = Path(path).resolve()
             is_tree = resolved.is_dir() and (resolved / ".git").exists()
         except (OSError, RuntimeError):
             raise _invalid("a readable folder") from None
-        # Before its content is judged: outside the root nothing is told about what is there.
-        if self._root is not None and not is_within(resolved, self._real_root):
-            self._violation(owner, path, resolved)
+        self._require_within(owner, path, resolved)
         if not is_tree:
             raise _invalid("an existing folder with a .git in it")
         return resolved
+
+    def _require_root(self) -> None:
+        if self._root is None:
+            raise Denied(
+                Code.WORKSPACE_ROOT_UNSET,
+                "Set AGENT_WORKSPACE_ROOT to the folder that holds your repositories.",
+            )
+
+    def _require_within(self, owner: Owner, given: str, resolved: Path) -> None:
+        # Before its content is judged: outside the root nothing is told about what is there.
+        if self._root is not None and not is_within(resolved, self._real_root):
+            self._violation(owner, given, resolved)
 
     @property
     def _real_root(self) -> Path:
         return (self._root or Path("/")).resolve()
 
-    def _violation(self, owner: Owner, given: str, resolved: Path) -> None:
+    def _violation(
+        self, owner: Owner, given: str, resolved: Path, *, repo_id: RepoId | None = None
+    ) -> None:
         log.warning(
             "security.path_refused",
             extra={
                 "fields": {
                     "owner": owner,
+                    "repo_id": repo_id,
                     "given": given,
                     "resolved": str(resolved),
                     "root": str(self._root),
                 }
             },
         )
-        raise Denied(Code.REPO_OUTSIDE_ROOT, "The repository lies outside the workspace root.", {})
+        raise Denied(Code.REPO_OUTSIDE_ROOT, "The folder lies outside the workspace root.", {})
 
 
 async def find_repo(tx: Tx, owner: Owner, repo_id: str) -> Repo:
@@ -133,6 +169,18 @@ async def find_repo(tx: Tx, owner: Owner, repo_id: str) -> Repo:
             Code.REPO_NOT_FOUND, "There is no such repository; `holdfast repos list` shows yours."
         )
     return repo
+
+
+def _is_whole(path: str) -> bool:
+    return "\x00" not in path and is_encodable(path) and Path(path).is_absolute()
+
+
+def _no_folder() -> Invalid:
+    return Invalid(
+        Code.INVALID_CONTEXT,
+        "working_dir must be the absolute path of a folder that is there.",
+        {"fields": ["working_dir"]},
+    )
 
 
 def _invalid(rule: str) -> Invalid:

@@ -148,7 +148,7 @@ async def test_calls_are_paged(doubt: Doubt) -> None:
 
     assert [page["data"][0]["id"] for page in (first, second)] == ["c1", "c2"]
     assert second["next_cursor"] is None
-    for query in ("cursor=x", f"state=unknown&cursor={first['next_cursor']}", "state=settled"):
+    for query in ("cursor=x", f"state=unknown&cursor={first['next_cursor']}", "state=lost"):
         assert refusal(await visitor.get(f"{path}?{query}")) == (400, "invalid_query")
 
 

@@ -1,6 +1,8 @@
 """Interrupt, close, resume, fork and export over HTTP."""
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.models import model_of
 from tests.houses import open_house
 from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
-from tests.stand_ins import Gate, GatedRuntime, an_answer, asked, streamed
+from tests.stand_ins import Gate, GatedRuntime, HeldStore, an_answer, asked, streamed
 from tests.tooled import a_config, says
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +47,51 @@ async def test_an_interrupt_stops_the_turn_that_runs(home: Path, outside: Outsid
     assert [row.get("interrupted") for row in rows] == [None, True, None]
     assert one == rows[1]
     assert rows[2]["parts"][0]["code"] == "aborted"
+    assert rows[2]["parts"][0]["text"] == "The turn was stopped by its user: enough"
     assert rows[2]["content"]["text"] == rows[2]["parts"][0]["text"]
+
+
+async def test_of_interrupts_that_arrive_together_one_has_stopped_the_turn(
+    home: Path, outside: Outside
+) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([gate])
+    async with open_house(home, runtime, outside=outside) as house, visiting(house) as visitor:
+        session = await visitor.session()
+        await visitor.say(session, "Tell me all.")
+        await gate.reached()
+        path = f"/v1/sessions/{session['id']}/interrupt"
+        answers = await asyncio.gather(*(visitor.post(path) for _ in range(5)))
+
+    told = sorted((each.document["interrupted"], each.document["turn"] or 0) for each in answers)
+    assert told == [(False, 0)] * 4 + [(True, 1)]
+    assert {each.status for each in answers} == {200}
+
+
+async def test_an_interrupt_that_takes_too_long_is_accepted(
+    home: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.services.interruptions.PATIENCE", 0.05)
+    gate = Gate()
+    runtime = GatedRuntime([gate])
+    outside = replace(outside, wrap=HeldStore)
+    async with open_house(home, runtime, outside=outside) as house, visiting(house) as visitor:
+        assert isinstance(house.store, HeldStore)
+        session = await visitor.session()
+        path = f"/v1/sessions/{session['id']}"
+        await visitor.say(session, "Tell me all.")
+        await gate.reached()
+        house.store.hold()
+        accepted = await visitor.post(f"{path}/interrupt")
+        house.store.let_go()
+        await visitor.settled(session)
+        after = (await visitor.get(path)).document
+
+    assert accepted.status == 202
+    running = accepted.document["session"]
+    assert accepted.document == {"session": running, "interrupted": True, "turn": 1}
+    assert (running["state"], running["settled"]) == ("running", 0)
+    assert (after["state"], after["last_stop"]) == ("idle", "aborted")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from holdfast import open_holdfast
 from holdfast.bootstrap import Outside
 from holdfast.config import Config
 from holdfast.domain.models import model_of
+from tests.http.asgi import Answer
 from tests.http.v1.visitor import A_STRANGER, Visitor, a_repository, refusal, visiting
 from tests.marks import demands
 from tests.stand_ins import SettableClock
@@ -145,38 +146,51 @@ async def test_a_program_of_its_own_works_in_a_repository(visitor: Visitor) -> N
     assert refusal(await visitor.post(path, {"repo_id": A_STRANGER})) == (404, "repo_not_found")
 
 
-async def test_a_folder_given_over_the_network_is_a_registered_repository(
+async def test_a_folder_given_over_the_network_lies_inside_the_root(
     home: Path, outside: Outside, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
     repository = a_repository(root / "project")
+    (root / "plain").mkdir()
+    (root / "link").symlink_to(root / "plain")
+    (root / "way-out").symlink_to(tmp_path)
     config = Config(home=home, workspace_root=root)
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         repo = await house.repos.add(house.owner, str(repository))
-        agent = await visitor.agent()
-        path = f"/v1/agents/{agent['id']}/sessions"
-        named = await visitor.post(path, {"context": {"working_dir": str(repository)}})
-        bound = await visitor.post(path, {"repo_id": repo.id})
-        refused = [
-            await visitor.post(path, {"context": {"working_dir": folder}})
-            for folder in (str(tmp_path), f"{repository}/..", str(root), "/", "relative", "")
-        ]
-        # A folder may have become a link since it was registered.
-        repository.rename(tmp_path / "elsewhere")
-        repository.symlink_to(tmp_path / "elsewhere")
-        moved = await visitor.post(path, {"context": {"working_dir": str(repository)}})
-        other = await visitor.as_("somebody")
-        theirs = (await other.agent())["id"]
-        foreign = await other.post(
-            f"/v1/agents/{theirs}/sessions", {"context": {"working_dir": str(repository)}}
-        )
+        path = f"/v1/agents/{(await visitor.agent())['id']}/sessions"
 
-    for opened in (named, bound):
-        assert opened.status == 201
-        assert opened.document["context"]["working_dir"] == str(repository)
-    assert bound.document["repo_id"] == repo.id
-    for answer in (*refused, moved, foreign):
-        assert refusal(answer) == (403, "repo_outside_root")
+        async def opened(folder: object) -> Answer:
+            return await visitor.post(path, {"context": {"working_dir": str(folder)}})
+
+        bound = await visitor.post(path, {"repo_id": repo.id})
+        named = [await opened(folder) for folder in (repository, root / "plain", root / "link")]
+        outer = [
+            await opened(folder) for folder in (tmp_path, f"{root}/..", root / "way-out", "/", home)
+        ]
+        wrong = [await opened(folder) for folder in (root / "missing", "relative", "")]
+        session = named[1].document
+        resume = f"/v1/sessions/{session['id']}/resume"
+        moved = await visitor.post(resume, {"context": {"working_dir": str(root / "project")}})
+        lost = await visitor.post(resume, {"context": {"working_dir": str(tmp_path)}})
+
+    assert (bound.status, bound.document["repo_id"]) == (201, repo.id)
+    shown = [(each.status, each.document["context"]["working_dir"]) for each in (bound, *named)]
+    places = [repository, repository, root / "plain", root / "plain"]
+    assert shown == [(201, str(place)) for place in places]
+    assert [refusal(each) for each in outer] == [(403, "repo_outside_root")] * 5
+    assert [refusal(each) for each in wrong] == [(400, "invalid_context")] * 3
+    assert (moved.status, moved.document["context"]["working_dir"]) == (200, str(repository))
+    assert refusal(lost) == (403, "repo_outside_root")
+
+
+async def test_without_a_root_no_folder_is_named_over_the_network(
+    visitor: Visitor, tmp_path: Path
+) -> None:
+    path = f"/v1/agents/{(await visitor.agent())['id']}/sessions"
+
+    answer = await visitor.post(path, {"context": {"working_dir": str(tmp_path)}})
+
+    assert refusal(answer) == (403, "workspace_root_unset")
 
 
 @demands("S2-040f")

@@ -17,7 +17,9 @@ async def main(inside: str, outside: str, elsewhere: str, ready: str) -> None:
     for _, link in pairs:
         link.symlink_to(outside)
     os.mknod(ready)
-    while True:
+    parent = os.getppid()
+    # A run that was killed must not leave this one spinning.
+    while os.getppid() == parent:
         for one, other in pairs:
             swap(str(one), str(other))
         _replace_leaf(top, f"{outside}/file.txt")

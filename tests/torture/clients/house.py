@@ -11,7 +11,7 @@ from holdfast import Event, Gap, Holdfast, HoldfastError, OnBusy, Session
 from holdfast.config import Config, load
 from holdfast.domain.events import encode_payload
 from holdfast.domain.ids import SessionId
-from tests.torture.attempts import Record, digest
+from tests.torture.attempts import Record, meant
 
 SCRIPT = """
 match:
@@ -25,6 +25,8 @@ match:
     step: {{text: "{endless}"}}
   - contains: "long "
     step: {{text: "{long}"}}
+  - contains: "handy "
+    step: {{tool_calls: [{{name: write_file, arguments: {{path: "notes.txt", content: "x"}}}}]}}
   - contains: "broken "
     step: {{text: "I was about to say", error: unavailable}}
 steps:
@@ -48,7 +50,7 @@ def settings(home: Path, **changes: Any) -> Config:
 # How a message's id begins says what its text asks for, so that a retry has the same body.
 BEGINNINGS = {"slow": "0", "long": "3", "broken": "5", "tardy": "66", "short": "f"}
 # Nobody gets one of these by chance.
-BEGINNINGS |= {"asleep": "ee000001", "endless": "ee000002"}
+BEGINNINGS |= {"asleep": "ee000001", "endless": "ee000002", "handy": "ee000003"}
 
 
 def new_id(luck: random.Random, kind: str = "") -> str:
@@ -153,7 +155,7 @@ def shown(item: Event | Gap) -> dict[str, Any]:
     return {
         "first": item.sequence,
         "last": item.sequence,
-        "digest": digest(encode_payload(item.payload)),
+        "digest": meant(encode_payload(item.payload)),
     }
 
 

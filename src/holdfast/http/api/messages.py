@@ -64,7 +64,7 @@ async def _bound(asked: Asked[Any, Any]) -> SessionId:
     session_id = asked.path["id"]
     if not is_uuid(session_id):
         raise session_not_found()
-    session = await asked.house.sessions.get(asked.owner, SessionId(session_id.lower()))
+    session = await asked.house.sessions.get(asked.owner, SessionId(session_id))
     if session.repo_id is None:
         raise session_not_found()
     after = asked.query.after
@@ -83,9 +83,9 @@ def _after(found: list[AgentMessage], query: AgentMessagesQuery) -> list[AgentMe
 
 
 def _since(found: list[AgentMessage], text: str) -> list[AgentMessage]:
-    # Compared as text, because all of ours have the same form.
+    # Compared as text, because all of ours have the same form. What still grows is always new.
     since = stamp(_instant(text))
-    return [row for row in found if row.timestamp > since]
+    return [row for row in found if row.sequence is None or row.timestamp > since]
 
 
 def _instant(text: str) -> datetime:

@@ -26,7 +26,7 @@ async def remove_repo(asked: Asked[NoQuery, None]) -> Answer:
     """Forget a repository that no session is bound to; its files stay."""
     if not is_uuid(asked.path["id"]):
         raise repo_not_found()
-    await asked.house.repos.remove(asked.owner, asked.path["id"].lower())
+    await asked.house.repos.remove(asked.owner, asked.path["id"])
     return Answer(status=204)
 
 
@@ -44,6 +44,7 @@ ROUTES: Final = (
         act=add_repo,
         needs=Scope.ADMIN,
         body=RepoPost,
+        examples={"body": {"path": "/srv/work/sums", "name": "Sums"}},
         gives={200: RepoForm, 201: RepoForm},
         refuses=(Code.REPO_INVALID, Code.REPO_OUTSIDE_ROOT, Code.WORKSPACE_ROOT_UNSET),
         tolerant=True,

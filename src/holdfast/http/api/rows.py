@@ -9,6 +9,7 @@ from holdfast.domain.messages import (
     Media,
     Message,
     Notice,
+    NoticeCode,
     Plan,
     Role,
     ToolCall,
@@ -82,6 +83,8 @@ def _system_content(message: Message) -> Content:
                 for step in steps
             ]
             return {"type": "plan", "steps": told}
+        case (Notice(code=NoticeCode.ERROR, text=text),):
+            return {"type": "text", "text": f"Turn failed: {text}", "code": NoticeCode.ERROR}
         case (Notice(code=code, text=text),):
             return {"type": "text", "text": text, "code": code}
         case (Compaction(summary=summary),):

@@ -1,8 +1,10 @@
 """Sessions of `/api`: opened, listed, read, prompted, completed and cancelled."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
-from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.errors import Code, Conflict, LimitReached
 from holdfast.domain.ids import RepoId, SessionId, is_uuid
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import SessionQuery
@@ -32,12 +34,13 @@ USER_REQUEST: Final = "user_request"
 
 async def open_session(asked: Asked[NoQuery, AgentSessionPost]) -> Answer:
     """Open a session in a repository; no process starts before its first prompt."""
-    body = asked.body
-    if not is_uuid(body.repo_id):
+    body, repo_id = asked.body, RepoId(asked.body.repo_id.lower())
+    if not is_uuid(repo_id):
         raise repo_not_found()
     agent = body.agent_id or (await asked.house.agents.built_in(asked.owner)).id
-    request = SessionRequest(title=body.title, repo_id=RepoId(body.repo_id.lower()))
-    made = await asked.house.sessions.make(asked.owner, agent, request, id=body.id)
+    request = SessionRequest(title=body.title, repo_id=repo_id)
+    with _slots_told():
+        made = await asked.house.sessions.make(asked.owner, agent, request, id=body.id)
     return Answer(
         status=201 if made.is_new else 200,
         content=session_form(made.thing),
@@ -50,13 +53,13 @@ async def list_sessions(asked: Asked[AgentSessionsQuery, None]) -> Answer:
     query = asked.query
     if query.before is not None and query.offset:
         raise invalid_query("before", "pages go by before or by offset, not by both")
-    if query.repo_id is not None and not is_uuid(query.repo_id):
+    if query.repo_id is not None and not is_uuid(query.repo_id.lower()):
         empty = AgentSessionList(sessions=(), total=0, limit=query.limit, offset=query.offset)
         return Answer(content=empty)
     wanted = SessionQuery(
         owner=asked.owner,
         is_bound=True,
-        repo_id=RepoId(query.repo_id.lower()) if query.repo_id else None,
+        repo_id=None if query.repo_id is None else RepoId(query.repo_id.lower()),
         statuses=_statuses(query.status),
         offset=query.offset,
         limit=query.limit,
@@ -86,12 +89,14 @@ async def read_session(asked: Asked[NoQuery, None]) -> Answer:
 async def prompt(asked: Asked[NoQuery, PromptPost]) -> Answer:
     """Write a prompt down; its turn comes after the answer."""
     session = await _bound(asked, asked.path["id"])
-    body = asked.body
-    if STATUS_WORDS[session.status] != "active" and not await _was_sent(asked, session, body):
-        raise not_active(session)
-    made = await asked.house.messages.make(
-        asked.owner, session.id, body.text, id=body.id, on_busy=body.on_busy
-    )
+    body, make = asked.body, asked.house.messages.make
+    try:
+        made = await make(asked.owner, session.id, body.text, id=body.id, on_busy=body.on_busy)
+    except Conflict as error:
+        if error.code not in (Code.SESSION_CLOSED, Code.SESSION_FAILED):
+            raise
+        # As it is now: it may have ended after it was looked at.
+        raise not_active(await asked.house.sessions.get(asked.owner, session.id)) from None
     message = made.thing
     return Answer(
         status=202,
@@ -123,18 +128,22 @@ async def _bound(asked: Asked[Any, Any], session_id: str) -> Session:
     """Return the session of that id, if it is bound to a repository."""
     if not is_uuid(session_id):
         raise session_not_found()
-    session = await asked.house.sessions.get(asked.owner, SessionId(session_id.lower()))
+    session = await asked.house.sessions.get(asked.owner, SessionId(session_id))
     if session.repo_id is None:
         raise session_not_found()
     return session
 
 
-async def _was_sent(asked: Asked[Any, PromptPost], session: Session, body: PromptPost) -> bool:
-    """Tell whether this prompt is a repeated one, which gets its first answer in any state."""
-    if body.id is None:
-        return False
-    sent = await asked.house.messages.list(asked.owner, session.id)
-    return any(message.id == body.id.lower() for message in sent.items)
+@contextmanager
+def _slots_told() -> Iterator[None]:
+    """Tell who finds no free slot how to free one from here."""
+    try:
+        yield
+    except LimitReached as error:
+        told = error.message.removesuffix(".")
+        raise LimitReached(
+            error.code, f"{told} with DELETE /api/sessions/{{id}}.", error.details
+        ) from None
 
 
 def _statuses(words: str | None) -> tuple[Status, ...]:
@@ -167,6 +176,7 @@ ROUTES: Final = (
         act=open_session,
         needs=Scope.WRITE,
         body=AgentSessionPost,
+        examples={"body": {"repoId": "019b7ca9-8f2e-7666-8aaa-000000000006", "title": "Sums"}},
         gives={200: AgentSession, 201: AgentSession},
         tells={200: ("location",), 201: ("location",)},
         refuses=(
@@ -213,6 +223,7 @@ ROUTES: Final = (
         act=prompt,
         needs=Scope.WRITE,
         body=PromptPost,
+        examples={"body": {"text": "How much is 2+2?"}},
         gives={202: PromptAccepted},
         refuses=(
             Code.SESSION_NOT_FOUND,

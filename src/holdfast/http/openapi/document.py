@@ -96,7 +96,8 @@ def _operation(route: Route, routes: Sequence[Route], schemas: Schemas) -> Docum
 
 
 def _body(route: Route, schemas: Schemas) -> Document:
-    examples = {name: {"value": value} for name, value in route.examples.items()}
+    given = route.examples or ({"body": {}} if route.body_may_be_missing else {})
+    examples = {name: {"value": value} for name, value in given.items()}
     content = {"schema": schemas.of(route.body), **({"examples": examples} if examples else {})}
     return {
         "required": not route.body_may_be_missing,

@@ -1,6 +1,221 @@
-"""Examples: one member of each type that a body is made of, as it goes over the wire."""
+"""Examples: one member of each type that an answer is made of, as it goes over the wire."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-EXAMPLES: Final[Mapping[str, Any]] = {}
+_AT: Final = "2026-01-02T03:04:05.678901Z"
+_LATER: Final = "2026-01-02T03:04:07.000123Z"
+_AGENT: Final = "019b7ca9-8f2e-7111-8aaa-000000000001"
+_SESSION: Final = "019b7ca9-8f2e-7222-8aaa-000000000002"
+_MESSAGE: Final = "019b7ca9-8f2e-7333-8aaa-000000000003"
+_EVENT: Final = "019b7ca9-8f2e-7444-8aaa-000000000004"
+_APPROVAL: Final = "019b7ca9-8f2e-7555-8aaa-000000000005"
+_REPO: Final = "019b7ca9-8f2e-7666-8aaa-000000000006"
+_MODEL: Final = "a006915b-6930-590c-b036-ee9a12b3b96d"
+
+_USAGE: Final[dict[str, Any]] = {
+    "input_tokens": 12,
+    "cached_input_tokens": 0,
+    "output_tokens": 5,
+    "reasoning_tokens": 0,
+}
+_AGENT_FORM: Final[dict[str, Any]] = {
+    "id": _AGENT,
+    "slug": "code-assistant",
+    "name": "Code assistant",
+    "description": None,
+    "system_prompt": "You are terse.",
+    "default_model_id": _MODEL,
+    "fallback_model_ids": [],
+    "temperature": 0.2,
+    "max_tokens": None,
+    "tools": ["read_file"],
+    "tags": ["demo"],
+    "runtime": {"type": "llm"},
+    "grant": {"fs": "sandboxed", "commands": [], "command_globs": [], "domains": []},
+    "recovery": "stop",
+    "status": "active",
+    "created_at": _AT,
+    "updated_at": _AT,
+}
+_SESSION_FORM: Final[dict[str, Any]] = {
+    "id": _SESSION,
+    "agent_id": _AGENT,
+    "agent": {
+        "slug": "code-assistant",
+        "name": "Code assistant",
+        "runtime": "llm",
+        "model_ids": [_MODEL],
+    },
+    "title": "Sums",
+    "tags": ["demo"],
+    "model_id": None,
+    "status": "completed",
+    "created_at": _AT,
+    "started_at": _AT,
+    "finished_at": _LATER,
+    "updated_at": _LATER,
+    "state": "idle",
+    "turn": 1,
+    "settled": 1,
+    "last_stop": "stop",
+    "reason": None,
+    "repo_id": None,
+    "forked_from": None,
+    "turn_cap": 50,
+    "approval": "ask",
+    "context": {
+        "working_dir": "/srv/work/sums",
+        "active_file": None,
+        "selection": None,
+        "git_ref": None,
+        "fs_scope_tier": "sandboxed",
+        "variables": {},
+    },
+    "budget": None,
+    "usage": _USAGE,
+    "cost": {"microcents": 4_200, "priced": True},
+    "message_count": 2,
+    "last_event": 7,
+    "metadata": {},
+}
+_MESSAGE_FORM: Final[dict[str, Any]] = {
+    "id": _MESSAGE,
+    "session_id": _SESSION,
+    "sequence": 1,
+    "role": "user",
+    "content": {"text": "How much is 2+2?"},
+    "tool_call_id": None,
+    "created_at": _AT,
+    "turn": 1,
+    "model_id": None,
+}
+_EVENT_FORM: Final[dict[str, Any]] = {
+    "id": _EVENT,
+    "session_id": _SESSION,
+    "sequence": 2,
+    "event_type": "message.created",
+    "data": {"message_id": _MESSAGE, "role": "user", "message_sequence": 1, "turn": 1},
+    "created_at": _AT,
+}
+_MODEL_FORM: Final[dict[str, Any]] = {
+    "id": _MODEL,
+    "provider": "offline",
+    "name": "holdfast",
+    "display_name": None,
+    "context_window": None,
+    "max_output": None,
+    "prices": {"input": 0, "output": 0, "cache_read": 0, "cache_write": 0},
+    "priced": True,
+    "source": "catalogue",
+}
+_APPROVAL_FORM: Final[dict[str, Any]] = {
+    "id": _APPROVAL,
+    "session_id": _SESSION,
+    "tool_call_id": "call_1",
+    "question": "Run `ls -l`?",
+    "tool": "run_command",
+    "class": "process",
+    "covers": "ls -l",
+    "preview": {},
+    "amount": None,
+    "arguments": {"command": "ls", "args": ["-l"]},
+    "digest": "5f2b",
+    "options": [{"id": "allow_once", "name": "Allow once", "kind": "allow_once"}],
+    "state": "waiting",
+    "scope": None,
+    "answered_by": None,
+    "note": None,
+    "created_at": _AT,
+    "expires_at": None,
+    "answered_at": None,
+}
+_CALL_FORM: Final[dict[str, Any]] = {
+    "id": "call_1",
+    "session_id": _SESSION,
+    "turn": 1,
+    "name": "run_command",
+    "arguments": {"command": "ls", "args": ["-l"]},
+    "effect": "unsafe",
+    "state": "unknown",
+    "settled": None,
+    "idempotency_key": "b1946ac9",
+    "started_at": _AT,
+    "ended_at": None,
+    "message_sequence": 2,
+    "result_sequence": 3,
+}
+_SPENT: Final[dict[str, Any]] = {
+    "requests": 1,
+    "usage": _USAGE,
+    "cost_microcents": 4_200,
+    "unpriced_requests": 0,
+}
+_REPO_FORM: Final[dict[str, Any]] = {
+    "id": _REPO,
+    "name": "sums",
+    "path": "/srv/work/sums",
+    "createdAt": _AT,
+}
+_AGENT_SESSION: Final[dict[str, Any]] = {
+    "id": _SESSION,
+    "repoId": _REPO,
+    "status": "active",
+    "createdAt": _AT,
+    "updatedAt": _LATER,
+    "title": None,
+    "metadata": {},
+    "process": {"state": "not_started", "exitCode": None},
+    "turn": 1,
+    "settled": 1,
+    "lastSequence": 2,
+}
+_AGENT_MESSAGE: Final[dict[str, Any]] = {
+    "id": _MESSAGE,
+    "sessionId": _SESSION,
+    "role": "agent",
+    "content": {"type": "text", "text": "4", "partial": False},
+    "timestamp": _LATER,
+    "sequence": 2,
+    "turn": 1,
+}
+
+
+def _page(*members: Any) -> dict[str, Any]:
+    return {"data": list(members), "next_cursor": None}
+
+
+EXAMPLES: Final[Mapping[str, Any]] = {
+    "AgentForm": _AGENT_FORM,
+    "AgentList": _page(_AGENT_FORM),
+    "AgentMessage": _AGENT_MESSAGE,
+    "AgentSession": _AGENT_SESSION,
+    "AgentSessionList": {"sessions": [_AGENT_SESSION], "total": 1, "limit": 20, "offset": 0},
+    "AgentSessionWhole": {**_AGENT_SESSION, "repo": _REPO_FORM, "messages": [_AGENT_MESSAGE]},
+    "ApprovalForm": _APPROVAL_FORM,
+    "ApprovalList": _page(_APPROVAL_FORM),
+    "CallForm": _CALL_FORM,
+    "CallList": _page(_CALL_FORM),
+    "Compacted": {"compacted": True, "session": _SESSION_FORM},
+    "CostList": {"data": [{"key": _MODEL, **_SPENT}], "total": _SPENT, "next_cursor": None},
+    "DefaultsForm": {"model": "offline:holdfast", "approval": "ask"},
+    "ErrorForm": {
+        "error": "session_not_found",
+        "message": "There is no such session; GET /v1/sessions lists yours.",
+        "details": {},
+    },
+    "EventForm": _EVENT_FORM,
+    "EventList": _page(_EVENT_FORM),
+    "Health": {"status": "ok"},
+    "Interrupted": {"session": _SESSION_FORM, "interrupted": True, "turn": 1},
+    "MessageForm": _MESSAGE_FORM,
+    "MessageList": _page(_MESSAGE_FORM),
+    "ModelForm": _MODEL_FORM,
+    "ModelList": _page(_MODEL_FORM),
+    "PromptAccepted": {"accepted": True, "messageId": _MESSAGE, "sequence": 1, "turn": 1},
+    "RepoForm": _REPO_FORM,
+    "RepoList": {"repos": [_REPO_FORM]},
+    "SessionForm": _SESSION_FORM,
+    "SessionList": _page(_SESSION_FORM),
+    "Verified": {"session_id": _SESSION, "messages": 2, "head": "0" * 64, "faults": []},
+}

@@ -33,6 +33,9 @@ REFINEMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
             },
         ]
     },
+    "ResultContent": {
+        "anyOf": [{"properties": {"error": _NOTHING}}, {"properties": {"result": _NOTHING}}]
+    },
     "SettlePost": {
         "anyOf": [
             {"properties": {"how": {"enum": ["retry", "skip"]}}},

@@ -147,7 +147,7 @@ def refusals_of(route: Route) -> dict[int, list[Code]]:
     if route.needs is not None:
         codes |= {Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.FOREIGN_ORIGIN}
     if route.body is not None:
-        codes.add(Code.INVALID_BODY)
+        codes |= {Code.INVALID_BODY, Code.INVALID_TEXT}
     found: dict[int, list[Code]] = {}
     for code in sorted(codes):
         found.setdefault(status_of(route, code), []).append(code)

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
@@ -33,10 +32,9 @@ async def list_session_calls(asked: Asked[CallsQuery, None]) -> Answer:
 
 async def _listed(asked: Asked[CallsQuery, None], session_id: SessionId | None) -> Answer:
     query = asked.query
-    state = None if query.state is None else CallState(query.state)
     with query_judged():
         page = await asked.house.calls.list(
-            asked.owner, session_id, state=state, cursor=query.cursor, limit=query.limit
+            asked.owner, session_id, state=query.state, cursor=query.cursor, limit=query.limit
         )
     return Answer(content=CallList(tuple(map(call_form, page.items)), page.next_cursor))
 

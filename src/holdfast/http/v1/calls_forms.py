@@ -39,9 +39,9 @@ class CallList(Struct, frozen=True):
 
 
 class CallsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which calls; `unknown` are those that nobody has put right yet."""
+    """Which calls; `unknown` are those that nobody has put right yet, `settled` the others."""
 
-    state: StateWord | None = None
+    state: CallState | None = None
     limit: Limit = 100
     cursor: Cursor | None = None
 

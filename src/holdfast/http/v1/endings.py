@@ -5,10 +5,11 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from holdfast.domain.errors import Code
-from holdfast.domain.sessions import Status, StopReason
+from holdfast.domain.sessions import Status
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer, encoded
 from holdfast.http.table import Asked, NoQuery, Route
+from holdfast.http.v1.contexts_forms import context_of
 from holdfast.http.v1.endings_forms import (
     ClosePost,
     Compacted,
@@ -24,26 +25,21 @@ from holdfast.http.v1.endings_forms import (
 from holdfast.http.v1.messages_forms import message_form
 from holdfast.http.v1.paths import of_session, session_of
 from holdfast.http.v1.repeats import TELLS, chosen_id
-from holdfast.http.v1.sessions import require_registered, session_made, shown
-from holdfast.http.v1.sessions_forms import SessionForm, context_of, session_form
+from holdfast.http.v1.sessions import placed, session_made, shown
+from holdfast.http.v1.sessions_forms import SessionForm, session_form
 from holdfast.services.exports import ExportFormat
 
 
 async def interrupt_session(asked: Asked[NoQuery, InterruptPost]) -> Answer:
-    """Stop the running turn; it has ended on disk when this answers."""
+    """Stop the running turn; it has ended on disk when this answers with 200."""
     session_id = await session_of(asked)
-    sessions, owner = asked.house.sessions, asked.owner
-    seen = await sessions.get(owner, session_id)
-    turn = seen.settled + 1 if seen.status is Status.RUNNING else None
-    if asked.body.turn not in (None, turn):
-        turn = None
-    if turn is not None:
-        # Only the turn that was seen: the one behind it is another one's wish.
-        stopped = await sessions.interrupt(owner, session_id, turn=turn)
-        was_stopped = stopped.settled >= turn and stopped.last_stop is StopReason.ABORTED
-        turn = turn if was_stopped else None
-    form = session_form(await asked.house.overviews.get(owner, session_id))
-    return Answer(content=Interrupted(session=form, interrupted=turn is not None, turn=turn))
+    body = asked.body
+    done = await asked.house.sessions.interrupt(
+        asked.owner, session_id, turn=body.turn, reason=body.reason
+    )
+    form = session_form(await asked.house.overviews.get(asked.owner, session_id))
+    told = Interrupted(session=form, interrupted=done.turn is not None, turn=done.turn)
+    return Answer(status=200 if done.is_settled else 202, content=told)
 
 
 async def close_session(asked: Asked[NoQuery, ClosePost]) -> Answer:
@@ -59,8 +55,8 @@ async def close_session(asked: Asked[NoQuery, ClosePost]) -> Answer:
 async def resume_session(asked: Asked[NoQuery, ResumePost]) -> Answer:
     """Open a closed session again."""
     session_id = await session_of(asked)
-    await require_registered(asked, asked.body.context)
-    context = context_of(asked.body.context)
+    place = await placed(asked, asked.body.context)
+    context = None if place is None else context_of(place)
     await asked.house.sessions.resume(asked.owner, session_id, context=context)
     return await shown(asked, session_id)
 
@@ -125,7 +121,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Stop the running turn; what was streamed is kept, and the session stays open.",
         interrupt_session,
         body=InterruptPost,
-        gives={200: Interrupted},
+        examples={"body": {"reason": "enough"}},
+        gives={200: Interrupted, 202: Interrupted},
         refuses=(Code.INVALID_TEXT, Code.SESSION_NOT_FOUND),
     ),
     *_change(
@@ -143,6 +140,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Open a closed session again; an open one stays as it is.",
         resume_session,
         body=ResumePost,
+        examples={"body": {}},
         gives={200: SessionForm},
         tells={200: ("etag",)},
         refuses=(
@@ -151,6 +149,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             Code.SESSION_FAILED,
             Code.SESSION_LIMIT,
             Code.SESSION_NOT_FOUND,
+            Code.WORKSPACE_ROOT_UNSET,
         ),
     ),
     *_change(

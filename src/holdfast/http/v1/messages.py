@@ -107,6 +107,7 @@ ROUTES: Final[tuple[Route, ...]] = (
                 Code.MEDIA_NOT_FOUND,
                 Code.MESSAGE_EMPTY,
                 Code.MESSAGE_ID_REUSED,
+                Code.MESSAGE_INVALID,
                 Code.MESSAGE_TOO_LARGE,
                 Code.SESSION_CLOSED,
                 Code.SESSION_FAILED,

@@ -99,12 +99,24 @@ class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text"):
     text: str
 
 
+# Said only: the house knows which ones it takes.
+MediaType = Annotated[
+    str,
+    Meta(
+        max_length=255,
+        extra_json_schema={
+            "pattern": "^(?:(?:image|audio|video)/[a-z0-9][a-z0-9.+-]*|application/pdf|text/plain)$"
+        },
+    ),
+]
+
+
 class MediaPart(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="media"):
     """A handle to a content that the session holds, as a part."""
 
-    mime_type: Annotated[str, Meta(max_length=255)]
+    mime_type: MediaType
     ref: Annotated[str, Meta(pattern="^media://sha256-[0-9a-f]{64}$")]
-    name: Annotated[str, Meta(max_length=255)] | None = None
+    name: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     byte_length: Number | None = None
 
 

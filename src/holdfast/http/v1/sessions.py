@@ -2,18 +2,20 @@
 
 from typing import Any, Final
 
-from holdfast.domain.errors import Code, Denied
+from msgspec.structs import replace
+
+from holdfast.domain.errors import Code
 from holdfast.domain.ids import AgentId, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer
 from holdfast.http.table import Asked, NoQuery, Route
+from holdfast.http.v1.contexts_forms import ContextForm
 from holdfast.http.v1.paths import of_session, session_of
 from holdfast.http.v1.refusals import invalid_query, query_judged, require_match
 from holdfast.http.v1.repeats import TELLS, chosen_id, made
 from holdfast.http.v1.sessions_forms import (
-    ContextForm,
     DeletionQuery,
     SessionForm,
     SessionList,
@@ -36,12 +38,13 @@ _WISHES: Final = (Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND)
 async def open_session(asked: Asked[NoQuery, SessionPost]) -> Answer:
     """Open a session."""
     id_ = chosen_id(asked)
-    await require_registered(asked, asked.body.context)
+    context = await placed(asked, asked.body.context)
+    wish = request_of(replace(asked.body, context=context))
     agent = asked.path["agent_id"]
     # Made when it is first needed; whoever asks for it by name should not have to make it.
     if agent == BUILT_IN:
         await asked.house.agents.built_in(asked.owner)
-    new = await asked.house.sessions.make(asked.owner, agent, request_of(asked.body), id=id_)
+    new = await asked.house.sessions.make(asked.owner, agent, wish, id=id_)
     return await session_made(asked, new.thing, is_new=new.is_new)
 
 
@@ -52,18 +55,12 @@ async def session_made(asked: Asked[Any, Any], session: Session, *, is_new: bool
     return made(form, is_new=is_new, location=location)
 
 
-async def require_registered(asked: Asked[Any, Any], context: ContextForm | None) -> None:
-    """Refuse a folder that is no repository of the owner's; the house judges where those lie."""
+async def placed(asked: Asked[Any, Any], context: ContextForm | None) -> ContextForm | None:
+    """Return a workspace with its real folder, or refuse one that may not be named from outside."""
     if context is None:
-        return
-    # Closed by default: whoever asks over the network names no folder of this machine freely.
-    known = await asked.house.repos.list(asked.owner)
-    found = next((repo for repo in known if repo.path == context.working_dir), None)
-    if found is None:
-        raise Denied(
-            Code.REPO_OUTSIDE_ROOT, "working_dir must be the path of a registered repository."
-        )
-    asked.house.repos.require_inside(found)
+        return None
+    folder = await asked.house.repos.require_folder(asked.owner, context.working_dir)
+    return replace(context, working_dir=folder)
 
 
 async def list_agent_sessions(asked: Asked[SessionsQuery, None]) -> Answer:
@@ -167,6 +164,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             Code.SECRET_IN_VARIABLES,
             Code.SESSION_LIMIT,
             Code.UNKNOWN_TOOL,
+            Code.WORKSPACE_ROOT_UNSET,
         ),
         examples={"body": {"title": "Sums", "tags": ["demo"]}},
     ),

@@ -8,13 +8,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.contexts import Selection, SessionContext
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import SessionOrder, StatusWish
 from holdfast.domain.sessions import Budget, OnExceed, Session, Status, StopReason
-from holdfast.domain.tools import FsTier
 from holdfast.http.times import stamp, stamp_or_none
 from holdfast.http.v1.agents_forms import GrantForm, Tags, grant_of
+from holdfast.http.v1.contexts_forms import ContextForm, context_form, context_of
 from holdfast.http.v1.listings import comma_list
 from holdfast.http.v1.scalars import (
     Cursor,
@@ -57,25 +56,6 @@ WISHES: Final[Mapping[str, tuple[StatusWish, ...]]] = {
     ),
     "failed": (StatusWish(status=Status.IDLE, has_failed=True), StatusWish(status=Status.FAILED)),
 }
-
-
-class SelectionForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lines of a file that the person has marked."""
-
-    file: str
-    start_line: int
-    end_line: int
-
-
-class ContextForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The workspace a session runs against."""
-
-    working_dir: str
-    active_file: str | None = None
-    selection: SelectionForm | None = None
-    git_ref: str | None = None
-    fs_scope_tier: FsTier = FsTier.SANDBOXED
-    variables: dict[str, str] = {}
 
 
 class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -211,7 +191,7 @@ def session_form(overview: Overview) -> SessionForm:
         forked_from=_fork_form(session),
         turn_cap=session.turn_cap,
         approval=session.approval,
-        context=_context_form(session.context),
+        context=context_form(session.context),
         budget=_budget_form(session.budget),
         usage=usage_form(spent.usage),
         cost=cost_form(spent.microcents, priced=not spent.unpriced_requests),
@@ -229,7 +209,7 @@ def request_of(body: SessionPost) -> SessionRequest:
         tags=tuple(dict.fromkeys(body.tags)),
         model=body.model_id,
         repo_id=body.repo_id,
-        context=context_of(body.context),
+        context=None if body.context is None else context_of(body.context),
         grant=grant_of(body.grant),
         tools=None if body.tools is None else tuple(dict.fromkeys(body.tools)),
         approval=body.approval,
@@ -291,20 +271,3 @@ def _budget_form(budget: Budget | None) -> BudgetForm | None:
     if budget is None:
         return None
     return BudgetForm(microcents=budget.microcents, on_exceed=budget.on_exceed)
-
-
-def _context_form(context: SessionContext) -> ContextForm:
-    fields = msgspec.structs.asdict(context)
-    marked = context.selection
-    fields["selection"] = marked and SelectionForm(**msgspec.structs.asdict(marked))
-    return ContextForm(**fields)
-
-
-def context_of(form: ContextForm | None) -> SessionContext | None:
-    """Return the workspace that a body asks for."""
-    if form is None:
-        return None
-    fields = msgspec.structs.asdict(form)
-    marked = form.selection
-    fields["selection"] = marked and Selection(**msgspec.structs.asdict(marked))
-    return SessionContext(**fields)

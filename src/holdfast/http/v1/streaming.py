@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from holdfast.domain.errors import Code, Invalid
@@ -9,8 +10,8 @@ from holdfast.domain.events import name_of
 from holdfast.domain.ids import SessionId, is_uuid
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.answers import Answer, Stream, encoded
+from holdfast.http.feeds import Wish
 from holdfast.http.sse import HEADERS, event_frames
-from holdfast.http.streams import Wish
 from holdfast.http.table import Asked, Route
 from holdfast.http.v1.events import events_page
 from holdfast.http.v1.events_forms import EventList, EventsQuery, HouseEventList, Words
@@ -31,8 +32,7 @@ async def events(asked: Asked[EventsQuery, None]) -> Answer | Stream:
     caller = asked.required_caller
     after = await _start(asked, caller, session_id)
     # Judged before the stream begins: an error is an answer of its own, never a frame.
-    async with asked.house.events.reader(caller.owner, session_id, after=after):
-        pass
+    await asked.house.events.require(caller.owner, session_id, after=after)
     feed = asked.streams.feed(
         caller,
         Wish(
@@ -50,7 +50,7 @@ async def events(asked: Asked[EventsQuery, None]) -> Answer | Stream:
 def _frames_of(query: EventsQuery) -> Callable[[News], bytes]:
     if query.words is Words.HOUSE:
         return house_frame
-    return lambda news: shared_frame(news, query.deltas)
+    return _SHARED_FRAMES[query.deltas]
 
 
 def house_frame(news: News) -> bytes:
@@ -70,6 +70,10 @@ def shared_frame(news: News, deltas: Deltas) -> bytes:
         words = [(form.event_type, encoded(form)) for form in forms]
         frame = news.forms[deltas] = event_frames(news.sequence, words)
     return frame
+
+
+# The same function for the same words: by it readers know that they share what they send.
+_SHARED_FRAMES: Final = {deltas: partial(shared_frame, deltas=deltas) for deltas in Deltas}
 
 
 async def _start(asked: Asked[EventsQuery, None], caller: Caller, session_id: SessionId) -> int:

@@ -54,7 +54,9 @@ results AS MATERIALIZED (
 words AS (
     SELECT r.*,
            (SELECT group_concat(said.text, '')
-              FROM (SELECT json_extract(p.value, '$.text') AS text
+              FROM (SELECT CASE json_extract(p.value, '$.code')
+                               WHEN 'error' THEN 'Turn failed: ' ELSE '' END
+                           || json_extract(p.value, '$.text') AS text
                       FROM json_each(r.parts) p
                      WHERE json_extract(p.value, '$.type') IN ('text', 'notice')
                      ORDER BY p.key) said) AS text,

@@ -1,7 +1,7 @@
-"""Prints the document of this version, as `docs/openapi.json` holds it."""
+"""Writes `docs/openapi.json` anew: the document of this version, as the routes make it."""
 
 import json
-import sys
+from pathlib import Path
 
 from holdfast import __version__
 from holdfast.http.assembly import table_of
@@ -9,17 +9,19 @@ from holdfast.http.guard import names_of
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import described
 
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "openapi.json"
 
-async def _well() -> None:
+
+async def well() -> None:
     """Be a store that can be written; nobody asks."""
 
 
-def whole_document() -> str:
+def render() -> str:
     """Return the document, to be read by people and compared line by line."""
-    table = table_of(_well, Metrics(), names_of(8765), __version__)
+    table = table_of(well, Metrics(), names_of(8765), __version__)
     document = json.loads(described(table.routes, __version__))
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(whole_document())
+    DOCUMENT.write_text(render(), "utf-8")

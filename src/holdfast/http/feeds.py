@@ -1,0 +1,250 @@
+"""One stream: a reader of the log, the words it wants, and the wire it is written to."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from holdfast.domain.errors import Code, HoldfastError
+from holdfast.domain.events import Gap, SessionClosed, TurnEnded
+from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import Session
+from holdfast.domain.tokens import Caller
+from holdfast.http.answers import Wire
+from holdfast.http.house import House
+from holdfast.http.sse import HEARTBEAT, Rendering, control_frame
+from holdfast.services.tails import Batch, Item, News, Reader, end_of
+
+# A little under what is promised, because the clock only ticks.
+HEARTBEAT_SECONDS: Final = 13.0
+GOODBYE_SECONDS: Final = 1.0
+RETRY: Final = 1000
+CYCLE_RETRY: Final = 100
+CHUNK_LARGEST: Final = 64 << 10
+# More than this do not come at once; they are read from the log, and by one reader.
+SHARED_MOST: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What a reader asked for."""
+
+    session_id: SessionId
+    after: int
+    # The surface's own words: for an event, for where a session stands, for what was pruned.
+    frame: Callable[[News], bytes]
+    standing: Callable[[Session], str]
+    resync: str
+    until_settled: bool = False
+
+
+class Book(Protocol):
+    """Where streams are written down while they are open."""
+
+    async def admitted(self, wish: Wish) -> None:
+        """Wait until it is the reader's turn to begin."""
+
+    def joined(self, feed: "Feed") -> None:
+        """Note that a stream is open."""
+
+    def left(self, feed: "Feed", delivered: int) -> None:
+        """Note that a stream has ended."""
+
+
+class Feed:
+    """A stream that is ready to be played."""
+
+    def __init__(
+        self, house: House, book: Book, caller: Caller, wish: Wish, ends_at: float
+    ) -> None:
+        self._house = house
+        self._book = book
+        self._wish = wish
+        self._ends_at = ends_at
+        self._rendering = Rendering(wish.frame, wish.resync)
+        self._reader: Reader | None = None
+        self._wire: Wire | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._ending: tuple[str, int] | None = None
+        self._waiting = 0
+        self._beaten_at = time.monotonic()
+        self._told = wish.after
+        self._delivered = 0
+        self.caller = caller
+
+    async def play(self, wire: Wire) -> None:
+        """Write the log onto the wire until somebody ends it."""
+        self._task = asyncio.current_task()
+        self._book.joined(self)
+        try:
+            await self._book.admitted(self._wish)
+            await self._read(wire)
+        except HoldfastError as error:
+            self._ending = (_REASONS.get(error.code, "shutdown"), RETRY)
+        except asyncio.CancelledError:
+            # Cancelled without a reason means that the reader has left.
+            if self._ending is None or self._task is None:
+                raise
+            self._task.uncancel()
+        finally:
+            self._book.left(self, self._delivered)
+            if self._beating is not None:
+                self._beating.cancel()
+        await self._say_goodbye(wire)
+
+    def end(self, reason: str, *, retry: int = RETRY) -> None:
+        """End the stream; its reader is told why, and where to go on."""
+        if self._ending is None and self._task is not None:
+            self._ending = (reason, retry)
+            self._task.cancel()
+
+    def look(self, now: float) -> None:
+        """End the stream if its time is over, or nobody reads what is sent."""
+        if self._reader is not None and self._waiting and self._reader.is_too_slow:
+            self.end("slow")
+        elif now >= self._ends_at:
+            self.end("cycle", retry=CYCLE_RETRY)
+
+    def beat(self, now: float) -> None:
+        """Let the reader hear that we are alive, if it is time."""
+        # Whoever does not take what was sent would not take this either: it goes with the next.
+        if self._wire is not None and not self._waiting and self._is_beat_due(now):
+            self._beating = asyncio.create_task(self._write(self._wire, b""))
+
+    def _is_beat_due(self, now: float) -> bool:
+        return self._ending is None and now - self._beaten_at >= HEARTBEAT_SECONDS
+
+    async def _read(self, wire: Wire) -> None:
+        wish = self._wish
+        events = self._house.events
+        async with events.reader(self.caller.owner, wish.session_id, after=wish.after) as reader:
+            self._reader = reader
+            self._beaten_at = time.monotonic()
+            session = await self._session()
+            await self._write(wire, self._connected(session, reader.head))
+            self._wire = wire
+            is_settled = _is_settled(session)
+            while not (wish.until_settled and is_settled and reader.cursor >= reader.head):
+                items = await reader.read()
+                may_settle = wish.until_settled and any(map(_may_settle, items))
+                await self._tell(wire, items)
+                if reader.is_too_slow:
+                    self._ending = ("slow", RETRY)
+                    return
+                if may_settle:
+                    is_settled = _is_settled(await self._session())
+            self._ending = ("settled", RETRY)
+
+    async def _session(self) -> Session:
+        return await self._house.sessions.get(self.caller.owner, self._wish.session_id)
+
+    def _connected(self, session: Session, head: int) -> bytes:
+        data = {
+            "session_id": session.id,
+            "after": self._wish.after,
+            "head": head,
+            "status": self._wish.standing(session),
+        }
+        return control_frame("connected", data, retry=RETRY)
+
+    async def _tell(self, wire: Wire, items: list[Item]) -> None:
+        """Send news piece by piece; what was sent is noted with each, because any may be the last.
+
+        A piece is made when there is room for it: what a slow reader waits for is kept once.
+        """
+        self._delivered += len(items)
+        if chunk := self._shared(items):
+            await self._write(wire, chunk)
+            self._told = end_of(items[-1])
+            return
+        for chunk, last in _chunks(self._framed(items)):
+            await self._write(wire, chunk)
+            self._told = last
+            if items:
+                # A long page takes a while, and others want to be answered meanwhile.
+                await asyncio.sleep(0)
+
+    def _shared(self, items: list[Item]) -> bytes | None:
+        """Return the items as one piece, made once for all readers that are at the same place.
+
+        Nothing where a piece is not whole in itself: too large, or with something left out.
+        """
+        reader, words = self._reader, self._wish.frame
+        first = items[0]
+        # A gap may have been cut off for one reader only.
+        if reader is None or self._rendering.is_hiding or isinstance(first, Gap):
+            return None
+        if (made := reader.batch(words, items)) is not None:
+            return made
+        if not reader.is_live or len(items) > SHARED_MOST:
+            return None
+        frames = [self._rendering.plain(item) for item in items]
+        chunk = b"".join(frames)
+        if not all(frames) or len(chunk) > CHUNK_LARGEST:
+            return None
+        reader.share(words, Batch(items[-1], len(items), chunk))
+        return chunk
+
+    def _framed(self, items: list[Item]) -> Iterator[tuple[bytes, int]]:
+        items.reverse()
+        while items:
+            # Taken out, so that a page of the log is held no longer than it has to be.
+            item = items.pop()
+            # What is left out is told with what comes after it.
+            if frames := self._rendering.frames(item):
+                yield frames, end_of(item)
+
+    async def _write(self, wire: Wire, chunk: bytes) -> None:
+        now = time.monotonic()
+        if self._is_beat_due(now):
+            self._beaten_at = now
+            chunk = HEARTBEAT + chunk
+        self._waiting += 1
+        try:
+            # Cancelled while there is no room, nothing of it has been written.
+            await wire.send(chunk)
+        finally:
+            self._waiting -= 1
+
+    async def _say_goodbye(self, wire: Wire) -> None:
+        reason, retry = self._ending or ("cycle", CYCLE_RETRY)
+        if reason == "slow":
+            # It would wait behind all that was not read.
+            wire.abort()
+            return
+        hidden, self._told = self._rendering.hidden(self._told)
+        data = {"reason": reason, "after": self._told, "retry_ms": retry}
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self._write(wire, hidden + control_frame("closing", data, retry=retry))
+        except TimeoutError:
+            # Nobody takes anything, so nobody would take the end of it either.
+            wire.abort()
+
+
+_REASONS: Final = {Code.SESSION_NOT_FOUND: "deleted", Code.STORE_CLOSED: "shutdown"}
+
+
+def _chunks(frames: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    """Yield the frames in pieces: few enough to be quick, small enough to be bounded."""
+    batch: list[bytes] = []
+    size = last = 0
+    for frame, number in frames:
+        if batch and size + len(frame) > CHUNK_LARGEST:
+            yield b"".join(batch), last
+            batch, size = [], 0
+        batch.append(frame)
+        size += len(frame)
+        last = number
+    if batch:
+        yield b"".join(batch), last
+
+
+def _is_settled(session: Session) -> bool:
+    return session.turn <= session.settled
+
+
+def _may_settle(item: Item) -> bool:
+    return isinstance(item, News) and isinstance(item.event.payload, TurnEnded | SessionClosed)

@@ -1,0 +1,204 @@
+"""HTTP on a socket: bounds on what is gathered and waited for, and one answer for one request."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.http import protocol
+from tests.http.serving import Line, serving
+from tests.http.test_app import HARDENED
+from tests.stand_ins import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+REFUSED = {
+    "error": "invalid_request",
+    "message": "This is no HTTP/1.1 request that Holdfast takes: it is malformed, too large, too "
+    "slow, or could be read in two ways.",
+    "details": {},
+}
+
+
+@pytest.fixture
+async def line(quiet: Holdfast) -> AsyncIterator[Line]:
+    """Have a server."""
+    async with serving(quiet) as found:
+        yield found
+
+
+def chunked(line: Line, *headers: str, target: str = "/v1/agents") -> bytes:
+    """Return the head of a request whose body comes in chunks."""
+    return line.request(target, *headers, "Transfer-Encoding: chunked", method="POST")
+
+
+async def test_what_is_no_request_is_refused_in_our_own_form(line: Line) -> None:
+    heard = await line.say(b"hello\r\n\r\n")
+
+    head = heard.head.decode().split("\r\n")
+    headers = dict(each.split(": ") for each in head[1:])
+    assert (head[0], heard.is_over) == ("HTTP/1.1 400 Bad Request", True)
+    assert json.loads(heard.body) == REFUSED
+    assert headers == HARDENED | {
+        "content-type": "application/json",
+        "content-length": str(len(heard.body)),
+        "connection": "close",
+    }
+
+
+async def test_a_head_may_have_a_hundred_headers_and_a_size(line: Line) -> None:
+    fine = line.request("/healthz", *["X: y"] * 99)
+    large = line.request("/healthz", f"X: {'y' * 60_000}")
+    too_many = line.request("/healthz", *["X: y"] * 100)
+    too_large = line.request("/healthz", f"X: {'y' * 66_000}")
+    too_long = line.request(f"/{'x' * 66_000}")
+
+    assert [(await line.say(each, answers=1)).statuses for each in (fine, large)] == [[200]] * 2
+    for each in (too_many, too_large, too_long):
+        assert (await line.say(each)).statuses == [400]
+
+
+async def test_a_header_that_never_ends_is_not_gathered(line: Line) -> None:
+    head = line.request("/healthz")[:-2] + b"X: "
+
+    heard = await line.say(head, *[b"y" * 8192] * 100)
+
+    assert heard.statuses == [400]
+
+
+@pytest.mark.parametrize("piece", [b"0\r\nX: ", b"1;"])
+async def test_what_stands_behind_a_body_is_not_gathered_either(line: Line, piece: bytes) -> None:
+    heard = await line.say(chunked(line, target="/healthz"), piece, *[b"y" * 8192] * 100)
+
+    # It was refused for its credentials before, and the rest is not waited for.
+    assert heard.statuses == [401]
+    assert heard.is_over
+
+
+async def test_a_head_that_trickles_is_given_up(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
+
+    heard = await line.say(*(bytes([each]) for each in line.request("/healthz")), pause=0.05)
+
+    assert (heard.statuses, json.loads(heard.body)) == ([400], REFUSED)
+
+
+@pytest.mark.parametrize("piece", [b"", b"\r\n"])
+async def test_a_caller_that_says_nothing_is_not_waited_for(
+    line: Line, monkeypatch: pytest.MonkeyPatch, piece: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
+
+    heard = await line.say(*[piece] * 1000, pause=0.01)
+
+    assert (heard.raw, heard.is_over) == (b"", True)
+
+
+async def test_the_second_head_may_not_trickle_either(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = line.request("/healthz")
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+
+    heard = await line.say(first, b"GET /heal", *[b"t"] * 1000, pause=0.05)
+
+    assert heard.statuses == [200, 400]
+
+
+async def test_a_slow_answer_is_not_cut_off_by_the_wait_for_the_next_request(
+    quiet: Holdfast, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = line.request("/healthz"), line.request("/healthz")
+
+    # The head of the second is on its way when the first answer ends.
+    heard = await line.say(first + second[:10], second[10:], answers=2, pause=0.1)
+
+    assert heard.statuses == [200, 200]
+
+
+async def test_a_header_behind_the_body_says_nothing(line: Line, quiet: Holdfast) -> None:
+    _, secret = await quiet.tokens.ensure_local()
+    body = f"2\r\n{{}}\r\n0\r\nAuthorization: Bearer {secret}\r\n\r\n".encode()
+
+    # In one piece, so that all of it is there before the request is looked at.
+    heard = await line.say(chunked(line, "Content-Type: application/json") + body, answers=1)
+
+    assert heard.statuses == [401]
+
+
+async def test_a_body_that_nobody_wants_is_not_waited_for(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "REST_SECONDS", 0.1)
+    head = line.request("/healthz", "Content-Length: 1000000")
+
+    heard = await line.say(head, *[b"GET / HTTP/1.1\r\n\r\n"] * 1000, pause=0.01)
+
+    assert (heard.statuses, heard.is_over) == ([200], True)
+
+
+async def test_a_connection_goes_on_when_the_rest_of_a_body_comes_in_time(line: Line) -> None:
+    head = line.request("/healthz", "Content-Length: 10")
+
+    heard = await line.say(
+        head, b"GET /", b"12345" + line.request("/nothing"), answers=2, pause=0.1
+    )
+
+    assert heard.statuses == [200, 401]
+
+
+async def test_a_body_that_breaks_off_is_answered_at_once(line: Line, quiet: Holdfast) -> None:
+    _, secret = await quiet.tokens.ensure_local()
+    head = chunked(line, f"Authorization: Bearer {secret}", "Content-Type: application/json")
+
+    heard = await line.say(head, b"2\r\n{}\r\n", b"no chunk", pause=0.1)
+
+    assert (heard.statuses, json.loads(heard.body)) == ([400], REFUSED)
+
+
+async def test_garbage_behind_a_request_takes_nothing_from_its_answer(line: Line) -> None:
+    heard = await line.say(line.request("/healthz") + b"\x16\x03\x01 garbage\r\n\r\n")
+
+    assert (heard.statuses, heard.body, heard.is_over) == ([200], b'{"status":"ok"}', True)
+
+
+async def test_garbage_behind_waiting_requests_is_answered_by_the_end(line: Line) -> None:
+    heard = await line.say(line.request("/healthz") * 2 + b"garbage\r\n\r\n")
+
+    assert set(heard.statuses) == {200}
+    assert heard.is_over
+
+
+async def test_not_everything_waits(line: Line) -> None:
+    fine = await line.say(line.request("/healthz") * 50, answers=50)
+    many = await line.say(line.request("/healthz") * 5_000)
+
+    assert fine.statuses == [200] * 50
+    assert many.is_over
+    assert len(many.statuses) < 5_000
+
+
+async def test_an_upgrade_is_not_taken_and_ends_the_connection(
+    line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    asked = line.request("/healthz", "Connection: Upgrade", "Upgrade: websocket")
+
+    heard = await line.say(asked + line.request("/healthz"))
+
+    assert (heard.statuses, heard.is_over) == ([200], True)
+    assert caplog.records == []
+
+
+async def test_a_connection_that_is_kept_is_not_kept_for_ever(line: Line) -> None:
+    began = asyncio.get_running_loop().time()
+
+    heard = await line.say(line.request("/healthz"))
+
+    assert heard.is_over
+    assert asyncio.get_running_loop().time() - began < PATIENCE
