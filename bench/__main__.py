@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from bench import appends, processes, reads, streams, turns, web  # noqa: F401 — they register
+from bench import appends, crowds, processes, reads, streams, turns, web  # noqa: F401 — they register
 from bench.figures import MEASURES, Figure, workplace
 
 RESULTS = Path(__file__).parent / "results.json"

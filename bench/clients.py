@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from typing import Final
+from typing import Final, cast
 
 _LENGTH: Final = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _READ: Final = 1 << 18
@@ -27,11 +27,14 @@ class Caller:
 
     def post(self, path: str, body: bytes) -> bytes:
         """Return the bytes of a request that makes something."""
-        return b"POST %s HTTP/1.1\r\n%scontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
-            path.encode(),
-            self._head,
-            len(body),
-            body,
+        return (
+            b"POST %s HTTP/1.1\r\n%scontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+            % (
+                path.encode(),
+                self._head,
+                len(body),
+                body,
+            )
         )
 
     def get(self, path: str) -> bytes:
@@ -52,15 +55,15 @@ class Caller:
             raise AssertionError(head + body)
         return body
 
-    async def follow(self, request: bytes, first: bytes, last: bytes) -> float:
-        """Read a stream until the words that end it; return when the first ones came."""
+    async def follow(
+        self, request: bytes, first: bytes, last: bytes | None = None
+    ) -> tuple[float, bytes]:
+        """Read a stream; return when its first words came, and the rest up to the last ones."""
         reader, writer = self._both
         writer.write(request)
         await reader.readuntil(first)
         came = time.perf_counter()
-        if first != last:
-            await reader.readuntil(last)
-        return came
+        return came, await reader.readuntil(last) if last else b""
 
     @property
     def _both(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -86,8 +89,7 @@ class Counter(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask at once."""
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self._request)
+        cast(asyncio.Transport, transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
         """Count; a mark may come in two pieces."""

@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,22 +28,26 @@ class Server:
 
     @property
     def cpu(self) -> float:
-        """Return the seconds of processor time that it has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        """Return the seconds of processor time that it has used; 0 where the system hides it."""
+        told = Path(f"/proc/{self.pid}/stat")
+        if not told.exists():
+            return 0.0
+        fields = told.read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def memory(self) -> float:
         """Return the megabytes that it holds."""
-        with Path(f"/proc/{self.pid}/status").open() as lines:
-            line = next(each for each in lines if each.startswith("VmRSS"))
-        return int(line.split()[1]) / 1024
+        told = subprocess.run(
+            ["ps", "-o", "rss=", "-p", str(self.pid)], check=True, capture_output=True, text=True
+        )
+        return int(told.stdout) / 1024
 
 
 @contextmanager
 def holdfast_server(home: Path) -> Iterator[Server]:
-    """Run `holdfast serve` on a free port, as many turns at once as there are callers."""
-    more = {"HOLDFAST_HOME": str(home), "AGENT_MAX_CONCURRENT_SESSIONS": "64"}
+    """Run `holdfast serve` on a free port."""
+    more = {"HOLDFAST_HOME": str(home)}
     command = [COMMAND, "--json", "serve", "--port", "0"]
     with _running(command, more) as (process, line):
         url = msgspec.json.decode(line)["url"]
@@ -84,10 +87,3 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(work)
-
-
-async def timed(work: Callable[[], Coroutine[Any, Any, Any]]) -> float:
-    """Return how long something took, in milliseconds."""
-    started = time.perf_counter()
-    await work()
-    return (time.perf_counter() - started) * 1000

@@ -28,7 +28,7 @@ async def _fanout(folder: Path) -> dict[str, Figure]:
         readers = [asyncio.create_task(_read(holdfast, session, delays)) for _ in range(READERS)]
         await asyncio.sleep(0.2)
         started = time.perf_counter()
-        events = await _write(holdfast, session)
+        events = await write(holdfast, session)
         seconds = time.perf_counter() - started
         for reader in readers:
             reader.cancel()
@@ -53,17 +53,23 @@ async def _fanout(folder: Path) -> dict[str, Figure]:
     }
 
 
-async def _write(holdfast: Holdfast, session: Session) -> int:
-    """Write at the given rate, a burst at a time; a send is one message and one event."""
+async def write(holdfast: Holdfast, session: Session) -> int:
+    """Write at the given rate, a burst at a time; a send is one message and one event.
+
+    A burst does not wait for the one before it: how fast the disk is has figures of its own.
+    """
+
+    async def burst() -> None:
+        stamp = f"{time.perf_counter()}"
+        await asyncio.gather(*(holdfast.send(session.id, stamp) for _ in range(BURST)))
+
     started = time.perf_counter()
     bursts = RATE * SECONDS // BURST
+    writing = []
     for number in range(bursts):
-        await asyncio.gather(
-            *(holdfast.send(session.id, f"{time.perf_counter()}") for _ in range(BURST))
-        )
-        ahead = started + (number + 1) * BURST / RATE - time.perf_counter()
-        if ahead > 0:
-            await asyncio.sleep(ahead)
+        writing.append(asyncio.create_task(burst()))
+        await asyncio.sleep(started + (number + 1) * BURST / RATE - time.perf_counter())
+    await asyncio.gather(*writing)
     return bursts * BURST
 
 

@@ -55,7 +55,7 @@ from holdfast.services.turns import Turns
 from holdfast.storage.doorbell import StoreDoorbell
 from holdfast.storage.token_file import SecretFile
 from holdfast.storage.workspaces import Workspaces
-from tests.stand_ins import PATIENCE
+from tests.stand_ins import PATIENCE, GatedRuntime, an_answer, asked, streamed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +75,32 @@ async def open_house(
     outside: Outside | None = None,
     scope: Scope = Scope.ALL,
     at_a_time: int = 64,
+    root: Path | None = None,
 ) -> AsyncIterator[House]:
     """Open a home in which the test's own runtime plays the turns."""
-    config = Config(home=home, turns_at_a_time=at_a_time)
+    config = Config(home=home, turns_at_a_time=at_a_time, workspace_root=root)
     async with AsyncExitStack() as stack:
         house = await _assembled(stack, config, runtime, outside or Outside(), scope)
         if scope is Scope.ALL:
             await house.housekeeping.recover()
         yield house
+
+
+@asynccontextmanager
+async def counting_house(home: Path, outside: Outside) -> AsyncIterator[House]:
+    """Open a home whose first turn streams its answer in five pieces."""
+    pieces = ((streamed(f"{number}", offset=number),) for number in range(5))
+    runtime = GatedRuntime([(asked(),), *pieces, an_answer("01234")])
+    async with open_house(home, runtime, outside=outside) as house:
+        yield house
+
+
+async def counted(house: House) -> Session:
+    """Play the turn of such a home, up to event 12; its deltas are 5 to 9."""
+    session = await house.open()
+    await house.send(session.id, "count")
+    await played(house, session.id)
+    return await current(house, session)
 
 
 class Anything:

@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome
@@ -16,7 +17,7 @@ from holdfast.domain.leases import Holder
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
-from holdfast.ports import TurnInput
+from holdfast.ports import Store, TurnInput
 from tests.builders import AT, MODEL_ID, a_holder, a_tool_call, an_id
 
 PATIENCE = 20.0
@@ -89,6 +90,28 @@ class Gate:
 
 
 Play = Sequence[Sequence[Draft] | Gate | Exception]
+
+
+class HeldStore:
+    """A store that is written when nobody holds it, as when another process has the file."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._free = asyncio.Event()
+        self.let_go()
+
+    def hold(self) -> None:
+        self._free.clear()
+
+    def let_go(self) -> None:
+        self._free.set()
+
+    async def write(self, work: Any, **how: Any) -> Any:
+        await self._free.wait()
+        return await self._store.write(work, **how)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 class GatedRuntime:

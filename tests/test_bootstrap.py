@@ -3,7 +3,9 @@
 import asyncio
 import os
 import threading
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,3 +224,28 @@ async def test_a_house_that_cannot_be_built_closes_its_store(home: Path) -> None
     assert _open_files(home) == []
     _, store = open_store(Config(home=home))
     await store.close()
+
+
+async def test_a_lack_of_memory_outside_of_the_store_is_refused_like_one_inside(
+    home: Path,
+) -> None:
+    class Hungry(int):
+        def starve(self, *_: object) -> Any:
+            raise MemoryError
+
+        __eq__ = __lt__ = __gt__ = __le__ = __ge__ = starve  # type: ignore[assignment]
+        __iter__ = __len__ = starve
+        __hash__ = None  # type: ignore[assignment]
+
+    async with open_holdfast(home, scope=Scope.NONE) as house:
+        session = await house.open()
+        verbs: list[Awaitable[object]] = [
+            house.open(Hungry()),  # type: ignore[arg-type]
+            house.send(session.id, Hungry()),  # type: ignore[arg-type]
+            house.read(session.id, after=Hungry()),
+        ]
+        told = await asyncio.gather(*verbs, return_exceptions=True)
+        sent = await house.send(session.id, "and again")
+
+        assert [getattr(each, "code", each) for each in told] == [Code.OUT_OF_MEMORY] * 3
+        assert await house.read(session.id) == (sent,)

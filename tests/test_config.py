@@ -24,6 +24,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.sessions import OnExceed
 from holdfast.domain.tools import FsTier
+from tests.marks import demands
 
 OTHERS: dict[str, tuple[str, Any, str, Any]] = {
     # setting: as text in the environment, as a value, in the file, as a value
@@ -169,6 +170,12 @@ def test_the_environment_beats_the_file_and_a_flag_beats_both(folder: Path, sett
     narrowest = {"approval": ApprovalMode.DENY, "chat.fs_scope": FsTier.SANDBOXED}
     flag = narrowest.get(setting, () if setting.startswith("chat.allowed") else from_file)
     assert value_of(_load(folder, {variable: text}, **{setting: flag}), setting) == flag
+
+
+@demands("S1-092", "S1-092b")
+def test_the_time_after_which_a_session_is_idle_is_told_in_minutes(folder: Path) -> None:
+    assert _load(folder).idle_timeout_minutes == 30
+    assert _load(folder, {"AGENT_SESSION_IDLE_TIMEOUT": "12"}).idle_timeout_minutes == 12
 
 
 def test_each_value_says_where_it_came_from(folder: Path) -> None:

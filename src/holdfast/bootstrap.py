@@ -12,7 +12,7 @@ from holdfast import keychain
 from holdfast.config import Config, absolute_model, load
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
-from holdfast.domain.errors import Code, Invalid, Unavailable
+from holdfast.domain.errors import Code, Invalid, out_of_memory
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
 from holdfast.domain.messages import Message, Part
@@ -100,7 +100,7 @@ class Holdfast:
                 await self.agents.built_in(self.owner)
             return await self.sessions.open(self.owner, agent, request, id=id)
         except MemoryError as error:
-            raise _starved() from error
+            raise out_of_memory() from error
 
     async def send(
         self,
@@ -114,7 +114,7 @@ class Holdfast:
         try:
             return await self.messages.send(self.owner, session_id, content, id=id, on_busy=on_busy)
         except MemoryError as error:
-            raise _starved() from error
+            raise out_of_memory() from error
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[Event | Gap, None]:
         """Yield the session's news after a cursor, then what comes."""
@@ -125,7 +125,7 @@ class Holdfast:
         try:
             return (await self.messages.list(self.owner, session_id, after=after)).items
         except MemoryError as error:
-            raise _starved() from error
+            raise out_of_memory() from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,14 +248,6 @@ def _opening_rules(config: Config, secrets: Secrets) -> OpeningRules:
         reasoning_effort=config.chat.reasoning_effort,
         scrubber=lambda: secrets.scrubber,
         slots=Slots(config.max_concurrent_sessions),
-    )
-
-
-def _starved() -> Unavailable:
-    # Nobody knows whether it was missing before or after: the same id is right in both cases.
-    return Unavailable(
-        Code.OUT_OF_MEMORY,
-        "There was not enough memory. Repeat the request with the same id, or ask for less.",
     )
 
 

@@ -26,6 +26,7 @@ trusted = true
 transport = "stdio"
 command = "/opt/free/bin/serve"
 confined = false
+cwd = "workspace"
 
 [mcp.servers.web]
 url = "https://mcp.example.com/v1"
@@ -67,7 +68,13 @@ def test_servers_are_programs_and_addresses(tmp_path: Path) -> None:
             tools_allowlist=("read", "write"),
             trusted=True,
         ),
-        McpServer(name="free", transport="stdio", command="/opt/free/bin/serve", confined=False),
+        McpServer(
+            name="free",
+            transport="stdio",
+            command="/opt/free/bin/serve",
+            confined=False,
+            cwd="workspace",
+        ),
         McpServer(
             name="web",
             url="https://mcp.example.com/v1",
@@ -101,7 +108,7 @@ def test_what_is_configured_is_what_the_tools_read(tmp_path: Path) -> None:
             tools_allowlist=("read", "write"),
             trusted=True,
         ),
-        StdioServer(id="free", command="/opt/free/bin/serve", confined=False),
+        StdioServer(id="free", command="/opt/free/bin/serve", confined=False, cwd="workspace"),
         HttpServer(
             id="web",
             url="https://mcp.example.com/v1",
@@ -186,6 +193,7 @@ ADDRESS = 'url = "https://example.com/"'
         (f'{PROGRAM}\nwritable = ["/a", "b"]', "writable", "entry 2 must be an absolute path"),
         (f'{PROGRAM}\nnetwork = "yes"', "network", "must be true or false"),
         (f"{PROGRAM}\nconfined = 0", "confined", "must be true or false"),
+        (f"{PROGRAM}\ncwd = '/srv'", "cwd", 'must be "workspace", or be left out'),
         (f"{PROGRAM}\ntools_allowlist = []", "tools_allowlist", "must name a tool"),
         (f'{PROGRAM}\ntools_allowlist = [""]', "tools_allowlist", "must name a tool"),
         ('url = "http://example.com/"', "url", "must be https://HOST/…"),
@@ -195,6 +203,7 @@ ADDRESS = 'url = "https://example.com/"'
         (f'url = "https://example.com/?key={CANARY}"', "url", "must not hold a secret"),
         (f'{ADDRESS}\nargs = ["y"]', "args", "belongs to a command"),
         (f"{ADDRESS}\nconfined = false", "confined", "belongs to a command"),
+        (f"{ADDRESS}\ncwd = 'workspace'", "cwd", "belongs to a command"),
         (f'{ADDRESS}\nheaders = {{ Host = "a" }}', "headers", "must not hold names"),
         (f'{ADDRESS}\nheaders = {{ "A B" = "a" }}', "headers", "must not hold names"),
         (f'{ADDRESS}\nheaders = {{ A = "a\\r\\nB: c" }}', "headers.A", "must be printable text"),

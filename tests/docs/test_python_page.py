@@ -12,7 +12,7 @@ from tests.docs.blocks import ROOT
 PAGE = (ROOT / "docs" / "python.md").read_text("utf-8")
 LISTED = {
     name: set(verbs.split())
-    for name, verbs in re.findall(r"^\| `house\.([a-z]+)` \| `([a-z ]+)` \|$", PAGE, re.MULTILINE)
+    for name, verbs in re.findall(r"^\| `house\.([a-z]+)` \| `([a-z_ ]+)` \|$", PAGE, re.MULTILINE)
 }
 SERVICES = {
     name: kind
@@ -21,13 +21,20 @@ SERVICES = {
 }
 # Public to their neighbours in the house, and of no use to a program.
 FOR_NEIGHBOURS = {
-    "agents": {"built_in"},
+    "agents": {"built_in", "make"},
     "approvals": {"decision", "of", "standing", "withdraw"},
-    "events": {"batches", "start"},
+    "events": {"batches", "reader", "require", "sequence_of", "start"},
+    "exports": {"masked", "rows"},
     "housekeeping": {"keep"},
+    "messages": {"interrupted", "make", "unfinished"},
     "models": {"chain", "check", "resolve"},
-    "repos": {"require_inside"},
+    "repos": {"make", "require_folder", "require_inside"},
     "secrets": {"key_of", "of_host", "of_server", "remember"},
+    "sessions": {"close_idle", "make", "make_fork"},
+    "tokens": {
+        *("ensure_local", "exchange", "learn_local", "list_all"),
+        *("resolve", "sign_in_code", "still_valid"),
+    },
 }
 
 

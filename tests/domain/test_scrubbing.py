@@ -139,11 +139,28 @@ def test_a_match_that_begins_inside_of_an_escape_is_none() -> None:
     assert scrubber.clean_json(encoded) is encoded
 
 
-def test_a_text_that_is_one_plain_word_may_be_the_formats_own() -> None:
-    scrubber = Scrubber([("odd", Secret("assistant"))])
-    encoded = b'{"role":"assistant","text":"my assistant"}'
+def test_a_text_that_is_nothing_but_a_word_of_the_format_stays() -> None:
+    # A choice, a key and a tag of the record.
+    words = ("assistant", "arguments", "tool_result")
+    scrubber = Scrubber((f"odd{number}", Secret(word)) for number, word in enumerate(words))
+    encoded = b'{"role":"assistant","arguments":{},"type":"tool_result","text":"my assistant"}'
 
-    assert scrubber.clean_json(encoded) == b'{"role":"assistant","text":"my [secret:odd]"}'
+    assert scrubber.clean_json(encoded) == (
+        b'{"role":"assistant","arguments":{},"type":"tool_result","text":"my [secret:odd0]"}'
+    )
+
+
+@pytest.mark.parametrize("word", ["correcthorsebatterystaple", "horse_battery", "horse.battery"])
+def test_a_secret_that_is_one_plain_word_is_found_where_it_is_all_of_a_text(word: str) -> None:
+    scrubber = Scrubber([("odd", Secret(word))])
+    call = a_call(arguments={"password": word, word: [word, f"x {word}"]})
+
+    assert scrubber.cleaned(call) == a_call(
+        arguments={
+            "password": "[secret:odd]",
+            "[secret:odd]": ["[secret:odd]", "x [secret:odd]"],
+        }
+    )
 
 
 def test_a_value_is_cleaned_as_a_whole(scrubber: Scrubber) -> None:
@@ -180,7 +197,7 @@ def test_the_scrubber_does_not_show_what_it_knows(scrubber: Scrubber) -> None:
 def test_in_pieces_a_text_loses_the_same_secrets_as_whole(texts: list[str], size: int) -> None:
     scrubber = Scrubber([("key", Secret(KEY))])
     whole = "".join(texts)
-    stream = ScrubbedStream(scrubber)
+    stream = ScrubbedStream(lambda: scrubber)
 
     pieces = [stream.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
 
@@ -189,7 +206,8 @@ def test_in_pieces_a_text_loses_the_same_secrets_as_whole(texts: list[str], size
 
 
 def test_only_what_may_become_a_secret_is_held_back() -> None:
-    stream = ScrubbedStream(Scrubber([("key", Secret(KEY))]))
+    scrubber = Scrubber([("key", Secret(KEY))])
+    stream = ScrubbedStream(lambda: scrubber)
 
     assert stream.feed("the key is s") == "the key is "
     assert stream.feed("imple") == "simple"
@@ -197,3 +215,15 @@ def test_only_what_may_become_a_secret_is_held_back() -> None:
     assert stream.feed(KEY[9:]) == "[secret:key]"
     assert stream.feed(KEY[:9]) == ""
     assert stream.rest() == KEY[:9]
+
+
+def test_a_secret_that_becomes_known_between_two_pieces_is_not_shown_whole() -> None:
+    known = [Scrubber()]
+    stream = ScrubbedStream(lambda: known[-1])
+
+    pieces = [stream.feed(f"one {KEY} two {KEY[:9]}")]
+    known.append(Scrubber([("key", Secret(KEY))]))
+    pieces += [stream.feed(f"{KEY[9:]} three {KEY[:5]}"), stream.feed(f"{KEY[5:]}!")]
+
+    # What was shown is shown; nothing of it is said again.
+    assert pieces == [f"one {KEY} two {KEY[:9]}", "[secret:key] three ", "[secret:key]!"]

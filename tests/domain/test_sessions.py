@@ -278,7 +278,6 @@ def test_a_session_cannot_change_its_agent() -> None:
         session.agent = an_agent(name="Other")  # type: ignore[misc]
 
 
-@demands("S0-010", "S0-347")
 @pytest.mark.parametrize(
     ("stored", "configured", "granted", "held_to"),
     [

@@ -121,7 +121,7 @@ async def test_an_interrupt_by_another_house_stops_the_turn_here(
         await house.send(session.id, "hello")
         await gate.reached()
 
-        stopped = await other.sessions.interrupt(other.owner, session.id)
+        stopped = (await other.sessions.interrupt(other.owner, session.id)).session
         gate.open()
 
         assert (stopped.status, stopped.last_stop) == (Status.IDLE, StopReason.ABORTED)

@@ -19,7 +19,6 @@ HOMES = {
     "apsw": "storage",
     "genai_prices": "llm",
     "h11": "parsing",
-    "httptools": "http",
     "httpx2": "tools",
     "keyring": "keychain",
     "mcp": "tools",
@@ -43,8 +42,8 @@ INSTALLED_AS = {
     "re2": "google-re2",
     "ruamel": "ruamel.yaml",
 }
-# Installed for uvicorn to find; we never import it.
-NEVER_IMPORTED = {"uvloop": "http"}
+# Installed for uvicorn to find; we never import them.
+NEVER_IMPORTED = {"httptools": "http", "uvloop": "http"}
 # Extras that bring nothing to run on: tools, and all the others together.
 NOT_RUN_ON = {"build", "dev", "models"}
 

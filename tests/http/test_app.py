@@ -81,6 +81,13 @@ async def test_a_fault_of_ours_is_told_without_its_text(
     assert "a secret" in caplog.text
 
 
+async def test_a_lack_of_memory_is_no_fault_of_ours_and_may_be_over_soon(quiet: Holdfast) -> None:
+    async def starved() -> None:
+        raise MemoryError
+
+    assert refusal(await health(quiet, starved)) == (503, "out_of_memory")
+
+
 async def test_an_answer_that_has_no_form_is_a_fault_and_not_a_broken_connection(
     quiet_visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,14 @@ async def test_a_page_has_one_to_a_thousand_agents(quiet: Holdfast, limit: int) 
     assert caught.value.code is Code.INVALID_LIMIT
 
 
+@pytest.mark.parametrize("text", ["a\x00b", "\ud800", "x" * 1_001])
+async def test_text_that_nothing_could_hold_is_refused(quiet: Holdfast, text: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        await quiet.agents.list(AgentQuery(owner=quiet.owner, text=text))
+
+    assert caught.value.code is Code.INVALID_TEXT
+
+
 async def test_the_built_in_agent_is_made_once_for_each_owner(quiet: Holdfast) -> None:
     asked = [quiet.agents.built_in(quiet.owner) for _ in range(5)]
 

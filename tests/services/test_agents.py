@@ -164,6 +164,8 @@ async def test_owners_do_not_know_each_others_slugs(quiet: Holdfast) -> None:
         ({"system_prompt": "{{secrets.key}}"}, Code.SECRET_INTERPOLATION),
         ({"tools": (a_tool("a"), a_tool("a"))}, Code.AGENT_INVALID),
         ({"tools": "read_file"}, Code.AGENT_INVALID),
+        ({"tools": [f"tool_{number}" for number in range(129)]}, Code.AGENT_INVALID),
+        ({"tools": [{"name": "a", "description": "x" * (256 << 10)}]}, Code.AGENT_INVALID),
         ({"runtime": "llm"}, Code.AGENT_INVALID),
         ({"runtime": {"type": "llm", "temperature": 3}}, Code.AGENT_INVALID),
         ({"grant": {"fs": "everything"}}, Code.AGENT_INVALID),
@@ -242,3 +244,11 @@ async def test_an_archived_agent_keeps_its_slug_and_can_come_back(quiet: Holdfas
 
     back = await quiet.agents.update(quiet.owner, "helper", {"status": "active"})
     assert back == agent
+
+
+async def test_the_tools_of_an_agent_may_be_many_and_large(quiet: Holdfast) -> None:
+    tools = [{"name": f"tool_{number}", "description": "x" * 1_900} for number in range(128)]
+
+    agent = await _made(quiet, tools=tools)
+
+    assert len(agent.tools) == 128

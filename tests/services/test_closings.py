@@ -220,7 +220,7 @@ async def test_a_session_that_lost_its_agent_is_complete_readable_and_can_only_b
 
         assert lost.status is Status.FAILED
         assert await house.sessions.close(house.owner, session.id) == lost
-        assert await house.sessions.interrupt(house.owner, session.id) == lost
+        assert (await house.sessions.interrupt(house.owner, session.id)).session == lost
         fork = await house.sessions.fork(house.owner, session.id)
         assert (fork.status, await house.read(fork.id)) == (Status.IDLE, (message,))
 

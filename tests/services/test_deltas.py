@@ -15,7 +15,13 @@ from tests.builders import an_id
 
 KEY = "sk-proj-0aB1cD2eF3gH4iJ5kL6m"
 SCRUBBER = Scrubber([("key", Secret(KEY))])
+
 END = Outcome(stop_reason=StopReason.STOP)
+
+
+def known() -> Scrubber:
+    """Know the key."""
+    return SCRUBBER
 
 
 def delta(text: str, offset: int, *, step: int = 1, channel: Channel = Channel.TEXT) -> StepDelta:
@@ -37,11 +43,11 @@ def row(text: str) -> MessageDraft:
 def test_pieces_without_a_secret_pass_as_they_are() -> None:
     drafts: list[Draft] = [delta("one ", 0), delta("two", 4), row("one two"), END]
 
-    assert CleanDeltas(SCRUBBER).passed(drafts) == drafts
+    assert CleanDeltas(known).passed(drafts) == drafts
 
 
 def test_a_secret_in_two_pieces_is_passed_on_as_its_name() -> None:
-    deltas = CleanDeltas(SCRUBBER)
+    deltas = CleanDeltas(known)
 
     assert deltas.passed([delta("the key ", 0)]) == [delta("the key ", 0)]
     assert deltas.passed([delta(KEY[:9], 8)]) == []
@@ -49,8 +55,18 @@ def test_a_secret_in_two_pieces_is_passed_on_as_its_name() -> None:
     assert deltas.passed([delta(" ok", 37)]) == [delta(" ok", 21)]
 
 
+def test_a_secret_that_became_known_during_the_turn_is_in_no_two_pieces_either() -> None:
+    scrubbers = [Scrubber()]
+    deltas = CleanDeltas(lambda: scrubbers[-1])
+
+    assert deltas.passed([delta("I ask ", 0), row("I ask ")]) == [delta("I ask ", 0), row("I ask ")]
+    scrubbers.append(SCRUBBER)
+    assert deltas.passed([delta(KEY[:9], 0, step=2)]) == []
+    assert deltas.passed([delta(KEY[9:], 9, step=2)]) == [delta("[secret:key]", 0, step=2)]
+
+
 def test_what_waits_is_passed_on_before_the_row_that_ends_it() -> None:
-    deltas = CleanDeltas(SCRUBBER)
+    deltas = CleanDeltas(known)
     begun = KEY[:9]
 
     assert deltas.passed([delta(begun, 0)]) == []
@@ -58,7 +74,7 @@ def test_what_waits_is_passed_on_before_the_row_that_ends_it() -> None:
 
 
 def test_another_channel_and_another_step_are_other_texts() -> None:
-    deltas = CleanDeltas(SCRUBBER)
+    deltas = CleanDeltas(known)
     thought = Channel.REASONING
 
     assert deltas.passed(
@@ -85,7 +101,7 @@ def test_another_channel_and_another_step_are_other_texts() -> None:
 def test_the_pieces_add_up_to_the_clean_text(texts: list[str], size: int) -> None:
     whole = "".join(texts)
     pieces = [delta(whole[at : at + size], at) for at in range(0, len(whole), size)]
-    deltas = CleanDeltas(SCRUBBER)
+    deltas = CleanDeltas(known)
 
     passed = [each for piece in pieces for each in deltas.passed([piece])] + deltas.passed([END])
 

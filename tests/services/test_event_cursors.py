@@ -10,28 +10,23 @@ from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.events import Event, Gap, event_id, name_of
 from holdfast.domain.sessions import Session
 from tests.builders import AT, an_id
-from tests.houses import House, current, open_house, played
-from tests.stand_ins import GatedRuntime, SettableClock, an_answer, asked, streamed
+from tests.houses import House, counted, counting_house
+from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
-
-STREAMED = [(asked(),), *((streamed(f"{n}", offset=n),) for n in range(5)), an_answer("01234")]
 
 
 @pytest.fixture
 async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
-    """Open a home whose first turn streams its answer in five pieces."""
-    async with open_house(home, GatedRuntime(STREAMED), outside=outside) as house:
+    """Open a home whose first turn streams."""
+    async with counting_house(home, outside) as house:
         yield house
 
 
 @pytest.fixture
 async def session(house: House) -> Session:
-    """Play a turn, up to event 12; its deltas are 5 to 9."""
-    session = await house.open()
-    await house.send(session.id, "count")
-    await played(house, session.id)
-    return await current(house, session)
+    """Play that turn."""
+    return await counted(house)
 
 
 def _names(items: tuple[Event | Gap, ...]) -> list[tuple[int, str]]:

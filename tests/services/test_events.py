@@ -15,7 +15,17 @@ from holdfast.domain.events import Event, Gap, MessageAppended, StepStarted, Tur
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Session, StopReason
 from tests.builders import an_id
-from tests.houses import House, current, news_until, open_house, payloads, played, raw
+from tests.houses import (
+    House,
+    counted,
+    counting_house,
+    current,
+    news_until,
+    open_house,
+    payloads,
+    played,
+    raw,
+)
 from tests.marks import demands
 from tests.stand_ins import (
     PATIENCE,
@@ -28,23 +38,18 @@ from tests.stand_ins import (
 
 pytestmark = pytest.mark.anyio
 
-STREAMED = [(asked(),), *((streamed(f"{n}", offset=n),) for n in range(5)), an_answer("01234")]
-
 
 @pytest.fixture
 async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
-    """Open a home whose first turn streams its answer in five pieces."""
-    async with open_house(home, GatedRuntime(STREAMED), outside=outside) as house:
+    """Open a home whose first turn streams."""
+    async with counting_house(home, outside) as house:
         yield house
 
 
 @pytest.fixture
 async def session(house: House) -> Session:
-    """Play a turn, up to event 12; its deltas are 5 to 9."""
-    session = await house.open()
-    await house.send(session.id, "count")
-    await played(house, session.id)
-    return await current(house, session)
+    """Play that turn."""
+    return await counted(house)
 
 
 async def _all(house: Holdfast, session_id: SessionId, after: int = 0) -> list[Event | Gap]:

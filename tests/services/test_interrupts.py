@@ -1,13 +1,15 @@
 """An interrupt stops the turn, keeps what was said, and leaves the session open."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from holdfast.domain.calls import CallState, Settlement
-from holdfast.domain.errors import Code, Conflict, NotFound
+from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import (
     CallSettled,
     Channel,
@@ -21,15 +23,27 @@ from holdfast.domain.events import (
 from holdfast.domain.ids import CallId
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Notice, NoticeCode, ResultStatus, Role, Text, ToolResult
-from holdfast.domain.sessions import Status, StopReason
+from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import Effect
+from holdfast.services.interruptions import Interruption
 from holdfast.services.turns import begin
 from tests.builders import MODEL_ID, an_id
-from tests.houses import calls_of, current, key_of, news_until, open_house, payloads, played, texts
+from tests.houses import (
+    House,
+    calls_of,
+    current,
+    key_of,
+    news_until,
+    open_house,
+    payloads,
+    played,
+    texts,
+)
 from tests.marks import demands
 from tests.stand_ins import (
     Gate,
     GatedRuntime,
+    HeldStore,
     a_start,
     an_answer,
     an_intent,
@@ -51,8 +65,10 @@ async def test_text_that_was_streamed_is_kept_before_the_closing_notice(
         await house.send(session.id, "Tell me a story")
         await gate.reached()
 
-        stopped = await house.sessions.interrupt(house.owner, session.id)
+        done = await house.sessions.interrupt(house.owner, session.id)
 
+        stopped = done.session
+        assert (done.turn, done.is_settled) == (1, True)
         _, kept, notice = await house.read(session.id)
         assert (kept.id, kept.role, kept.turn) == (asked().message_id, Role.ASSISTANT, 1)
         assert (kept.parts, kept.model_id) == ((Text(text="Once upon a time"),), MODEL_ID)
@@ -131,11 +147,15 @@ async def test_an_interrupt_that_is_meant_for_a_turn_hits_no_other(
         await later.reached()
 
         # Too late: the first one has ended by itself.
-        after = await house.sessions.interrupt(house.owner, session.id, turn=1)
+        late = await house.sessions.interrupt(house.owner, session.id, turn=1)
+        after = late.session
+        assert late.turn is None
         assert (after.status, after.settled) == (Status.RUNNING, 1)
         assert house.coordinator.active() == {await key_of(house, session)}
-        stopped = await house.sessions.interrupt(house.owner, session.id, turn=2)
+        done = await house.sessions.interrupt(house.owner, session.id, turn=2)
 
+        stopped = done.session
+        assert done.turn == 2
         assert (stopped.status, stopped.last_stop) == (Status.IDLE, StopReason.ABORTED)
         assert texts(await house.read(session.id)) == [
             ("user", "one"),
@@ -204,8 +224,8 @@ async def test_an_interrupt_of_an_idle_session_changes_nothing(quiet: Holdfast) 
 
     interrupted = await quiet.sessions.interrupt(quiet.owner, session.id)
 
-    assert interrupted == session
-    assert interrupted.last_event == 1
+    assert interrupted == Interruption(session=session)
+    assert session.last_event == 1
 
 
 async def test_an_interrupt_after_the_answer_changes_nothing(holdfast: Holdfast) -> None:
@@ -214,7 +234,8 @@ async def test_an_interrupt_after_the_answer_changes_nothing(holdfast: Holdfast)
     rows = await played(holdfast, session.id)
     before = await current(holdfast, session)
 
-    assert await holdfast.sessions.interrupt(holdfast.owner, session.id) == before
+    interrupted = await holdfast.sessions.interrupt(holdfast.owner, session.id)
+    assert interrupted == Interruption(session=before)
     assert await holdfast.read(session.id) == rows
 
 
@@ -228,8 +249,10 @@ async def test_interrupts_that_arrive_together_stop_the_turn_once(
         await gate.reached()
 
         stop = house.sessions.interrupt
-        await asyncio.gather(*(stop(house.owner, session.id) for _ in range(5)))
+        told = await asyncio.gather(*(stop(house.owner, session.id) for _ in range(5)))
 
+        # One of them has stopped it; the others found nothing that ran.
+        assert sorted(each.turn or 0 for each in told) == [0, 0, 0, 0, 1]
         assert texts(await house.read(session.id)) == [
             ("user", "hello"),
             ("system", "The turn was stopped by its user."),
@@ -240,9 +263,101 @@ async def test_a_waiting_turn_that_nobody_plays_yet_goes_on_waiting(quiet: Holdf
     session = await quiet.open()
     await quiet.send(session.id, "hello")
 
-    interrupted = await quiet.sessions.interrupt(quiet.owner, session.id)
+    interrupted = (await quiet.sessions.interrupt(quiet.owner, session.id)).session
 
     assert (interrupted.status, interrupted.turn, interrupted.settled) == (Status.PENDING, 1, 0)
+
+
+async def test_the_reason_is_told_in_the_closing_notice(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+
+        for wrong in ("", "x" * 256, "a\x00"):
+            with pytest.raises(Invalid) as caught:
+                await house.sessions.interrupt(house.owner, session.id, reason=wrong)
+            assert caught.value.code is Code.INVALID_TEXT
+        await house.sessions.interrupt(house.owner, session.id, reason="That is enough")
+
+        notice = Notice(
+            code=NoticeCode.ABORTED, text="The turn was stopped by its user: That is enough"
+        )
+        assert (await house.read(session.id))[-1].parts == (notice,)
+
+
+def _store_of(house: House) -> HeldStore:
+    assert isinstance(house.store, HeldStore)
+    return house.store
+
+
+class TestAStoreThatIsHeld:
+    @pytest.fixture(autouse=True)
+    def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("holdfast.services.interruptions.PATIENCE", 0.05)
+
+    @pytest.fixture
+    def outside(self, outside: Outside) -> Outside:
+        return replace(outside, wrap=HeldStore)
+
+    async def _held(self, house: House, gate: Gate) -> Session:
+        """Return a session whose turn runs while nobody can write."""
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await gate.reached()
+        _store_of(house).hold()
+        return session
+
+    async def test_a_turn_is_stopped_as_soon_as_it_can_be(
+        self, home: Path, outside: Outside
+    ) -> None:
+        gate = Gate()
+        async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
+            session = await self._held(house, gate)
+
+            later = await house.sessions.interrupt(house.owner, session.id, reason="Enough")
+            other = await house.sessions.interrupt(house.owner, session.id, turn=2)
+            _store_of(house).let_go()
+            await news_until(house, session.id, TurnEnded)
+
+            assert (later.turn, later.is_settled) == (1, False)
+            assert (later.session.status, later.session.settled) == (Status.RUNNING, 0)
+            assert (other.turn, other.is_settled) == (None, True)
+            stopped = await current(house, session)
+            assert (stopped.status, stopped.last_stop) == (Status.IDLE, StopReason.ABORTED)
+            assert texts(await house.read(session.id)) == [
+                ("user", "hello"),
+                ("system", "The turn was stopped by its user: Enough"),
+            ]
+
+    async def test_where_nothing_runs_nothing_is_stopped_later(
+        self, home: Path, outside: Outside
+    ) -> None:
+        async with open_house(home, GatedRuntime(), outside=outside) as house:
+            session = await house.open()
+            _store_of(house).hold()
+
+            told = await house.sessions.interrupt(house.owner, session.id)
+
+            assert told == Interruption(session=session)
+            _store_of(house).let_go()
+
+    async def test_a_session_that_is_gone_by_then_harms_nobody(
+        self, home: Path, outside: Outside, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        gate = Gate()
+        async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
+            session = await self._held(house, gate)
+
+            later = await house.sessions.interrupt(house.owner, session.id)
+            async with open_holdfast(house.config.home, scope=Scope.NONE) as other:
+                await other.sessions.delete(other.owner, session.id)
+            _store_of(house).let_go()
+            await house.open()
+
+        assert not later.is_settled
+        assert any(told.startswith("a turn was not stopped: ") for told in caplog.messages)
 
 
 @demands("S0-064b")

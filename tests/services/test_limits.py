@@ -139,7 +139,6 @@ class TestTurns:
             assert (await ended(house, session, turn=3)).stop_reason is StopReason.BUDGET
             assert await ledger(house, session) == []
 
-    @demands("S0-010", "S0-347")
     async def test_a_session_is_held_to_a_budget_that_was_made_stricter_since(
         self, home: Path, desk: Path, priced: None
     ) -> None:

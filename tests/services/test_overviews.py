@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from holdfast.domain.costs import CostSum, Usage
 from holdfast.domain.drafts import CostDraft, Outcome
@@ -18,7 +17,7 @@ from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.services.overviews import Overview, OverviewPage
 from tests.builders import MODEL_ID, an_id
 from tests.houses import House, current, open_house, played
-from tests.stand_ins import Gate, GatedRuntime, SettableClock, StandInMachine, an_answer
+from tests.stand_ins import GatedRuntime, SettableClock, an_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -204,21 +203,3 @@ async def test_a_cursor_leads_on(quiet: Holdfast, clock: SettableClock) -> None:
     rest = await quiet.overviews.list(query, cursor=first.next_cursor)
 
     assert [each.session.id for each in first.items + rest.items] == list(reversed(opened))
-
-
-async def test_running_is_shown_only_while_somebody_alive_runs_it(
-    home: Path, outside: Outside, machine: StandInMachine
-) -> None:
-    gate = Gate()
-    async with (
-        open_house(home, GatedRuntime([gate]), outside=outside) as house,
-        open_holdfast(home, outside=outside, scope=Scope.NONE) as watcher,
-    ):
-        session = await house.open()
-        await house.send(session.id, "hello")
-        await gate.reached()
-        running = await watcher.overviews.get(watcher.owner, session.id)
-        machine.dead.add(machine.holder())
-        left = await watcher.overviews.get(watcher.owner, session.id)
-
-    assert (running.session.status, left.session.status) == (Status.RUNNING, Status.IDLE)

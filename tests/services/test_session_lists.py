@@ -1,5 +1,6 @@
 """Listing sessions: filters, orders and cursors that neither repeat nor hide."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,10 +239,11 @@ async def test_a_cursor_of_agents_is_none_of_sessions(quiet: Holdfast) -> None:
 async def test_running_is_shown_only_while_somebody_alive_runs_it(
     home: Path, outside: Outside, machine: StandInMachine
 ) -> None:
-    gate = Gate()
+    gate, theirs = Gate(), StandInMachine("second")
+    beside = replace(outside, machine=theirs)
     async with (
         open_house(home, GatedRuntime([gate]), outside=outside) as house,
-        open_holdfast(home, outside=outside, scope=Scope.NONE) as watcher,
+        open_holdfast(home, outside=beside, scope=Scope.NONE) as watcher,
     ):
         session = await house.open()
         await house.send(session.id, "hello")
@@ -249,8 +251,10 @@ async def test_running_is_shown_only_while_somebody_alive_runs_it(
 
         async def shown() -> set[Status]:
             listed = await watcher.sessions.list(SessionQuery(owner=watcher.owner))
-            return {listed.items[0].status, (await current(watcher, session)).status}
+            overview = await watcher.overviews.get(watcher.owner, session.id)
+            one = await current(watcher, session)
+            return {listed.items[0].status, one.status, overview.session.status}
 
         assert await shown() == {Status.RUNNING}
-        machine.dead.add(machine.holder())
+        theirs.dead.add(machine.holder())
         assert await shown() == {Status.IDLE}

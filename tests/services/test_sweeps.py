@@ -49,7 +49,7 @@ async def bound(house: House, tmp_path: Path) -> Session:
     return await house.open(request=SessionRequest(repo_id=repo.id))
 
 
-@demands("S1-090", "S1-090b", "S1-095")
+@demands("S1-090", "S1-090b", "S1-090d", "S1-095")
 async def test_an_untouched_session_is_completed_and_says_why(
     house: House, bound: Session, clock: SettableClock
 ) -> None:

@@ -278,7 +278,7 @@ class TestInterrupt:
         async with open_tooled(config, tool) as house:
             session = await started(house, desk, "wait", approval=AUTO)
             await gate.reached()
-            after = await house.sessions.interrupt(house.owner, session.id)
+            after = (await house.sessions.interrupt(house.owner, session.id)).session
             rows = await house.read(session.id)
             states = await calls_now(house, session)
             await house.send(session.id, "go on")

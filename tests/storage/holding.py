@@ -1,11 +1,14 @@
-"""Keeping the writer of a store busy, so that what a test submits meanwhile becomes one group."""
+"""Keeping the writer of a store busy, or its disk, while a test looks at what others do."""
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from holdfast.storage.store import SqliteStore
+from tests.storage.conftest import KEY
+from tests.storage.faulty_vfs import DISK, VFS
 
 
 @asynccontextmanager
@@ -25,3 +28,36 @@ async def held(store: SqliteStore) -> AsyncIterator[None]:
     finally:
         free.set()
     await holding
+
+
+class SlowDisk:
+    """A log that is on its way to the disk until the test says that it has arrived."""
+
+    def __init__(self) -> None:
+        self._syncing, self._on_disk = threading.Event(), threading.Event()
+
+    async def is_reached(self) -> None:
+        """Wait until a commit is on its way."""
+        await asyncio.to_thread(self._syncing.wait)
+
+    def arrive(self) -> None:
+        """Let it arrive, and every later one."""
+        self._on_disk.set()
+
+    def behave(self, operation: str, path: Path) -> None:
+        if operation == "sync" and path.name.endswith("-wal"):
+            self._syncing.set()
+            self._on_disk.wait()
+
+
+@asynccontextmanager
+async def on_a_slow_disk(file: Path) -> AsyncIterator[tuple[SqliteStore, SlowDisk]]:
+    """Open a store whose next commit takes as long as the test wants."""
+    store, disk = SqliteStore(file, KEY, vfs=VFS), SlowDisk()
+    try:
+        DISK.behave(disk.behave)
+        yield store, disk
+    finally:
+        disk.arrive()
+        DISK.behave()
+        await store.close()

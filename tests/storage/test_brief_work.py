@@ -11,8 +11,7 @@ from holdfast.domain.models import model_of
 from holdfast.ports import Brief, Tx
 from holdfast.storage.store import SqliteStore
 from tests.houses import raw
-from tests.storage.conftest import KEY
-from tests.storage.faulty_vfs import DISK, VFS
+from tests.storage.holding import on_a_slow_disk
 
 pytestmark = pytest.mark.anyio
 
@@ -41,27 +40,14 @@ async def test_brief_work_runs_on_the_thread_that_asks(store: SqliteStore) -> No
 
 
 async def test_the_loop_runs_on_while_the_disk_is_waited_for(file: Path) -> None:
-    store = SqliteStore(file, KEY, vfs=VFS)
-    syncing, on_disk = threading.Event(), threading.Event()
-
-    def slow(operation: str, path: Path) -> None:
-        if operation == "sync" and path.name.endswith("-wal"):
-            syncing.set()
-            on_disk.wait()
-
-    try:
-        DISK.behave(slow)
+    async with on_a_slow_disk(file) as (store, disk):
         waiting = _adding(store, "one")
-        await asyncio.to_thread(syncing.wait)
+        await disk.is_reached()
         # Read past the commit that is on its way, and not from what it has not brought to disk.
         seen = await store.read(Brief(lambda tx: tx.models.all()))
         assert (waiting.done(), seen) == (False, [])
-        on_disk.set()
+        disk.arrive()
         await waiting
-    finally:
-        on_disk.set()
-        DISK.behave()
-        await store.close()
 
 
 async def test_the_loop_runs_on_while_another_process_writes(

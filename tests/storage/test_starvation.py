@@ -13,6 +13,7 @@ import pytest
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.models import model_of
 from holdfast.ports import Brief
+from holdfast.storage.jobs import Answer
 from holdfast.storage.readers import READERS
 from holdfast.storage.store import SqliteStore
 from tests.storage.conftest import KEY
@@ -148,3 +149,26 @@ async def test_a_store_that_gets_no_thread_to_wait_in_closes_all_the_same(
     again = SqliteStore(file, KEY)
     assert await _names(again) == {"one"}
     await again.close()
+
+
+async def test_who_waits_is_woken_although_the_loop_had_no_memory_for_it(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    asked: list[object] = []
+
+    def starved(callback: Any, *given: Any, context: Any = None) -> asyncio.Handle:
+        # Whoever waits for an answer is woken with it.
+        if given and isinstance(given[0], Answer) and len(asked) < 3:
+            asked.append(callback)
+            raise MemoryError
+        return call_soon(callback, *given, context=context)
+
+    call_soon = loop.call_soon
+    with monkeypatch.context() as famine:
+        famine.setattr(loop, "call_soon", starved)
+        async with asyncio.timeout(30):
+            await store.write(_adding("one"))
+            names = await _names(store)
+
+    assert (names, len(asked)) == ({"one"}, 3)

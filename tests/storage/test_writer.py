@@ -15,7 +15,7 @@ from tests.builders import an_agent
 from tests.houses import raw
 from tests.storage.conftest import KEY
 from tests.storage.faulty_vfs import DISK, VFS
-from tests.storage.holding import held
+from tests.storage.holding import held, on_a_slow_disk
 
 pytestmark = pytest.mark.anyio
 
@@ -78,26 +78,13 @@ async def test_a_hundred_callers_share_one_sync(file: Path) -> None:
 
 
 async def test_nobody_is_told_before_the_commit_is_on_disk(file: Path) -> None:
-    store = SqliteStore(file, KEY, vfs=VFS)
-    syncing, on_disk = threading.Event(), threading.Event()
-
-    def slow(operation: str, path: Path) -> None:
-        if operation == "sync" and path.name.endswith("-wal"):
-            syncing.set()
-            on_disk.wait()
-
-    try:
-        DISK.behave(slow)
+    async with on_a_slow_disk(file) as (store, disk):
         waiting = _adding(store, "one")
-        await asyncio.to_thread(syncing.wait)
+        await disk.is_reached()
         await asyncio.sleep(0)
         assert not waiting.done()
-        on_disk.set()
+        disk.arrive()
         await waiting
-    finally:
-        on_disk.set()
-        DISK.behave()
-        await store.close()
 
 
 async def test_who_stopped_waiting_before_the_work_began_is_spared_it(store: SqliteStore) -> None:

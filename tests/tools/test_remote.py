@@ -9,18 +9,21 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.messages import ResultStatus
+from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Effect, Grant, ToolClass
 from holdfast.ports import Done, LlmTool, Planned
 from holdfast.tools.addresses import blocked_because
 from holdfast.tools.lines import McpSettings
 from holdfast.tools.remote import McpTools
+from holdfast.tools.toolbox import LocalToolbox
 from tests.marks import demands
-from tests.tools.hosts import HOST, chain, code_of, says, serving, settings
+from tests.tools.hosts import HOST, asked, chain, code_of, says, serving, settings
 from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, welcoming, with_servers
 from tests.tools.workbenches import marked
 
@@ -378,7 +381,7 @@ async def test_a_server_that_died_is_started_again(
     assert died.error is not None
     assert (died.error.code, died.error.message) == (
         "unknown",
-        "The server went away during the call; whether it was done is not known.",
+        "The server went away during the call. Whether the call was done is not known.",
     )
     assert done.result == {"text": '{"text": "again"}'}
 
@@ -485,8 +488,8 @@ async def test_each_session_has_a_server_of_its_own(
     [
         ('answer(id, error={"code": -32602, "message": "no"})', "error/invalid_arguments"),
         ('answer(id, error={"code": -32603, "message": "no"})', "error/failed"),
-        ('answer(id, result={"content": "no list"})', "error/failed"),
-        ('answer(id, result={"content": [{"type": "text", "text": 5}]})', "error/failed"),
+        ('answer(id, result={"content": "no list"})', "unknown/unknown"),
+        ('answer(id, result={"content": [{"type": "text", "text": 5}]})', "unknown/unknown"),
         ("sys.exit()", "unknown/unknown"),
         ('print("x" * (9 << 20), flush=True)', "unknown/unknown"),
         ('print("[" * 100000); answer(id, result={"content": []})', "ok"),
@@ -497,13 +500,13 @@ async def test_each_session_has_a_server_of_its_own(
             'answer(id, result={"content": []})',
             "ok",
         ),
-        ("pass", "error/timeout"),
+        ("pass", "unknown/unknown"),
     ],
 )
 async def test_whatever_a_server_answers_is_the_calls_trouble_alone(
     tmp_path: Path, call: str, code: str
 ) -> None:
-    tools = McpTools(welcoming(call_limit=1.0 if code.endswith("timeout") else 20.0))
+    tools = McpTools(welcoming(call_limit=1.0 if call == "pass" else 20.0))
     hands = Hands(tools, with_servers(tmp_path, old(call)))
 
     done = await hands.call("mcp_s_t")
@@ -664,13 +667,143 @@ async def test_a_local_server_is_on_this_machine_whatever_its_name_leads_to(
     async def resolve(_: str, __: int) -> Sequence[str]:
         return ("127.0.0.1", address)
 
-    tools = McpTools(McpSettings(web=settings(resolve=resolve)))
+    tools = McpTools(welcoming(web=settings(resolve=resolve)))
     place = with_servers(tmp_path, local(9, url="http://localhost:9/mcp"))
 
     (told,) = await tools.troubles(place)
     await tools.aclose()
 
     assert "an address that is not on this machine" in told
+
+
+async def test_an_address_of_this_machine_is_reached_only_if_the_user_has_configured_it(
+    book: Book, tmp_path: Path
+) -> None:
+    with book.listening("http") as port:
+        entry = local(port)
+        known = {key: value for key, value in entry.items() if key != "id"}
+        place = with_servers(tmp_path, entry)
+        told = {}
+        for name, configured in {
+            "nothing": {},
+            "another path": {"web": {**known, "url": f"{known['url']}/"}},
+            "not as local": {"web": {**known, "allow_local_endpoint": False}},
+            "the same": {"other": known},
+        }.items():
+            tools = McpTools(McpSettings(configured=configured))
+            told[name] = await tools.troubles(place)
+            await tools.aclose()
+
+    refused = (
+        "The MCP server web is not available: its agent wants an address of this machine, and only "
+        "your configuration says which of those are reached. If you want this one, describe it in "
+        "holdfast.toml as [mcp.servers.web], with the same url and allow_local_endpoint = true.",
+    )
+    assert told == {
+        "nothing": refused,
+        "another path": refused,
+        "not as local": refused,
+        "the same": (),
+    }
+
+
+@pytest.mark.parametrize(
+    ("hints", "how", "code"),
+    [
+        ({}, {"hang": True}, "unknown/unknown"),
+        ({"idempotentHint": True}, {"hang": True}, "error/timeout"),
+        ({"readOnlyHint": True}, {"exit": 3}, "error/unavailable"),
+    ],
+)
+async def test_what_can_be_called_again_is_an_error_when_no_answer_comes(
+    book: Book, tmp_path: Path, hints: dict[str, Any], how: dict[str, Any], code: str
+) -> None:
+    book.write(tools=[a_tool("t", annotations=hints)], answers={"t": how})
+    known = {"books": book.configured(trusted=True)}
+    tools = McpTools(McpSettings(configured=known, call_limit=1.0))
+
+    done = await Hands(tools, with_servers(tmp_path, {"ref": "books"})).call("mcp_books_t")
+    await tools.aclose()
+
+    assert code_of(done) == code
+    assert book.calls == [["t", {}]]
+
+
+async def test_a_call_over_the_web_that_was_sent_and_not_answered_is_unknown(
+    book: Book, tmp_path: Path
+) -> None:
+    # An exit in the middle of it: what a reader sees is a connection that breaks off.
+    book.write(tools=[a_tool("die")], answers={"die": {"exit": 3}})
+    tools = McpTools(welcoming())
+    with book.listening("http") as port:
+        hands = Hands(tools, with_servers(tmp_path, local(port)))
+        done = await hands.call("mcp_web_die")
+        again = await hands.call("mcp_web_die")
+        await tools.aclose()
+
+    assert code_of(done) == "unknown/unknown"
+    # Nobody listens there any more, so nothing was sent.
+    assert code_of(again) == "error/unavailable"
+    assert book.calls == [["die", {}]]
+
+
+async def test_a_session_keeps_the_tools_that_its_servers_had_at_first(
+    tools: McpTools, book: Book, tmp_path: Path
+) -> None:
+    late = Book(tmp_path, "late")
+    late.write(tools=[])
+    place = with_servers(tmp_path, book.entry(), late.entry("late"))
+    box = LocalToolbox([], tools)
+
+    async def names() -> list[str]:
+        return [tool.name for tool in await box.offers(place)]
+
+    first = await names()
+    book.write(tools=[{**ECHO, "description": "New."}, a_tool("wipe")])
+    late.write(tools=[a_tool("one")])
+    second = await names()
+    late.write(tools=[a_tool("one"), a_tool("two")])
+    third = await names()
+    refused = await box.plan(place, asked("mcp_books_wipe"))
+    allowed = await box.plan(place, asked("mcp_books_echo", text="hi"))
+    await tools.leave(place.session)
+    # As a later process knows it: what was found is written down with the session.
+    known = msgspec.structs.replace(place, tools=frozenset(third))
+    fourth = [tool.name for tool in await box.offers(known)]
+
+    assert first == ["mcp_books_echo"]
+    # Of a server that had none, the first that are found.
+    assert second == third == fourth == ["mcp_books_echo", "mcp_late_one"]
+    assert code_of(refused) == "denied/not_granted"
+    assert code_of(allowed) == "planned"
+
+
+async def test_no_word_of_a_server_brings_a_secret_to_the_model(book: Book, tmp_path: Path) -> None:
+    canary = "canary-0123456789"
+    says = f"uses {canary}"
+    schema = {"type": "object", "properties": {"a": {"type": "string", "description": says}}}
+    wrong = {"content": [{"type": "text", "text": f"401 for {canary}"}], "isError": True}
+    listed = [{"name": "t", "description": says, "inputSchema": schema}, a_tool(canary)]
+    book.write(tools=[*listed, a_tool(f"{canary}{'x' * 60}")], answers={"t": {"content": wrong}})
+    scrubber = Scrubber([("key", Secret(canary))])
+    tools = McpTools(welcoming())
+    box = LocalToolbox([], tools, lambda: scrubber)
+    place = with_servers(tmp_path, book.entry())
+
+    offered = await box.offers(place)
+    told = await box.troubles(place)
+    plan = await box.plan(place, asked("mcp_books_t"))
+    assert isinstance(plan, Planned)
+    done = await box.run(place, plan)
+    await tools.aclose()
+
+    assert [(tool.name, tool.description) for tool in offered] == [
+        ("mcp_books_t", "uses [secret:key]")
+    ]
+    assert len(told) == 1
+    assert done.error is not None
+    assert done.error.message == "The server reports an error: 401 for [secret:key]"
+    assert canary not in repr((offered, told, plan, done))
 
 
 async def test_a_server_that_redirects_or_packs_or_never_ends_is_not_followed(

@@ -82,6 +82,7 @@ def test_a_server_is_declared_by_an_address(transport: str, kind: type[HttpServe
         ({**STDIO, "writable": ["/srv"]}, "writable"),
         ({**STDIO, "network": True}, "network"),
         ({**STDIO, "confined": False}, "confined"),
+        ({**STDIO, "cwd": "workspace"}, "cwd"),
         ({**HTTP, "headers": {"X-Key": {"secret": True, "ref": "x"}}}, "headers"),
         ({**HTTP, "trusted": True}, "trusted"),
         ({"ref": "unknown"}, "ref"),
@@ -125,6 +126,7 @@ def test_what_the_user_configures_may_have_more_than_an_agent_declares() -> None
         "readable": ["/srv/a"],
         "writable": ["/srv/b"],
         "confined": False,
+        "cwd": "workspace",
         "trusted": True,
     }
     key = {"secret": True, "ref": "key"}
@@ -142,6 +144,7 @@ def test_what_the_user_configures_may_have_more_than_an_agent_declares() -> None
             readable=("/srv/a",),
             writable=("/srv/b",),
             confined=False,
+            cwd="workspace",
             trusted=True,
         ),
         HttpServer(

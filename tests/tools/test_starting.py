@@ -245,6 +245,39 @@ def test_a_program_of_the_working_folder_is_not_found_by_its_name(world: World) 
     )
 
 
+PLANTED = "import os, sys; sys.exit('planted with ' + os.environ.get('TOKEN', ''))"
+
+
+@pytest.mark.parametrize(
+    "args", [("-m", "mcp_server_git"), ("mcp_server_git.py",), ("-c", "import mcp_server_git")]
+)
+@pytest.mark.parametrize("is_confined", [True, False])
+async def test_a_server_runs_nothing_out_of_the_folder_that_a_session_works_in(
+    world: World, args: tuple[str, ...], is_confined: bool
+) -> None:
+    (world.work / "mcp_server_git.py").write_text(PLANTED)
+    said = {}
+    for cwd in (None, "workspace"):
+        server = StdioServer(id="s", command=PYTHON, args=args, confined=is_confined, cwd=cwd)
+        order = order_for(server, with_servers(world.work, grants=(Grant(),)), world.processes)
+        ended = await Launcher(known_means()).run(order, time_limit=20)
+        said[cwd] = "planted" in ended.stderr
+
+    # The folder of the session is asked for by name, or it is not where a server starts.
+    assert said == {None: False, "workspace": True}
+
+
+def test_a_command_is_not_looked_for_in_the_folder_of_a_session_either(world: World) -> None:
+    program = world.work / "serve"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+
+    server = StdioServer(id="s", command="./serve")
+
+    with pytest.raises(ToolTrouble):
+        order_for(server, with_servers(world.work), world.processes)
+
+
 async def test_a_program_that_is_none_is_told(world: World) -> None:
     broken = world.work / "broken"
     broken.write_bytes(b"\x00 no program at all")

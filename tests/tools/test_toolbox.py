@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from holdfast.domain.messages import ResultStatus
+from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.secrets import Secret
-from holdfast.domain.tools import Effect
+from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.domain.weights import is_light
 from holdfast.ports import Asked, Done, Planned, Workplace
-from holdfast.tools.tool import Tool, nothing_to_ask
+from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered, nothing_to_ask
 from holdfast.tools.toolbox import LocalToolbox
 from tests.tools.hosts import a_place, asked
 
@@ -49,3 +49,64 @@ async def test_no_secret_leaves_the_toolbox_however_large_the_result(size: int) 
     assert done == Done(status=ResultStatus.OK, result=told)
     # Both ways are taken here.
     assert is_light(told) is (size == 10)
+
+
+def failing(plan: ToolTrouble | None, act: ToolTrouble, effect: Effect) -> LocalToolbox:
+    """Return a toolbox with a tool that cannot do it, and somebody who knows a secret."""
+
+    async def planned(_: Workplace, __: Nothing) -> Aim:
+        if plan is not None:
+            raise plan
+        question, preview = f"with {CANARY}?", {"host": CANARY}
+        return Aim(tool_class=ToolClass.EGRESS, question=question, preview=preview)
+
+    async def acted(_: Workplace, __: Nothing, ___: Asked) -> Any:
+        raise act
+
+    tool = Tool(
+        name="tell",
+        description="Tells.",
+        arguments=Nothing,
+        effect=lambda _: effect,
+        plan=planned,
+        act=acted,
+    )
+    scrubber = Scrubber([("key", Secret(CANARY))])
+    return LocalToolbox([tool], scrubber=lambda: scrubber)
+
+
+async def test_no_secret_leaves_the_toolbox_in_a_question_or_in_an_error() -> None:
+    place = a_place(tools=frozenset({"tell"}))
+    trouble = ToolTrouble(ResultCode.FAILED, f"{CANARY} is refused.")
+    refusing = failing(trouble, trouble, Effect.UNSAFE)
+    asking = failing(None, trouble, Effect.UNSAFE)
+
+    refused = await refusing.plan(place, asked("tell"))
+    planned = await asking.plan(place, asked("tell"))
+    assert isinstance(planned, Planned)
+    done = await asking.run(place, planned)
+
+    error = ToolError(code=ResultCode.FAILED, message="[secret:key] is refused.")
+    assert refused == done == Done(status=ResultStatus.ERROR, error=error)
+    assert planned.question == "with [secret:key]?"
+    assert planned.preview == {"host": "[secret:key]"}
+
+
+@pytest.mark.parametrize("effect", Effect)
+async def test_of_what_went_out_unanswered_nobody_says_that_it_failed(effect: Effect) -> None:
+    place = a_place(tools=frozenset({"tell"}))
+    toolbox = failing(None, Unanswered(ResultCode.TIMEOUT, "It took too long."), effect)
+    planned = await toolbox.plan(place, asked("tell"))
+    assert isinstance(planned, Planned)
+
+    done = await toolbox.run(place, planned)
+
+    late = ToolError(code=ResultCode.TIMEOUT, message="It took too long.")
+    unknown = ToolError(
+        code=ResultCode.UNKNOWN,
+        message="It took too long. Whether the call was done is not known.",
+    )
+    if effect is Effect.UNSAFE:
+        assert done == Done(status=ResultStatus.UNKNOWN, error=unknown)
+    else:
+        assert done == Done(status=ResultStatus.ERROR, error=late)

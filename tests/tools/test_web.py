@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import hashlib
+import socket
 import ssl
 import zlib
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from tests.tools.hosts import (
     HOST,
     OTHER,
     Heard,
+    Play,
     a_place,
     asked,
     code_of,
@@ -563,6 +565,53 @@ async def test_a_host_that_says_nothing_is_given_up() -> None:
 
     assert code_of(done) == "error/timeout"
     assert len(silent) == 1
+
+
+async def _breaks(_: Heard, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+async def _hangs(_: Heard, __: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(60)
+
+
+_HALF = sends(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort")
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "PUT", "DELETE", "GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("play", "code"),
+    [(_breaks, "error/failed"), (_hangs, "error/timeout"), (_HALF, "error/failed")],
+    ids=["reset", "silence", "half an answer"],
+)
+async def test_an_unsafe_request_that_was_sent_and_not_answered_whole_is_unknown(
+    play: Play, code: str, method: str
+) -> None:
+    async with serving(play) as host:
+        done = await requested(
+            settings(time_limit=0.5),
+            granting(f"{HOST}:{host.port}"),
+            url=f"https://{HOST}:{host.port}/pay",
+            method=method,
+        )
+
+    is_unsafe = method in {"POST", "PATCH"}
+    if method == "HEAD" and play is _HALF:
+        # Whose answer has no body, whatever its length.
+        assert done.status is ResultStatus.OK
+    else:
+        assert code_of(done) == ("unknown/unknown" if is_unsafe else code)
+    assert [heard.line for heard in host.heard] == [f"{method} /pay"]
+
+
+async def test_an_unsafe_request_that_never_left_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    done = await requested(
+        settings(), granting(f"{HOST}:{port}"), url=f"https://{HOST}:{port}/pay", method="POST"
+    )
+
+    assert code_of(done) == "error/failed"
 
 
 async def test_the_machines_own_resolver_and_trust_are_the_default() -> None:

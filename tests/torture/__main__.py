@@ -106,7 +106,8 @@ def _pytest_arguments(given: argparse.Namespace, wanted: Sequence[str]) -> list[
     }
     seed = [f"--seed={given.seed}"] if given.seed is not None else []
     quiet = ["-q", "--no-header", "--show-capture=stdout", "--tb=short"]
-    quiet += ["-o", "console_output_style=classic"]
+    # A row may take minutes, and has a patience of its own for what hangs.
+    quiet += ["-o", "console_output_style=classic", "-o", "faulthandler_timeout=0"]
     return [*sorted(files), f"--level={given.level}", *seed, *quiet]
 
 

@@ -14,6 +14,15 @@ from pathlib import Path
 from typing import Any
 
 OK = "ok"
+# What clients may be told who get into each other's way, however the house dies under them.
+ORDINARY = {
+    OK,
+    "id_reused",
+    "session_closed",
+    "session_has_forks",
+    "session_not_found",
+    "turn_running",
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,30 @@ def digest(text: str | bytes) -> str:
         piece = text[start : start + 4096]
         hashed.update(piece.encode() if isinstance(piece, str) else piece)
     return hashed.hexdigest()
+
+
+NO_USAGE = dict.fromkeys(("input", "output", "cache_read", "cache_write", "reasoning"), 0)
+# What is left out of an event when it says nothing.
+UNSAID: dict[str, dict[str, Any]] = {
+    "step.ended": {"message_id": None, "usage": None, "microcents": 0, "priced": False},
+    "turn.ended": {
+        "usage": {},
+        "microcents": 0,
+        "priced": True,
+        "more_turns": False,
+        "failure": None,
+    },
+}
+
+
+def meant(payload: bytes) -> str:
+    """Return the hash of what an event says: the same whether or not it says what goes unsaid."""
+    body = json.loads(payload)
+    if body.get("type") in UNSAID:
+        body = UNSAID[body["type"]] | body
+        if body["usage"] is not None:
+            body["usage"] = NO_USAGE | body["usage"]
+    return digest(json.dumps(body, sort_keys=True))
 
 
 class Record:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 300.0
 # How a program ends in which Python itself, and not what it runs, had no memory to go on.
 STARVED = 9
+# How one ends in which nothing goes on any more.
+HUNG = 10
 
 
 class Crew:
@@ -48,12 +50,21 @@ class Crew:
     def start(self, program: str, **options: Any) -> subprocess.Popen[bytes]:
         """Start a program of `clients` with its options; what it prints goes to a log."""
         given = json.dumps(options, default=str)
-        name = f"{len(self.processes):04}-{program}.log"
-        with (self.folder / name).open("wb") as log:
+        return self.launch(
+            program,
+            [sys.executable, "-m", "tests.torture.clients", program, given],
+            os.environ | {"PYTHONFAULTHANDLER": "1"},
+        )
+
+    def launch(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start any command; what it prints goes to a log."""
+        with (self.folder / f"{len(self.processes):04}-{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.torture.clients", program, given],
+                command,
                 cwd=ROOT,
-                env=os.environ | {MARK: self.mark, "PYTHONFAULTHANDLER": "1"},
+                env={**environment, MARK: self.mark},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -14,6 +14,7 @@ EXPECTED = {
     "history.db-shm",
     "holdfast.toml",
     "key",
+    "token",
     "workspaces",
 }
 

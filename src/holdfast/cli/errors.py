@@ -19,6 +19,7 @@ from holdfast.domain.errors import (
     NotFound,
     StorageFull,
     Unavailable,
+    out_of_memory,
 )
 from holdfast.domain.events import FailureCode, TurnEnded
 from holdfast.domain.sessions import StopReason
@@ -74,12 +75,6 @@ def _full() -> HoldfastError:
     return StorageFull(Code.STORAGE_FULL, "The disk is full; free some space and try again.")
 
 
-def _starved() -> HoldfastError:
-    return Unavailable(
-        Code.OUT_OF_MEMORY, "There was not enough memory; free some, or ask for less at once."
-    )
-
-
 def _limited() -> HoldfastError:
     return Unavailable(
         Code.SYSTEM_LIMIT,
@@ -92,7 +87,7 @@ def _limited() -> HoldfastError:
 _SYSTEM: Final[Mapping[int, Callable[[], HoldfastError]]] = {
     errno.ENOSPC: _full,
     errno.EDQUOT: _full,
-    errno.ENOMEM: _starved,
+    errno.ENOMEM: out_of_memory,
     errno.EMFILE: _limited,
     errno.ENFILE: _limited,
 }
@@ -115,7 +110,7 @@ def understood(error: BaseException) -> HoldfastError:
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, MemoryError):
-        return _starved()
+        return out_of_memory()
     if isinstance(error, OSError) and (told := _SYSTEM.get(error.errno or 0)):
         return told()
     # Python has no class of its own for this.

@@ -54,6 +54,8 @@ class McpServer(Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...] = ()
     network: bool = False
     confined: bool = True
+    # A program starts nowhere in particular, unless it is to start in the session's own folder.
+    cwd: Literal["workspace"] | None = None
     url: str | None = None
     headers: dict[str, str | SecretEntry] = {}
     allow_local_endpoint: bool = False
@@ -87,7 +89,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
 _FIELDS: Final = {each.name: each for each in fields(McpServer) if each.name != "name"}
 _OF_PROGRAMS: Final = (
-    *("args", "env", "env_names", "readable", "writable", "network", "confined"),
+    *("args", "env", "env_names", "readable", "writable", "network", "confined", "cwd"),
 )
 _OF_ADDRESSES: Final = ("headers", "allow_local_endpoint")
 _VALUES: Final = 'must be a table of texts, or of { secret = true, ref = "NAME" }'
@@ -100,6 +102,7 @@ _WORDS: Final[Mapping[str, str]] = {
         ("network", "confined", "allow_local_endpoint", "trusted"), "must be true or false"
     ),
     **dict.fromkeys(("env", "headers"), _VALUES),
+    "cwd": 'must be "workspace", or be left out',
     "transport": "must be one of stdio, http, sse",
 }
 

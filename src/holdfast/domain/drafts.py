@@ -50,6 +50,12 @@ class Summary(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
 
 
+class ToolsFound(Struct, frozen=True, kw_only=True):
+    """Tools that the session's servers have: with these it goes on, whatever they have later."""
+
+    names: tuple[str, ...]
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
     """The last draft of a turn: how it ended, and why in the words of who ended it."""
 
@@ -58,4 +64,4 @@ class Outcome(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-Draft = MessageDraft | CostDraft | Question | Summary | Outcome | Payload
+Draft = MessageDraft | CostDraft | Question | Summary | ToolsFound | Outcome | Payload

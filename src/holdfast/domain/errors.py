@@ -169,3 +169,12 @@ class StorageFull(HoldfastError):
 
 class Internal(HoldfastError):
     """Our bug."""
+
+
+def out_of_memory() -> Unavailable:
+    """Return what a caller is told who met a lack of memory, wherever that was."""
+    # Nobody knows whether it was missing before or after: the same id is right in both cases.
+    return Unavailable(
+        Code.OUT_OF_MEMORY,
+        "There was not enough memory. Repeat the request with the same id, or ask for less.",
+    )

@@ -7,8 +7,9 @@ text. Other disguises (hexadecimal, wrapped or doubled base64) are not seen thro
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -22,11 +23,11 @@ T = TypeVar("T")
 # Shorter ones are left alone: they would be found in words that nobody meant to hide.
 SHORTEST: Final = 8
 _LINE_SHORTEST: Final = 16
+# More than most keys are long, and little enough to be looked at again with every piece.
+_SHOWN_LONGEST: Final = 1024
 
 _RUN: Final = re.compile(r"[A-Za-z0-9]+")
 _UNNAMEABLE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
-# How a record's own words are spelled: its keys, its tags, its choices.
-_OWN_WORD: Final = re.compile(r"[a-z]+(?:[._][a-z]+)*")
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(str)
 
@@ -67,7 +68,8 @@ class Scrubber:
     def clean_json(self, encoded: bytes) -> bytes:
         """Return JSON without the secrets, valid as before; the same object if it has none.
 
-        A text that is nothing but one plain word stays, because it may be a word of the format.
+        A text that is nothing but a word of the format itself stays: without its keys, tags and
+        choices a record could not be read again.
         """
         # As text of one character a byte: Python finds text in text ten times as fast.
         view = encoded.decode("latin-1")
@@ -107,8 +109,8 @@ class Scrubber:
         # Text by text, so that no replacement can cut an escape in two.
         for found in JSON_TEXT.finditer(encoded):
             text = _decoder.decode(found[1])
-            cleaned = text if _OWN_WORD.fullmatch(text) else self.clean(text)
-            if cleaned is not text:
+            cleaned = self.clean(text)
+            if cleaned is not text and text not in _own_words():
                 pieces += [encoded[done : found.start()], _encoder.encode(cleaned)]
                 done = found.end(1)
         return b"".join([*pieces, encoded[done:]]) if pieces else encoded
@@ -117,21 +119,55 @@ class Scrubber:
 class ScrubbedStream:
     """Text that comes in pieces, without the secrets that a piece's end would cut in two."""
 
-    def __init__(self, scrubber: Scrubber) -> None:
+    def __init__(self, scrubber: Callable[[], Scrubber]) -> None:
+        """`scrubber` is asked for every piece, because a secret may have become known since."""
         self._scrubber = scrubber
         self._held = ""
+        # The end of what was shown: the first half of a secret that nobody knew then.
+        self._shown = ""
 
     def feed(self, text: str) -> str:
         """Return what can be shown; what may be the beginning of a secret waits for more."""
-        cleaned = self._scrubber.clean(self._held + text)
-        cut = self._scrubber.unfinished(cleaned)
+        scrubber = self._scrubber()
+        shown = scrubber.clean(self._shown)
+        cleaned = _behind(shown, scrubber.clean(shown + self._held + text))
+        cut = scrubber.unfinished(cleaned)
         self._held = cleaned[cut:]
+        self._shown = (shown + cleaned[:cut])[-_SHOWN_LONGEST:]
         return cleaned[:cut]
 
     def rest(self) -> str:
         """Return what has waited, because nothing more comes."""
-        held, self._held = self._held, ""
+        held, self._held, self._shown = self._held, "", ""
         return held
+
+
+def _behind(shown: str, cleaned: str) -> str:
+    """Return what comes after that which was shown; a secret that begins in it comes as a mark."""
+    if cleaned.startswith(shown):
+        return cleaned[len(shown) :]
+    pairs = enumerate(zip(shown, cleaned, strict=False))
+    return cleaned[next((at for at, (one, other) in pairs if one != other), len(cleaned)) :]
+
+
+def _own_words() -> set[str]:
+    """Return every word that records are made of: keys, tags and choices."""
+    words: set[str] = set()
+    waiting: list[Any] = [Struct, StrEnum]
+    while waiting:
+        # Looked up when it is needed and not before: modules that are imported later have some.
+        for kind in waiting.pop().__subclasses__():
+            if kind.__module__.startswith("holdfast."):
+                waiting.append(kind)
+                words |= _words_of(kind)
+    return words
+
+
+def _words_of(kind: Any) -> set[str]:
+    if issubclass(kind, StrEnum):
+        return set(map(str, kind))
+    config = kind.__struct_config__
+    return {*kind.__struct_encode_fields__, str(config.tag), str(config.tag_field)}
 
 
 def _parts(value: str) -> list[str]:

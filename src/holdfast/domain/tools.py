@@ -3,6 +3,7 @@
 What a tool does, and whether a call may run now, is decided elsewhere.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final
@@ -88,6 +89,16 @@ CATALOGUE: Final = frozenset(
         "write_file",
     }
 )
+
+
+# How every tool of a server begins; no tool of our own does.
+REMOTE: Final = "mcp_"
+_NOT_IN_AN_ID: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def remote_id(server: str, tool: str = "") -> str:
+    """Return the id of a server's tool, or how the ids of all its tools begin."""
+    return _NOT_IN_AN_ID.sub("_", f"{REMOTE}{server}_{tool}")
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):

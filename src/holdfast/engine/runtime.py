@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.calls import Call, is_open
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome, ToolsFound
 from holdfast.domain.events import Failure, StepEnded, StepFailed, ToolEnded
 from holdfast.domain.ids import CallId, MessageId, SessionId, uuid7
 from holdfast.domain.messages import (
@@ -29,7 +29,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.times import microseconds
-from holdfast.domain.tools import Effect, ResultCode
+from holdfast.domain.tools import REMOTE, Effect, ResultCode
 from holdfast.engine.cancelling import stop_if_cancelled, uncancelled
 from holdfast.engine.chain import Chain, Heard
 from holdfast.engine.dispatch import NOT_AN_OBJECT, answer, dispatch, refused
@@ -139,8 +139,8 @@ class EngineRuntime:
         except Exception:  # noqa: BLE001
             yield (Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted()),)
             return
-        if untold := _untold(play, troubles):
-            yield untold
+        if news := (*_found(play), *_untold(play, troubles)):
+            yield news
         if self._chain.compactor.is_due(play):
             folded = await self._chain.compactor.fold(play, reason="auto")
             if folded:
@@ -274,6 +274,14 @@ def _intent(call: Call, heard: Heard) -> MessageDraft:
         effect=call.effect,
         idempotency_key=call.idempotency_key,
     )
+
+
+def _found(play: Play) -> tuple[Draft, ...]:
+    """Return which tools of servers the session has from now on, if it did not know them yet."""
+    known = {tool.name for tool in play.turn.tools}
+    offered = [tool.name for tool in play.offers or () if tool.name.startswith(REMOTE)]
+    fresh = tuple(name for name in offered if name not in known)
+    return (ToolsFound(names=fresh),) if fresh else ()
 
 
 def _untold(play: Play, troubles: Sequence[str]) -> tuple[Draft, ...]:

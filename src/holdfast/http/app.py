@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
-from holdfast.domain.errors import Code, HoldfastError, Invalid
+from holdfast.domain.errors import Code, HoldfastError, Invalid, out_of_memory
 from holdfast.domain.tokens import Caller
 from holdfast.http.answers import Answer, Rendered, Stream, rendered
 from holdfast.http.callers import Callers, require_nameable
@@ -106,6 +106,8 @@ class Application:
         except asyncio.CancelledError:
             # The server stops and has waited long enough; what was written stays written.
             return await _whole(error_answer(stopping()), request)
+        except MemoryError:
+            return await _whole(error_answer(out_of_memory()), request)
         # Whatever it is: a fault of ours is told as one, and its text stays in the log.
         except Exception:  # noqa: BLE001
             faults.exception("a request failed")

@@ -130,12 +130,12 @@ async def _require_held(pen: Pen, draft: MessageDraft) -> None:
         )
 
 
-async def abort(pen: Pen, *, more_turns: bool | None = None) -> None:
+async def abort(pen: Pen, *, more_turns: bool | None = None, reason: str | None = None) -> None:
     """Stop the running turn for its user, and fence whoever runs it.
 
     A caller that closes the session, or brings the next turn itself, says so with `more_turns`.
     """
     calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
-    await mend(pen, after_abort(await open_step(pen), calls), more_turns=more_turns)
+    await mend(pen, after_abort(await open_step(pen), calls, reason), more_turns=more_turns)
     # Whoever runs the turn learns it at its next write, in this process or another.
     pen.move(holder=None, until=0, epoch=pen.head.epoch + 1)

@@ -13,6 +13,7 @@ from holdfast.domain.openings import digest_of
 from holdfast.domain.queries import AgentQuery, Page, require_limit
 from holdfast.domain.repeats import Made
 from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.texts import require_text
 from holdfast.ports import Clock, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
 from holdfast.services.heads import stale
@@ -20,6 +21,7 @@ from holdfast.services.mint import Mint
 from holdfast.services.models import Models
 
 BUILT_IN: Final = "holdfast"
+TOOLS_LARGEST: Final = 256 << 10
 CHANGEABLE: Final = frozenset(
     {
         "slug",
@@ -97,6 +99,8 @@ class Agents:
     async def list(self, query: AgentQuery, *, cursor: str | None = None) -> Page[Agent]:
         """Return the owner's agents that match, newest first."""
         require_limit(query.limit)
+        if query.text is not None:
+            require_text(query.text, field="text", longest=1_000)
         filters = ("agents", replace(query, before=None, limit=1))
         asked = replace(query, limit=query.limit + 1)
         if cursor is not None:
@@ -276,6 +280,18 @@ def _agent(fields: Mapping[str, Any], stamps: Mapping[str, Any]) -> Agent:
         named = [{"name": tool} if isinstance(tool, str) else tool for tool in tools]
         fields = {**fields, "tools": named}
     try:
-        return msgspec.convert({**fields, **stamps}, Agent)
+        agent = msgspec.convert({**fields, **stamps}, Agent)
     except msgspec.ValidationError as error:
         raise Invalid(Code.AGENT_INVALID, f"The agent is not valid: {error}.") from None
+    _require_light(agent)
+    return agent
+
+
+def _require_light(agent: Agent) -> None:
+    # Here and not in the value: whoever reads an agent has no use for its weight.
+    if len(msgspec.json.encode(agent.tools)) > TOOLS_LARGEST:
+        raise Invalid(
+            Code.AGENT_INVALID,
+            "tools must have 256 KiB at most, all together.",
+            {"fields": ["tools"]},
+        )

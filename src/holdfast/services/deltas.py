@@ -3,7 +3,7 @@
 The journal cleans each draft by itself; only here is known that pieces belong together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from holdfast.domain.scrubbing import ScrubbedStream, Scrubber
 class CleanDeltas:
     """The drafts of one turn, passed on in their order."""
 
-    def __init__(self, scrubber: Scrubber) -> None:
+    def __init__(self, scrubber: Callable[[], Scrubber]) -> None:
         self._open: StepDelta | None = None
         self._stream = ScrubbedStream(scrubber)
         # How much was passed on of each channel: deltas have to add up to the row they announce.

@@ -9,6 +9,7 @@ from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import SessionClosed
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import Head, Status, Verb, moved
+from holdfast.domain.texts import require_text
 from holdfast.services.admissions import abort
 from holdfast.services.journal import Entry, Pen
 
@@ -24,6 +25,12 @@ class Heirs(StrEnum):
     REFUSE = "refuse"
     CASCADE = "cascade"
     DETACH = "detach"
+
+
+def require_reason(reason: str | None) -> None:
+    """Refuse words about why something ends that nobody could show."""
+    if reason is not None:
+        require_text(reason, field="reason", shortest=1, longest=255)
 
 
 async def close(pen: Pen, status: Status, reason: str | None) -> Head:

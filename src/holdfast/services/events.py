@@ -100,12 +100,16 @@ class Events(Background):
                     raise _too_slow(reader.cursor)
                 yield await reader.read()
 
+    async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> Head:
+        """Return where the session stands, or refuse a reader that cannot begin there."""
+        return await self._store.read(Brief(lambda tx: _required(tx, owner, session_id, after)))
+
     @asynccontextmanager
     async def reader(
         self, owner: Owner, session_id: SessionId, *, after: int = 0
     ) -> AsyncGenerator[Reader, None]:
         """Stand at a cursor in the news; whoever reads decides when."""
-        head = await self._store.read(Brief(lambda tx: _required(tx, owner, session_id, after)))
+        head = await self.require(owner, session_id, after=after)
         tail = self._join(head)
         try:
             yield Reader(tail, after, head.events)

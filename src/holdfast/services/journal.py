@@ -13,7 +13,14 @@ from holdfast.domain import calls
 from holdfast.domain.approvals import Approval, Question
 from holdfast.domain.calls import Call
 from holdfast.domain.costs import CostEntry, Usage
-from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, Summary
+from holdfast.domain.drafts import (
+    CostDraft,
+    Draft,
+    MessageDraft,
+    Outcome,
+    Summary,
+    ToolsFound,
+)
 from holdfast.domain.errors import Code, Conflict, Internal
 from holdfast.domain.events import (
     ApprovalRequested,
@@ -41,6 +48,7 @@ from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
 from holdfast.ports import Brief, Doorbell, NewRow, Store, Tx
 from holdfast.services.deltas import CleanDeltas
+from holdfast.services.discoveries import keep_tools
 from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.ink import Ink, cleaned, idempotency_key, masked
 
@@ -86,6 +94,10 @@ class Pen:
                     await self._ask(draft, turn)
                 case Summary():
                     await self._fold_history(draft)
+                case ToolsFound():
+                    await keep_tools(self.tx, self.head.key, draft.names)
+                    # The time moves with it: whoever compares times sees that something changed.
+                    self.now()
                 case _:
                     await self.tell(draft, turn)
 
@@ -324,7 +336,7 @@ class Journal:
 
     def deltas(self) -> CleanDeltas:
         """Return what the drafts of a turn pass through before they are written."""
-        return CleanDeltas(self._ink.scrubber())
+        return CleanDeltas(self._ink.scrubber)
 
     def new_id(self) -> str:
         """Return an id for something that is about to be written down."""

@@ -78,12 +78,15 @@ class Leases:
         """Tell whether somebody alive holds the session."""
         if head.holder is None:
             return False
-        holder = holder_of(head.holder)
-        me = self._machine.holder()
-        # The boot clock starts anew with every boot, so another boot's lease says nothing now.
-        if holder.boot != me.boot or self._machine.is_gone(holder):
+        return head.until > self._clock.boot_ms() and not self._is_gone(head.holder)
+
+    def _is_gone(self, name: str) -> bool:
+        # Whoever asks is alive; the system need not be asked about that.
+        if name == self._me:
             return False
-        return head.until > self._clock.boot_ms()
+        holder = holder_of(name)
+        # The boot clock starts anew with every boot, so another boot's lease says nothing now.
+        return holder.boot != self._machine.holder().boot or self._machine.is_gone(holder)
 
     async def _mend(self, pen: Pen) -> None:
         found = await pen.tx.sessions.get_by_key(pen.head.key)

@@ -16,7 +16,7 @@ from holdfast.domain.openings import ForkRequest, SessionRequest, digest_of
 from holdfast.domain.repeats import Made
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Head, Session, cap_of, tightened
-from holdfast.domain.tools import NARROWEST, Grant, narrow, narrow_tools
+from holdfast.domain.tools import NARROWEST, Grant, narrow
 from holdfast.ports import Tx
 from holdfast.services.agents import find_agent
 from holdfast.services.forks import blank_head, forked, point_of, request_of, twin_of, wished
@@ -26,7 +26,7 @@ from holdfast.services.models import Models
 from holdfast.services.places import Folders
 from holdfast.services.repos import Repos, find_repo
 from holdfast.services.resumptions import context_of
-from holdfast.services.snapshots import OpeningRules, frozen
+from holdfast.services.snapshots import OpeningRules, frozen, narrowed
 
 
 class Openings:
@@ -139,18 +139,19 @@ class Openings:
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
         snapshot = frozen(agent, context, self._rules)
+        kept, tools = narrowed(snapshot.agent, request.tools)
         session = Session(
             id=session_id,
             owner=agent.owner,
             agent_id=agent.id,
-            agent=snapshot.agent,
+            agent=kept,
             repo_id=repo.id if repo else None,
             title=request.title,
             tags=request.tags,
             model_id=model,
             context=context,
             grant=_granted(snapshot.agent, request, context),
-            tools=narrow_tools(agent.tools, request.tools),
+            tools=tools,
             approval=request.approval,
             turn_cap=cap_of(request.turn_cap or self._rules.turn_cap),
             budget=tightened(request.budget, self._rules.budget, granted=0),

@@ -12,7 +12,7 @@ from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import Page, SessionOrder, SessionQuery, require_limit
 from holdfast.domain.sessions import Head, Session, Status
 from holdfast.domain.texts import require_text
-from holdfast.ports import Store, Tx
+from holdfast.ports import Brief, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
 from holdfast.services.heads import session_not_found
 from holdfast.services.leases import Leases
@@ -51,7 +51,7 @@ class Overviews:
                 raise session_not_found()
             return (await _summed(tx, [found], self._leases))[0]
 
-        return await self._store.read(read)
+        return await self._store.read(Brief(read))
 
     async def list(
         self,

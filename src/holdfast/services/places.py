@@ -1,7 +1,7 @@
 """Places: where the calls of a session act, and how far they reach at this moment."""
 
 import hashlib
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Session
@@ -38,7 +38,7 @@ class Places:
 
     def of(self, session: Session, key: SessionKey) -> Workplace | None:
         """Return the workplace of a session; nothing when it has no tools."""
-        servers = _servers(session)
+        servers = session.agent.mcp_servers
         if not session.tools and not servers:
             return None
         return Workplace(
@@ -62,18 +62,6 @@ class Places:
                 self._made.clear()
             self._made[key] = self._folders.of(session.owner, session.id)
         return self._made[key]
-
-
-def _servers(session: Session) -> tuple[dict[str, Any], ...]:
-    """Return the servers of a session; one that was narrowed keeps those whose tools it names."""
-    if session.tools == session.agent.tools:
-        return session.agent.mcp_servers
-    named = [tool.name for tool in session.tools]
-    return tuple(
-        server
-        for server in session.agent.mcp_servers
-        if any(name.startswith(f"mcp_{server.get('id') or server.get('ref')}_") for name in named)
-    )
 
 
 def _name(session: Session) -> str:

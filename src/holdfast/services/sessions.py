@@ -14,12 +14,11 @@ from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.openings import ForkRequest, SessionRequest
 from holdfast.domain.queries import Page, SessionQuery, require_limit
 from holdfast.domain.repeats import Made
-from holdfast.domain.sessions import OPEN, Head, Session, Status, Verb, has_waiting_turn, moved
-from holdfast.domain.texts import require_text
+from holdfast.domain.sessions import OPEN, Head, Session, Status, Verb, moved
 from holdfast.ports import Brief, Coordinator, Store, Tx
-from holdfast.services.admissions import abort
-from holdfast.services.endings import CLOSING, Heirs, close, delete
+from holdfast.services.endings import CLOSING, Heirs, close, delete, require_reason
 from holdfast.services.heads import find_head, session_not_found, stale
+from holdfast.services.interruptions import Interruption, Interruptions, Stop
 from holdfast.services.journal import Entry, Journal, Pen
 from holdfast.services.leases import Leases
 from holdfast.services.openings import Openings
@@ -47,6 +46,7 @@ class Sessions:
         self._openings = openings
         self._leases = leases
         self._coordinator = coordinator
+        self._interruptions = Interruptions(journal, coordinator, self.get)
 
     async def open(
         self,
@@ -159,26 +159,20 @@ class Sessions:
         return await self.get(owner, session_id)
 
     async def interrupt(
-        self, owner: Owner, session_id: SessionId, *, turn: int | None = None
-    ) -> Session:
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        turn: int | None = None,
+        reason: str | None = None,
+    ) -> Interruption:
         """Stop the running turn; the session stays open, and what was streamed is kept.
 
         With a turn, only that one: when it has ended meanwhile, the one behind it is left alone.
         """
-
-        async def stop(pen: Pen) -> tuple[Head, bool]:
-            is_meant = turn is None or turn == pen.head.settled + 1
-            if is_meant and pen.head.status is Status.RUNNING:
-                await abort(pen)
-            return pen.head, is_meant
-
-        # Ended on disk first: stopping the task afterwards can lose nothing.
-        head, is_meant = await self._journal.write(owner, session_id, stop, urgent=True)
-        if is_meant:
-            self._coordinator.interrupt(head.key, epoch=head.epoch)
-        if has_waiting_turn(head):
-            self._coordinator.wake(head.key)
-        return await self.get(owner, session_id)
+        require_reason(reason)
+        wish = Stop(turn=turn, reason=reason)
+        return await self._interruptions.interrupt(owner, session_id, wish)
 
     async def resume(
         self, owner: Owner, session_id: SessionId, *, context: SessionContext | None = None
@@ -222,8 +216,7 @@ class Sessions:
         """End a session as completed or cancelled; a running turn is stopped with it."""
         if status not in CLOSING:
             raise Invalid(Code.INVALID_INPUT, "A session is closed as completed or cancelled.")
-        if reason is not None:
-            require_text(reason, field="reason", shortest=1, longest=255)
+        require_reason(reason)
 
         async def end(pen: Pen) -> tuple[Head, bool]:
             was_open = pen.head.status in OPEN

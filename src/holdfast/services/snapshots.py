@@ -4,8 +4,8 @@ Its grant comes from the configuration where it has none of its own, its prompt 
 in place, and what it names that cannot be had is told once.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.sessions import TURN_CAP, Budget
-from holdfast.domain.tools import CATALOGUE, Grant, ToolSpec
+from holdfast.domain.tools import CATALOGUE, Grant, ToolSpec, narrow_tools, remote_id
 from holdfast.domain.variables import refuse_secrets, render
 from holdfast.services.slots import Slots
 
@@ -64,6 +64,41 @@ def frozen(agent: Agent, context: SessionContext, rules: OpeningRules) -> Snapsh
     return Snapshot(agent=kept, notices=tuple(told))
 
 
+def narrowed(agent: Agent, wanted: tuple[str, ...] | None) -> tuple[Agent, tuple[ToolSpec, ...]]:
+    """Return the agent and its tools as a session wants them; `None` keeps all of both.
+
+    Declaring a server grants its tools. Whoever names tools names those of servers, too: a server
+    of which none is named is not the session's.
+    """
+    if wanted is None:
+        return agent, agent.tools
+    # An agent that names tools of a server itself has no others of it.
+    whole = [begins for begins in _beginnings(agent) if not _any_begins(agent.tools, begins)]
+    named = {tool.name for tool in agent.tools}
+    implied = tuple(
+        ToolSpec(name=name)
+        for name in dict.fromkeys(wanted)
+        if name not in named and name.startswith(tuple(whole))
+    )
+    tools = narrow_tools((*agent.tools, *implied), wanted)
+    servers = tuple(
+        server for server in agent.mcp_servers if _any_begins(tools, _beginning(server))
+    )
+    return replace(agent, mcp_servers=servers), tools
+
+
+def _beginning(server: Mapping[str, Any]) -> str:
+    return remote_id(str(server.get("id") or server.get("ref") or ""))
+
+
+def _beginnings(agent: Agent) -> list[str]:
+    return [_beginning(server) for server in agent.mcp_servers]
+
+
+def _any_begins(tools: Iterable[ToolSpec], beginning: str) -> bool:
+    return any(tool.name.startswith(beginning) for tool in tools)
+
+
 def _runtime(runtime: Runtime, rules: OpeningRules) -> Runtime:
     """Return how the agent runs, with what the configuration wants where it says nothing."""
     if isinstance(runtime, LlmRuntime) and runtime.reasoning_effort is None:
@@ -85,8 +120,7 @@ def _is_known(tool: ToolSpec, agent: Agent) -> bool:
 
 
 def _is_remote(tool: ToolSpec, agent: Agent) -> bool:
-    servers = [str(server.get("id") or server.get("ref") or "") for server in agent.mcp_servers]
-    return any(tool.name.startswith(f"mcp_{server}_") for server in servers if server)
+    return tool.name.startswith(tuple(_beginnings(agent)))
 
 
 def _notice(code: NoticeCode, text: str) -> MessageDraft:

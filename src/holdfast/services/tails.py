@@ -6,10 +6,11 @@ that is behind the tail reads the log itself.
 
 import asyncio
 import logging
-from bisect import bisect_right
-from typing import Final
+from bisect import bisect_left, bisect_right
+from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, HoldfastError, Internal
@@ -22,6 +23,8 @@ from holdfast.services.heads import session_not_found
 log = logging.getLogger(__name__)
 
 TAIL_BYTES: Final = 1 << 20
+# What one reader takes at a time, because a slow one keeps it for as long as it likes.
+GULP_BYTES: Final = 128 << 10
 PAGE_MOST: Final = 1_000
 PAGE_FIRST: Final = 50
 # What is read in well under a millisecond and does not hold up the others.
@@ -53,6 +56,14 @@ class News:
 Item = News | Gap
 
 
+class Batch(Struct, frozen=True):
+    """So many items up to one, as readers share them: a hundred of them cost one joining."""
+
+    last: Item
+    count: int
+    made: bytes
+
+
 class Tail:
     """The newest news of one session."""
 
@@ -64,12 +75,15 @@ class Tail:
         self._session_id = head.session_id
         self._items: list[Item] = []
         self._ends: list[int] = []
+        # What all up to an item weigh, so that a gulp is found without weighing.
+        self._totals: list[int] = []
         self._size = 0
         self._arrived = asyncio.Event()
         self._failure: HoldfastError | None = None
         self.base = head.events
         self.last = head.events
         self.readers = 0
+        self.batches: dict[Any, Batch] = {}
 
     async def pump(self) -> None:
         """Keep the tail at the end of the log, until cancelled or the session is gone."""
@@ -107,13 +121,21 @@ class Tail:
             await self._arrived.wait()
         if cursor < self.base:
             return (await read_page(self._store, self._key, cursor, limit))[0]
-        return clipped(self._items[bisect_right(self._ends, cursor) :], cursor)
+        return clipped(self._gulp(bisect_right(self._ends, cursor)), cursor)
+
+    def _gulp(self, start: int) -> list[Item]:
+        before = self._totals[start] - _weight(self._items[start])
+        end = bisect_left(self._totals, before + GULP_BYTES, start)
+        return self._items[start : end + 1]
 
     def _extend(self, items: list[Item]) -> None:
+        total = self._totals[-1] if self._totals else 0
         for item in items:
             self._items.append(item)
             self.last = end_of(item)
             self._ends.append(self.last)
+            total += _weight(item)
+            self._totals.append(total)
             self._size += _weight(item)
         self._trim()
         self._announce()
@@ -128,6 +150,7 @@ class Tail:
         if dropped:
             del self._items[:dropped]
             del self._ends[:dropped]
+            del self._totals[:dropped]
 
     def _announce(self) -> None:
         self._arrived.set()
@@ -145,13 +168,28 @@ class Reader:
         self.cursor = cursor
         self.head = head
 
+    def batch(self, words: Any, items: list[Item]) -> bytes | None:
+        """Return what another reader of this tail has made of just these items, in some words."""
+        batch = self._tail.batches.get(words)
+        is_same = batch is not None and batch.last is items[-1] and batch.count == len(items)
+        return batch.made if batch is not None and is_same else None
+
+    def share(self, words: Any, batch: Batch) -> None:
+        """Let other readers have what was made of the items that came last."""
+        self._tail.batches[words] = batch
+
     @property
     def is_too_slow(self) -> bool:
         """Tell whether a reader that was at the end has fallen behind all that is kept."""
         return self._was_live and self.cursor < self._tail.base
 
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the reader has read all there is."""
+        return self.cursor >= self._tail.last
+
     async def read(self) -> list[Item]:
-        """Return what comes next, waiting for it; within 1 MiB."""
+        """Return what comes next, waiting for it; within 1 MiB, and the list is the reader's."""
         items = await self._tail.after(self.cursor, self._limit)
         self.cursor = end_of(items[-1])
         self._limit = min(2 * self._limit, PAGE_MOST)

@@ -69,7 +69,7 @@ class Turns:
     async def _play(self, lease: Lease) -> Written:
         """Record what the runtime yields; whatever happens, the turn ends with an outcome."""
         try:
-            turn = await self._store.read(self._inputs.gathering(lease.key))
+            turn = await self._inputs.gathered(self._store, lease.key)
             if isinstance(turn, Outcome):
                 return await self._given_up(lease, turn)
             # Closed in any case: that is the abort signal which reaches the provider.

@@ -10,6 +10,7 @@ from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.storage.database import Database, Row, checksum, encode, require_sound
+from holdfast.storage.payloads import stored_usage
 
 ADD = """
 -- What a request cost; a request that is in the ledger stays as it is.
@@ -112,7 +113,7 @@ class Costs:
             "request_id": entry.request_id,
             "turn": entry.turn,
             "model_id": entry.model_id,
-            "usage": encode(entry.usage),
+            "usage": stored_usage(entry.usage),
             "microcents": entry.microcents,
             "priced": int(entry.priced),
             "at": microseconds(entry.at),

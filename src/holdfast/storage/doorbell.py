@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 # Within the tenth of a second that people call at once, at a thousandth of a core.
 INTERVAL: Final = 0.05
+# No version of any store.
+NEVER: Final = (-1, -1)
 
 
 class _Door:
@@ -58,7 +60,7 @@ class StoreDoorbell(Background):
         self._version = version
         self._doors: WeakValueDictionary[SessionKey, _Door] = WeakValueDictionary()
         self._listening = asyncio.Event()
-        self._seen = (0, 0)
+        self._seen = NEVER
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -75,9 +77,13 @@ class StoreDoorbell(Background):
 
     def ring(self, key: SessionKey) -> None:
         """Tell everyone here who listens for the session."""
-        door = self._doors.get(key)
-        if door is not None:
-            door.ring()
+        try:
+            door = self._doors.get(key)
+            if door is not None:
+                door.ring()
+        except MemoryError:
+            # What was written is written; the next look rings everywhere.
+            self._seen = NEVER
 
     async def _watch(self) -> None:
         while True:

@@ -48,6 +48,17 @@ def private_folder(path: Path) -> Path:
     return path
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other processes from looking and writing at the same moment."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def private_file(path: Path) -> bool:
     """See to it that a private file exists; tell whether it was made just now.
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from contextvars import Context
 from enum import Enum, auto
 from typing import Any, Final, TypeVar, cast
 
@@ -22,6 +23,25 @@ class Kind(Enum):
     LOOK = auto()
 
 
+class Answer(asyncio.Future[Any]):
+    """A future that does not forget who waits when there is no memory to wake them up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._waiting: list[tuple[Callable[[Any], object], Context | None]] = []
+
+    def add_done_callback(
+        self, callback: Callable[[Any], object], /, *, context: Context | None = None
+    ) -> None:
+        self._waiting.append((callback, context))
+        super().add_done_callback(callback, context=context)
+
+    def wake(self) -> None:
+        """Wake up, once more, who waits: the first time it has failed for all of them."""
+        for callback, context in self._waiting:
+            self.get_loop().call_soon(callback, self, context=context)
+
+
 class Job:
     """One caller's work and where its fate is told; brief work may be played on a loop."""
 
@@ -32,7 +52,7 @@ class Job:
         self.kind = kind
         self.is_brief = is_brief
         self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.future = Answer(self.loop)
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -83,5 +103,17 @@ def _tell(jobs: Sequence[Job]) -> None:
         try:
             job.tell()
         except MemoryError:
-            # The loop could not wake this one up; the others it still can.
-            continue
+            _tell_again(job)
+
+
+def _tell_again(job: Job) -> None:
+    """Wake up a caller that the loop would forget: its future is settled, and nobody was told."""
+    while True:
+        try:
+            if job.future.done():
+                job.future.wake()
+            else:
+                job.tell()
+            return
+        except MemoryError:
+            time.sleep(BREATH)

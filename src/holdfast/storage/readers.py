@@ -1,10 +1,11 @@
 """The readers' threads: started ahead, and sure to tell whoever waits for them."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, Unavailable
@@ -14,21 +15,68 @@ from holdfast.storage.jobs import BREATH, Job, Kind, Work, drive, tell_everywher
 READERS: Final = 4
 
 
-def started_pool() -> ThreadPoolExecutor:
-    """Return a pool whose threads run already: when memory is short, none can be started."""
-    pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
-    together = threading.Barrier(READERS + 1)
+class Readers:
+    """Threads that read; all of them run from the start, because later there may be none to have.
+
+    Not the library's own pool: that one makes a lock for each piece of work, and forgets who waits
+    for it when there is no memory.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        try:
+            with threads_permitting():
+                for number in range(READERS):
+                    thread = threading.Thread(
+                        target=self._run, name=f"holdfast-reader-{number}", daemon=True
+                    )
+                    thread.start()
+                    self._threads.append(thread)
+        except BaseException:
+            self.end()
+            raise
+
+    async def answer(self, work: Work) -> Any:
+        """Do work in one of the threads, and return or raise what it does."""
+        job = Job(work, Kind.LOOK)
+        self._jobs.put(job)
+        return await job.future
+
+    async def close(self) -> None:
+        """Finish what was asked for."""
+        try:
+            await asyncio.to_thread(self.end)
+        except RuntimeError:
+            # No thread can be had to wait in; readers need nothing of this loop.
+            self.end()
+
+    def end(self) -> None:
+        """Finish what was asked for, and wait for it on this thread."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        job = self._jobs.get()
+        while job is not None:
+            try:
+                _answer(job)
+                job = self._jobs.get()
+            except MemoryError:
+                time.sleep(BREATH)
+
+
+def _answer(job: Job) -> None:
+    """Do a reader's work and tell whoever waits for it; nothing for those who wait no longer."""
+    if job.future.done():
+        return
     try:
-        with threads_permitting():
-            for _ in range(READERS):
-                pool.submit(together.wait)
-            together.wait()
-    except BaseException:
-        # Those that were started would wait for the others, and the process for them.
-        together.abort()
-        pool.shutdown()
-        raise
-    return pool
+        job.result = drive(job.work())
+    except BaseException as error:  # noqa: BLE001 — the caller's own, told to the caller
+        job.error = error
+    tell_everywhere((job,))
 
 
 @contextmanager
@@ -42,26 +90,3 @@ def threads_permitting() -> Iterator[None]:
             "The system gives this process no more threads; free memory, end other processes, or "
             "raise the limit (`ulimit -u`).",
         ) from error
-
-
-async def answered(pool: ThreadPoolExecutor, work: Work) -> Any:
-    """Do work in a thread of the pool, and return or raise what it does."""
-    # Not by the loop's own means: those forget who waits when there is no memory.
-    job = Job(work, Kind.LOOK)
-    pool.submit(_answer, job)
-    return await job.future
-
-
-def _answer(job: Job) -> None:
-    try:
-        # Who has stopped waiting before the work began is spared it.
-        if not job.future.cancelled():
-            job.result = drive(job.work())
-    except BaseException as error:  # noqa: BLE001 — the caller's own, told to the caller
-        job.error = error
-    while True:
-        try:
-            tell_everywhere((job,))
-            return
-        except MemoryError:
-            time.sleep(BREATH)

@@ -1,6 +1,5 @@
 """The embedded store: one writer, a few readers, one file."""
 
-import asyncio
 import logging
 import os
 import threading
@@ -27,7 +26,7 @@ from holdfast.storage.media import Media
 from holdfast.storage.messages import Messages
 from holdfast.storage.migrate import newest, require_current, up, version
 from holdfast.storage.models import Models
-from holdfast.storage.readers import answered, started_pool, threads_permitting
+from holdfast.storage.readers import Readers, threads_permitting
 from holdfast.storage.repos import Repos
 from holdfast.storage.reserve import Reserve, full
 from holdfast.storage.sessions import Sessions
@@ -102,8 +101,8 @@ class SqliteStore:
         self._nearest = self._reader()
         begun.callback(self._nearest[0].close)
         self._nearest[0].patience.is_off = True
-        self._pool = started_pool()
-        begun.callback(self._pool.shutdown)
+        self._readers = Readers()
+        begun.callback(self._readers.end)
         # The last, because nothing but its own closing ends it.
         with threads_permitting():
             self._writer = Writer(connection, self._connect, reserve)
@@ -158,11 +157,7 @@ class SqliteStore:
             return
         self._closed = True
         await self._writer.close()
-        try:
-            await asyncio.to_thread(self._pool.shutdown)
-        except RuntimeError:
-            # No thread can be had to wait in; readers need nothing of this loop.
-            self._pool.shutdown()
+        await self._readers.close()
         for reader, _ in (*self._idle, self._nearest):
             # The last one out moves the log; nothing that was acknowledged depends on it.
             try:
@@ -231,7 +226,7 @@ class SqliteStore:
 
         # Already to ask for a thread takes memory.
         with translated():
-            return cast(T, await answered(self._pool, run))
+            return cast(T, await self._readers.answer(run))
 
     def _taken(self) -> tuple[Connection, Tx]:
         try:

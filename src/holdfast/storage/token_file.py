@@ -6,17 +6,14 @@ place between a look and a read.
 
 import asyncio
 import errno
-import fcntl
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from holdfast.domain.errors import Code, Denied, HoldfastError, StorageFull
 from holdfast.domain.tokens import is_secret
-from holdfast.storage.files import sync_folder
+from holdfast.storage.files import alone_in, sync_folder
 
 FILE_NAME: Final = "token"
 _LARGEST: Final = 1 << 10
@@ -70,7 +67,7 @@ class SecretFile:
 
     def _put(self, secret: str, instead_of: str | None) -> str:
         try:
-            with _alone_in(self._path.parent):
+            with alone_in(self._path.parent):
                 held = self._read()
                 if held is not None and held != instead_of:
                     return held
@@ -108,14 +105,3 @@ class SecretFile:
                 Code.STORAGE_FULL, "The disk is full; free some space and try again."
             )
         return Denied(Code.STORE_UNWRITABLE, f"{self._path} cannot be written: {error.strerror}.")
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other processes from looking and writing at the same moment."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

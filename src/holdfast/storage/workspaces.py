@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.domain.ids import Owner, SessionId
@@ -21,8 +22,13 @@ class Workspaces:
         return str(private_folder(self._of_owner(owner) / session_id))
 
     def remove(self, owner: Owner, session_id: SessionId) -> None:
-        """Remove the folder of a session with all that is in it, if there is one."""
-        shutil.rmtree(self._of_owner(owner) / session_id, ignore_errors=True)
+        """Remove the folder of a session with all that is in it and beside it, if there is one."""
+        folder = self._of_owner(owner) / session_id
+        shutil.rmtree(folder, ignore_errors=True)
+        # Tools note beside it what they are about to do, so that its own files stay its own.
+        for ending in (".attempt", ".attempt.new"):
+            with suppress(OSError):
+                folder.with_name(f"{folder.name}{ending}").unlink()
 
     def _of_owner(self, owner: Owner) -> Path:
         # By its digest, because an owner may be called `..`, and a disk may not tell `a` from `A`.

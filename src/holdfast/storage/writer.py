@@ -72,6 +72,9 @@ class Writer:
         # is forgotten when there is no memory to go on. The bell rings when the thread is to act.
         self._jobs: Sequence[Job] = ()
         self._stage = Stage.TAKEN
+        # The thread's own: whom it has to tell, and who it has decided is next.
+        self._untold: Sequence[Job] = ()
+        self._next: Following | None = None
         self._bell = threading.Lock()
         self._bell.acquire()
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
@@ -200,10 +203,16 @@ class Writer:
         return jobs
 
     def _run(self) -> None:
-        going_on = True
-        while going_on:
-            if self._bell.acquire(timeout=PATIENCE) or self._is_overdue():
-                going_on = self._serve()
+        is_called = False
+        while True:
+            try:
+                is_called = is_called or self._bell.acquire(timeout=PATIENCE) or self._is_overdue()
+                if is_called and not self._serve():
+                    break
+                is_called = False
+            except MemoryError:
+                # Where it was it goes on: a writer that dies leaves every caller waiting for ever.
+                time.sleep(BREATH)
         self._committer.close()
 
     def _is_overdue(self) -> bool:
@@ -223,20 +232,18 @@ class Writer:
     def _serve(self) -> bool:
         """Serve until nobody waits or a loop goes on; `False` when the connection can be closed."""
         while True:
-            try:
+            if self._next is None:
                 self._end()
-                jobs = self._jobs
                 # Decided before anybody is told: whoever is told may come back at once.
-                following = self._following()
-            except MemoryError:
-                # Where it was it goes on: a writer that dies leaves every caller waiting for ever.
-                time.sleep(BREATH)
-                continue
-            tell_everywhere(jobs)
-            if following is Following.NOBODY or following is Following.END:
-                return following is Following.NOBODY
-            if following is Following.LOOP and self._is_invited():
-                return True
+                self._decide()
+            tell_everywhere(self._untold)
+            self._untold = ()
+            following = self._next
+            if following is Following.LOOP and not self._is_invited():
+                following = Following.THREAD
+            self._next = None
+            if following is not Following.THREAD:
+                return following is not Following.END
 
     def _end(self) -> None:
         """Bring a group to its end, the one in hand or the next; never anything twice."""
@@ -250,19 +257,20 @@ class Writer:
             self._committer.run(self._jobs, is_played=is_played)
         self._stage = Stage.ENDED
 
-    def _following(self) -> "Following":
+    def _decide(self) -> None:
         """Decide who has the connection after this group."""
         with self._lock:
             is_brief = all(job.is_brief for job in self._waiting)
             # From here on it may be somebody else's, and so may the group in hand.
-            self._jobs, self._stage = (), Stage.TAKEN
+            self._untold, self._jobs, self._stage = self._jobs, (), Stage.TAKEN
             if not self._waiting:
                 self._is_taken = self._closed
-                return Following.END if self._closed else Following.NOBODY
-            if self._closed or not is_brief:
-                return Following.THREAD
-            self._host = self._waiting[0].loop
-            return Following.LOOP
+                self._next = Following.END if self._closed else Following.NOBODY
+            elif self._closed or not is_brief:
+                self._next = Following.THREAD
+            else:
+                self._host = self._waiting[0].loop
+                self._next = Following.LOOP
 
     def _is_invited(self) -> bool:
         """Let a loop go on; `False` when it is gone and the thread has to."""

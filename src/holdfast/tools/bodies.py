@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from holdfast.domain.tools import ResultCode
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolTrouble, Unanswered
 
 BODY_LARGEST: Final = 4 << 20
 _SWELLS_AT_MOST: Final = 100
@@ -24,7 +24,7 @@ async def whole_body(
         case "gzip" | "x-gzip" | "deflate":
             return await _inflated(chunks, largest)
         case _:
-            raise ToolTrouble(
+            raise Unanswered(
                 ResultCode.FAILED, "The answer is compressed in a way that was not asked for."
             )
 
@@ -75,4 +75,4 @@ def _too_large(why: str) -> ToolTrouble:
 
 
 def _unreadable() -> ToolTrouble:
-    return ToolTrouble(ResultCode.FAILED, "The compressed answer cannot be read.")
+    return Unanswered(ResultCode.FAILED, "The compressed answer cannot be read.")

@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast.domain.tools import Effect, ResultCode
 from holdfast.tools.servers import Listed, Wanted
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolTrouble, Unanswered
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +26,6 @@ _PAGES_AT_MOST: Final = 50
 _TOOLS_AT_MOST: Final = 512
 _WORDS_LONGEST: Final = 4000
 _LEAVES_WITHIN: Final = 8.0
-_CODES: Final = {
-    types.INVALID_PARAMS: ResultCode.INVALID_ARGUMENTS,
-    types.REQUEST_TIMEOUT: ResultCode.TIMEOUT,
-}
 
 # A server that knows it does one call once, however often it hears of it.
 KEY: Final = "holdfast/idempotency_key"
@@ -53,8 +49,9 @@ class Connection:
         return self._client is not None and not self._stop.is_set()
 
     def heard(self, trouble: ToolTrouble) -> None:
-        """Note why a request did not get through."""
-        self.trouble = trouble
+        """Note why a request did not get through; that one may have got through counts more."""
+        if not isinstance(self.trouble, Unanswered):
+            self.trouble = trouble
 
     def ended(self) -> None:
         """Note that the server is gone."""
@@ -82,7 +79,10 @@ class Connection:
             raise self._reason(_unavailable("it did not list its tools")) from None
 
     async def call(self, wanted: Wanted, within: float) -> dict[str, Any]:
-        """Return what the server's tool answers; cancelling tells the server."""
+        """Return what the server's tool answers; cancelling tells the server.
+
+        Raises `Unanswered` where the server may have done it all the same.
+        """
         self.trouble = None
         asked = {"name": wanted.name, "arguments": wanted.arguments, "_meta": {KEY: wanted.key}}
         params = types.CallToolRequestParams.model_validate(asked)
@@ -93,13 +93,15 @@ class Connection:
                     types.CallToolRequest(params=params), types.CallToolResult
                 )
         except TimeoutError:
-            raise ToolTrouble(
+            raise Unanswered(
                 ResultCode.TIMEOUT, f"The server did not answer within {within:g} seconds."
             ) from None
         except MCPError as error:
-            raise self._reason(_refused(error)) from None
+            refused = _refused(error)
+            is_open = isinstance(refused, Unanswered)
+            raise (refused if is_open else self._reason(refused)) from None
         except ValueError:
-            raise ToolTrouble(
+            raise Unanswered(
                 ResultCode.FAILED, "The server's answer is not MCP, or asks something back."
             ) from None
         return _told(answer)
@@ -195,12 +197,12 @@ def _told(answer: types.CallToolResult) -> dict[str, Any]:
 
 def _refused(error: MCPError) -> ToolTrouble:
     if error.code == types.CONNECTION_CLOSED:
-        return ToolTrouble(
-            ResultCode.UNKNOWN,
-            "The server went away during the call; whether it was done is not known.",
-        )
+        return Unanswered(ResultCode.UNAVAILABLE, "The server went away during the call.")
     words = str(error)[:_WORDS_LONGEST]
-    code = _CODES.get(error.code, ResultCode.FAILED)
+    if error.code == types.REQUEST_TIMEOUT:
+        return Unanswered(ResultCode.TIMEOUT, f"The server gave up: {words}")
+    is_misfit = error.code == types.INVALID_PARAMS
+    code = ResultCode.INVALID_ARGUMENTS if is_misfit else ResultCode.FAILED
     return ToolTrouble(code, f"The server refuses the call: {words}")
 
 

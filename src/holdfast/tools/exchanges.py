@@ -19,7 +19,7 @@ from holdfast.parsing.http1 import (
     UnsendableError,
 )
 from holdfast.tools.fetching import WebSettings, Wire, connect, credential_for
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolTrouble, Unanswered
 from holdfast.tools.urls import Url
 
 # What belongs to a browser's memory or to whoever logs in, and to no model.
@@ -49,15 +49,41 @@ class Request(Struct, frozen=True, kw_only=True):
 
 async def ask(request: Request, settings: WebSettings, *, local: bool = False) -> "Answer":
     """Send the request to a checked address; its `Answer` is open until it is closed."""
-    credential = await credential_for(request.url, settings)
-    wire = await connect(request.url, settings, local=local)
+    exchange = await reach(request, settings, local=local)
     try:
-        talk = Talk()
-        await _send(wire, talk, request, credential)
-        return Answer(wire, talk, await _head(wire, talk), credential)
+        return await exchange.answer()
     except BaseException:
-        wire.close()
+        exchange.close()
         raise
+
+
+async def reach(request: Request, settings: WebSettings, *, local: bool = False) -> "Exchange":
+    """Connect to a checked address; until its answer is asked for, nothing is sent."""
+    credential = await credential_for(request.url, settings)
+    talk = Talk()
+    content = _encoded(talk, request, credential)
+    wire = await connect(request.url, settings, local=local)
+    return Exchange(wire, talk, content, credential)
+
+
+class Exchange:
+    """A request that is ready to go out, and the connection it goes out on."""
+
+    def __init__(self, wire: Wire, talk: Talk, content: bytes, credential: str | None) -> None:
+        self._wire = wire
+        self._talk = talk
+        self._content = content
+        self._credential = credential
+
+    async def answer(self) -> "Answer":
+        """Send it; raises `Unanswered` for every trouble from here on."""
+        await self._wire.write(self._content)
+        head = await _head(self._wire, self._talk)
+        return Answer(self._wire, self._talk, head, self._credential)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._wire.close()
 
 
 class Answer:
@@ -104,7 +130,7 @@ def _forms(credential: str | None) -> Sequence[str]:
     return credential, credential.partition(" ")[2] or credential
 
 
-async def _send(wire: Wire, talk: Talk, request: Request, credential: str | None) -> None:
+def _encoded(talk: Talk, request: Request, credential: str | None) -> bytes:
     headers = [
         ("host", request.url.authority),
         *request.headers,
@@ -118,17 +144,16 @@ async def _send(wire: Wire, talk: Talk, request: Request, credential: str | None
     if credential is not None and not is_named:
         headers.append(("authorization", credential))
     try:
-        content = talk.request(request.method, request.url.target, headers, request.body)
+        return talk.request(request.method, request.url.target, headers, request.body)
     except UnsendableError:
         # Without the cause: it would show the value, which may be the credential.
         raise ToolTrouble(ResultCode.FAILED, "A header of the request cannot be sent.") from None
-    await wire.write(content)
 
 
 async def _head(wire: Wire, talk: Talk) -> Head:
     piece = await _next(wire, talk)
     if not isinstance(piece, Head):
-        raise ToolTrouble(ResultCode.FAILED, "The connection ended without an answer.")
+        raise Unanswered(ResultCode.FAILED, "The connection ended without an answer.")
     return piece
 
 
@@ -137,13 +162,11 @@ async def _next(wire: Wire, talk: Talk) -> Head | bytes | End:
         while isinstance(piece := talk.next(), NeedMore):
             talk.receive(await wire.read())
     except HeadTooLargeError as error:
-        raise _too_many() from error
+        raise Unanswered(
+            ResultCode.TOO_LARGE, "The head of the answer is larger than allowed."
+        ) from error
     except NotHttpError as error:
-        raise ToolTrouble(
+        raise Unanswered(
             ResultCode.FAILED, "The answer is not whole, or not what HTTP allows."
         ) from error
     return piece
-
-
-def _too_many() -> ToolTrouble:
-    return ToolTrouble(ResultCode.TOO_LARGE, "The head of the answer is larger than allowed.")

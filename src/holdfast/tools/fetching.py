@@ -16,7 +16,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import ResultCode
 from holdfast.tools.addresses import blocked_because, is_loopback
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolTrouble, Unanswered
 from holdfast.tools.urls import Url
 
 # Headers that frame a message or speak for somebody on the way: nobody but us says those.
@@ -103,11 +103,11 @@ class Wire:
         self._writer = writer
 
     async def read(self) -> bytes:
-        """Return what came next; nothing when the other side is done."""
+        """Return what came next in answer to what was sent; nothing when the other side is done."""
         try:
             return await self._reader.read(1 << 16)
         except OSError as error:
-            raise _failed("The connection broke off") from error
+            raise Unanswered(ResultCode.FAILED, "The connection broke off.") from error
 
     async def write(self, content: bytes) -> None:
         """Send all of it; a side that hears no more may still have answered."""

@@ -43,8 +43,8 @@ _HEAVY: Final = "holdfast.tools.connections"
 log = logging.getLogger(__name__)
 
 
-def no_consent(_: StdioServer) -> bool:
-    """Vouch for nothing that an agent wants to have started."""
+def no_consent(_: Server) -> bool:
+    """Vouch for nothing that an agent wants to have started, or reached on this machine."""
     return False
 
 
@@ -62,9 +62,9 @@ async def no_secret(_: str) -> Secret:
 class McpSettings:
     """How MCP servers are reached; `configured` are the user's own, which agents name by `ref`.
 
-    An agent may come with somebody else's repository: what it declares itself is started only if
-    the user has configured the very same, or there is a `consent` to it. Seconds are for the
-    handshake, for a list of tools, and for one call.
+    An agent may come with somebody else's repository: what it declares itself is started, or
+    reached on this machine, only if the user has configured the very same, or there is a
+    `consent` to it. Seconds are for the handshake, for a list of tools, and for one call.
     """
 
     web: WebSettings = field(default_factory=WebSettings)
@@ -72,7 +72,7 @@ class McpSettings:
     secret: Callable[[str], Awaitable[Secret]] = no_secret
     launcher: Launcher = field(default_factory=Launcher)
     processes: ProcessSettings = field(default_factory=our_processes)
-    consent: Callable[[StdioServer], bool] = no_consent
+    consent: Callable[[Server], bool] = no_consent
     connect_limit: float = 30.0
     list_limit: float = 10.0
     call_limit: float = 300.0
@@ -81,9 +81,20 @@ class McpSettings:
 class Line:
     """The tools of a server as they were last listed, or why there are none."""
 
-    def __init__(self, server: Server, settings: McpSettings, *, is_named: bool = False) -> None:
-        """`is_named` tells that an agent only names the server, which the user configured."""
+    def __init__(
+        self,
+        server: Server,
+        settings: McpSettings,
+        *,
+        is_named: bool = False,
+        kept: frozenset[str] | None = None,
+    ) -> None:
+        """`is_named` tells that an agent only names the server, which the user configured.
+
+        `kept` are the ids of the tools that the session has of it; nothing before any were found.
+        """
         self.server = server
+        self.kept = kept
         self.tools: tuple[Listed, ...] = ()
         self.trouble: str | None = None
         self._settings = settings
@@ -91,7 +102,7 @@ class Line:
         self._lock = asyncio.Lock()
         self._rests_until = 0.0
         self._is_closed = False
-        self._is_welcome = is_named or _is_welcome(server, settings)
+        self._is_named = is_named
 
     async def refresh(self, place: Workplace) -> None:
         """List the tools anew, over a new connection if need be; never raises for the server."""
@@ -132,9 +143,9 @@ class Line:
         if self._is_closed:
             raise _unavailable("the session has left it")
         # Asked every time: a grant may have become narrower since.
-        if not self._is_welcome:
-            raise _unwelcome(self.server)
         _require_reach(self.server, place)
+        if not self._is_named and not _is_welcome(self.server, self._settings):
+            raise _unwelcome(self.server)
         if self._connection is not None and self._connection.is_alive:
             try:
                 return await self._connection.listed(self._settings.list_limit)
@@ -198,13 +209,21 @@ class Line:
 
 
 def _is_welcome(server: Server, settings: McpSettings) -> bool:
-    """Tell whether the user has agreed to what an agent declares; addresses are granted apart."""
+    """Tell whether the user has agreed to what an agent declares; hosts are granted apart."""
     if not isinstance(server, StdioServer):
-        return True
+        is_here = server.allow_local_endpoint and read_local_url(server.url) is not None
+        if not is_here:
+            return True
     return is_registered(server, settings.configured) or settings.consent(server)
 
 
 def _unwelcome(server: Server) -> ToolTrouble:
+    if not isinstance(server, StdioServer):
+        return _unavailable(
+            "its agent wants an address of this machine, and only your configuration says which of"
+            " those are reached. If you want this one, describe it in holdfast.toml as"
+            f" [mcp.servers.{server.id}], with the same url and allow_local_endpoint = true"
+        )
     return _unavailable(
         "its agent declares a program, and only your configuration says which programs are started."
         f" If you want this one, describe it in holdfast.toml as [mcp.servers.{server.id}], with"

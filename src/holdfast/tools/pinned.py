@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from holdfast.domain.tools import ResultCode
 from holdfast.tools.exchanges import Answer, Request, ask
 from holdfast.tools.fetching import OURS, WebSettings
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolTrouble, Unanswered
 from holdfast.tools.urls import Url, read_url
 
 MESSAGE_LARGEST: Final = 8 << 20
@@ -100,7 +100,7 @@ class _Pinned(httpx2.AsyncBaseTransport):
         )
         if answer.header("content-encoding") not in ("", "identity"):
             answer.close()
-            raise ToolTrouble(ResultCode.FAILED, "The server packs what was not to be packed.")
+            raise Unanswered(ResultCode.FAILED, "The server packs what was not to be packed.")
         return answer
 
 

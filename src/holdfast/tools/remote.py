@@ -5,7 +5,6 @@ A definition is read again before every call, so that what somebody agreed to is
 
 import asyncio
 import hashlib
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.errors import Invalid
-from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.domain.tools import REMOTE, Effect, ResultCode, ToolClass, remote_id
 from holdfast.ports import Asked, LlmTool, Workplace
 from holdfast.tools.lines import Line, McpSettings
 from holdfast.tools.servers import Listed, Server, StdioServer, Wanted, read_server
@@ -23,7 +22,6 @@ from holdfast.tools.tool import Aim, Tool, ToolTrouble
 from holdfast.tools.urls import read_url
 from holdfast.tools.wording import quoted, visible, visible_json
 
-_OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 _ID_LONGEST: Final = 64
 _DEFINITION_LARGEST: Final = 64 << 10
 _NAMED_AT_MOST: Final = 10
@@ -85,13 +83,21 @@ class McpTools:
         return max(hints, key=_CAUTION.__getitem__, default=Effect.UNSAFE)
 
     async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
-        """Return every tool that the servers of this place have now."""
+        """Return every tool of the session that the servers of this place have now."""
         survey = await self._refreshed(place)
         return tuple(
             LlmTool(
                 name=each.id, description=each.listed.description, parameters=each.listed.schema
             )
             for each in survey.found.values()
+        )
+
+    def grants(self, place: Workplace, name: str) -> bool:
+        """Tell whether a declared server grants the tool: all it had when it was first asked."""
+        return any(
+            _has(line.kept, name)
+            for server, line in self._lines.get(place.session, {}).items()
+            if name.startswith(remote_id(server))
         )
 
     async def troubles(self, place: Workplace) -> tuple[str, ...]:
@@ -102,14 +108,14 @@ class McpTools:
 
     async def find(self, place: Workplace, name: str) -> Tool[Any] | None:
         """Return the tool; one of a declared server that is not there answers `unavailable`."""
-        if not name.startswith("mcp_") or not place.servers:
+        if not name.startswith(REMOTE) or not place.servers:
             return None
         known = self._survey(place.session).found.get(name)
         found = known or (await self._refreshed(place)).found.get(name)
         if found is not None:
             return self._tool(found.id, found.listed.description, found.listed.schema)
         declared = self._lines.get(place.session, {})
-        is_declared = any(name.startswith(tool_id(server, "")) for server in declared)
+        is_declared = any(name.startswith(remote_id(server)) for server in declared)
         return self._tool(name, "", {"type": "object"}) if is_declared else None
 
     async def leave(self, session: str) -> None:
@@ -178,7 +184,13 @@ class McpTools:
         async with asyncio.TaskGroup() as group:
             for line in asked:
                 group.create_task(line.refresh(place))
-        return self._survey(place.session)
+        survey = self._survey(place.session)
+        for line in asked:
+            if line.kept is None:
+                ids = (id for id, each in survey.found.items() if each.server is line.server)
+                # None still while there are none: what is found first is what a session has.
+                line.kept = frozenset(ids) or None
+        return survey
 
     def _lines_of(self, place: Workplace) -> dict[str, Line]:
         if place.session not in self._lines:
@@ -192,7 +204,13 @@ class McpTools:
                     continue
                 if server.id in lines:
                     wrong.append(f"The MCP server {server.id} is declared twice.")
-                line = Line(server, self._settings, is_named="ref" in entry)
+                named = (name for name in place.tools if name.startswith(remote_id(server.id)))
+                line = Line(
+                    server,
+                    self._settings,
+                    is_named="ref" in entry,
+                    kept=frozenset(named) or None,
+                )
                 lines.setdefault(server.id, line)
             self._lines[place.session] = lines
             self._wrong[place.session] = tuple(wrong)
@@ -209,19 +227,21 @@ class McpTools:
         twice = [id for id, found in by_id.items() if len(found) > 1]
         if twice:
             troubles.append(f"Left out, because several tools would share the id: {_named(twice)}.")
-        found = {id: found[0] for id, found in by_id.items() if len(found) == 1}
+        single = {id: found[0] for id, found in by_id.items() if len(found) == 1}
+        kept = {line.server.id: line.kept for line in lines}
+        found = {id: each for id, each in single.items() if _has(kept[each.server.id], id)}
         return Survey(found=found, troubles=tuple(troubles))
 
 
-def tool_id(server: str, tool: str) -> str:
-    """Return the id of a server's tool: letters, digits, `_` and `-` only."""
-    return _OTHER.sub("_", f"mcp_{server}_{tool}")
+def _has(kept: frozenset[str] | None, id: str) -> bool:
+    """Tell whether a session has a tool of a server; all of them before any were found."""
+    return kept is None or id in kept
 
 
 def _allowed(line: Line) -> Iterator[Found]:
     allowlist = line.server.tools_allowlist
     for listed in line.tools:
-        id = tool_id(line.server.id, listed.name)
+        id = remote_id(line.server.id, listed.name)
         is_allowed = allowlist is None or listed.name in allowlist
         if is_allowed and not _is_unfit(id, listed):
             yield Found(id=id, server=line.server, listed=listed)
@@ -243,7 +263,7 @@ def _said(line: Line) -> Iterator[str]:
     if missing := [name for name in allowlist or () if name not in names]:
         yield f"Named in tools_allowlist and not to be had from {server.id}: {_named(missing)}."
     if unfit := [
-        each.name for each in line.tools if _is_unfit(tool_id(server.id, each.name), each)
+        each.name for each in line.tools if _is_unfit(remote_id(server.id, each.name), each)
     ]:
         yield f"Left out of {server.id}, because name or description is too long: {_named(unfit)}."
 

@@ -6,7 +6,7 @@ are the user's alone, because they give a server more than its agent has.
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -57,6 +57,8 @@ class StdioServer(
     writable: tuple[str, ...] = ()
     network: bool = False
     confined: bool = True
+    # Where it starts: nowhere in particular, because a program may run what it finds there.
+    cwd: Literal["workspace"] | None = None
 
     def __post_init__(self) -> None:
         _require(bool(self.command.strip()) and "\x00" not in self.command, "command")
@@ -129,7 +131,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 Server = StdioServer | HttpServer | SseServer | WebsocketServer
 
 _USERS_ALONE: Final = (
-    *("trusted", "env_names", "readable", "writable", "network", "confined", "headers"),
+    *("trusted", "env_names", "readable", "writable", "network", "confined", "cwd", "headers"),
 )
 
 
@@ -159,16 +161,17 @@ def read_server(
     return msgspec.structs.replace(server, tools_allowlist=narrowed)
 
 
-def is_registered(server: StdioServer, configured: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Tell whether the user has configured what this server would start, with all it is told."""
+def is_registered(server: Server, configured: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell whether the user has configured what this server would start, or whom it would reach."""
     known = (_read({"id": name, **entry}) for name, entry in configured.items())
-    return any(
-        isinstance(each, StdioServer) and _started(each) == _started(server) for each in known
-    )
+    return any(_meant(each) == _meant(server) for each in known)
 
 
-def _started(server: StdioServer) -> tuple[Any, ...]:
-    return server.command, server.args, server.env
+def _meant(server: Server) -> tuple[Any, ...]:
+    """Return what somebody agrees to: a program with all it is told, or an address."""
+    if isinstance(server, StdioServer):
+        return server.command, server.args, server.env
+    return server.url, server.allow_local_endpoint
 
 
 def _read(entry: Mapping[str, Any]) -> Server:

@@ -5,6 +5,7 @@ A server reaches what the commands of its session reach, and what the user's con
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from holdfast.domain.tools import ResultCode
 from holdfast.ports import Workplace
@@ -16,19 +17,25 @@ from holdfast.tools.servers import StdioServer
 from holdfast.tools.surroundings import ProcessSettings, Surroundings, surroundings_of
 from holdfast.tools.tool import ToolTrouble
 
+# A folder that nobody who works in a session decides about: `python -m NAME`, and every name in
+# the arguments that is no path of its own, would be looked for in the folder of somebody else's
+# repository, and be run with the secrets of the server.
+NOWHERE: Final = "/"
+
 
 def order_for(server: StdioServer, place: Workplace, settings: ProcessSettings) -> Order:
     """Return how to start a server at a place, but for its own variables; looks at the files."""
     around = surroundings_of(place, settings)
-    program = find_program(server.command, path=around.path, folder=around.folder)
+    folder = around.folder if server.cwd == "workspace" else NOWHERE
+    program = find_program(server.command, path=around.path, folder=folder)
     if program is None:
-        raise _missing(server, around)
+        raise _missing(server, folder)
     return Order(
         argv=(server.command, *server.args),
         program=program.path,
         program_identity=program.identity,
-        folder=around.folder,
-        folder_identity=around.folder_identity,
+        folder=folder,
+        folder_identity=around.folder_identity if folder == around.folder else (),
         environment=dict(_environment(server, around, settings)),
         confinement=_confinement(server, around, program),
     )
@@ -65,7 +72,7 @@ def _added(paths: Iterable[str], around: Surroundings) -> Iterator[str]:
             yield path
 
 
-def _missing(server: StdioServer, around: Surroundings) -> ToolTrouble:
-    is_there = "/" in server.command and os.path.exists(os.path.join(around.folder, server.command))
+def _missing(server: StdioServer, folder: str) -> ToolTrouble:
+    is_there = "/" in server.command and os.path.exists(os.path.join(folder, server.command))
     why = "its command cannot be run" if is_there else "its command is not there"
     return ToolTrouble(ResultCode.UNAVAILABLE, why)

@@ -47,6 +47,13 @@ class ToolTrouble(Exception):  # noqa: N818 — it is the tool's answer, and mos
         return ResultStatus.DENIED if self.code in DENIALS else ResultStatus.ERROR
 
 
+class Unanswered(ToolTrouble):
+    """A request that went out and whose answer never came whole: it may have been done.
+
+    The code is for calls that can be made again; of any other the outcome is unknown.
+    """
+
+
 class Aim(Struct, frozen=True, kw_only=True):
     """What a planned call would do.
 

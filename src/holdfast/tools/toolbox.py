@@ -6,7 +6,7 @@ between `plan` and `run`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,11 +20,10 @@ from holdfast.domain.weights import is_light
 from holdfast.ports import Asked, Done, LlmTool, Planned, Workplace
 from holdfast.services import background
 from holdfast.tools.remote import McpTools
-from holdfast.tools.tool import Tool, ToolTrouble
+from holdfast.tools.tool import Tool, ToolTrouble, Unanswered
 
 log = logging.getLogger(__name__)
 
-REMOTE_PREFIX: Final = "mcp_"
 # Seconds; a server that is started takes moments, one that is forgotten takes memory for ever.
 REST_AFTER: Final = 600.0
 _SECRET_REFERENCE: Final = "{{secrets."  # noqa: S105 — the way to name one, not one
@@ -76,18 +75,20 @@ class LocalToolbox:
             return own
         self._used[place.session] = asyncio.get_running_loop().time()
         found = await self._remote.offers(place)
-        return (*own, *(tool for tool in found if _is_granted(place, tool.name)))
+        return (*own, *self._shown(found))
 
     async def troubles(self, place: Workplace) -> tuple[str, ...]:
         """Return what is missing here that was meant to be there, in sentences for a person."""
-        return await self._remote.troubles(place) if self._remote and place.servers else ()
+        if self._remote is None or not place.servers:
+            return ()
+        return tuple(map(self._scrubber().clean, await self._remote.troubles(place)))
 
     async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
         """Judge a call by everything but its approval; a `Done` refuses it."""
         try:
             return await self._planned(place, asked)
         except ToolTrouble as trouble:
-            return _refused(trouble)
+            return await self._cleaned(_refused(trouble))
         # Whatever a tool raises is the call's trouble, never the turn's.
         except Exception:  # noqa: BLE001
             return _failed(asked)
@@ -108,7 +109,7 @@ class LocalToolbox:
             result = await tool.act(place, _strict(tool, asked.arguments), asked)
             return await self._cleaned(Done(status=ResultStatus.OK, result=result))
         except ToolTrouble as trouble:
-            return _refused(trouble)
+            return await self._cleaned(_refused(_honest(trouble, planned.effect)))
         # A fault in a tool is this call's result; the log alone gets its words.
         except Exception:  # noqa: BLE001
             return _failed(asked)
@@ -143,9 +144,17 @@ class LocalToolbox:
         """Return a result without secrets: from here the model gets it, a row comes too late."""
         scrubber = self._scrubber()
         # Apart only if it takes long: whoever waits can be cancelled, and this result is complete.
-        if is_light(done.result):
+        if is_light([done.result, done.error.message if done.error else ""]):
             return scrubber.cleaned(done)
         return await asyncio.to_thread(scrubber.cleaned, done)
+
+    def _shown(self, found: Iterable[LlmTool]) -> Iterator[LlmTool]:
+        """Yield tools of servers as a model may read them; none whose name is a secret."""
+        scrubber = self._scrubber()
+        for tool in found:
+            shown = scrubber.cleaned(tool)
+            if shown.name == tool.name:
+                yield shown
 
     def _offer(self, tool: Tool[Any]) -> LlmTool:
         # Kept, because making a schema takes longer than all the rest of a short turn.
@@ -165,7 +174,7 @@ class LocalToolbox:
 
     async def _planned(self, place: Workplace, asked: Asked) -> Planned:
         tool = await self._tool(place, asked.name)
-        if not _is_granted(place, asked.name):
+        if not self._is_granted(place, asked.name):
             raise ToolTrouble(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
         arguments = _strict(tool, asked.arguments)
         if not tool.is_available(place):
@@ -173,23 +182,33 @@ class LocalToolbox:
         aim = await tool.again(place, arguments, asked) if tool.again is not None else None
         if aim is None:
             aim = await tool.plan(place, arguments)
+        scrubber = self._scrubber()
         return Planned(
             asked=asked,
             effect=tool.effect(arguments),
             tool_class=aim.tool_class,
             digest=digest_of(asked.name, asked.arguments, place.working_dir, aim.targets),
-            question=aim.question,
-            preview=aim.preview,
+            question=scrubber.clean(aim.question),
+            preview={key: scrubber.clean(text) for key, text in aim.preview.items()},
             memory=aim.memory,
         )
 
+    def _is_granted(self, place: Workplace, name: str) -> bool:
+        return name in place.tools or (
+            self._remote is not None and self._remote.grants(place, name)
+        )
 
-def _is_granted(place: Workplace, name: str) -> bool:
-    """Tell whether a tool is granted; a declared server grants its tools, or those named."""
-    if name in place.tools:
-        return True
-    is_remote = name.startswith(REMOTE_PREFIX) and bool(place.servers)
-    return is_remote and not any(each.startswith(REMOTE_PREFIX) for each in place.tools)
+
+def _honest(trouble: ToolTrouble, effect: Effect) -> ToolTrouble:
+    """Return the trouble of a call; nobody knows about one that may have been done, and is unsafe.
+
+    Whoever is told that it failed would make it again.
+    """
+    if not isinstance(trouble, Unanswered) or effect is not Effect.UNSAFE:
+        return trouble
+    return ToolTrouble(
+        ResultCode.UNKNOWN, f"{trouble.message} Whether the call was done is not known."
+    )
 
 
 def _strict(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import Asked, Workplace
 from holdfast.tools.bodies import whole_body
 from holdfast.tools.fetching import OURS, WebSettings
-from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered
 from holdfast.tools.urls import URL_LONGEST, Url, allowed_domains, read_url, require_domain
 from holdfast.tools.wording import quoted, visible
 
@@ -84,7 +84,7 @@ class _Requests:
     async def act(
         self, place: Workplace, arguments: RequestArguments, asked: Asked
     ) -> dict[str, Any]:
-        from holdfast.tools.exchanges import Request, ask, without
+        from holdfast.tools.exchanges import Request, reach, without
 
         url, headers = self._judged(place, arguments)
         request = Request(
@@ -93,15 +93,19 @@ class _Requests:
             headers=(*headers, *_key(arguments, headers, asked)),
             body=arguments.body.encode(),
         )
+        exchange = None
         try:
             async with asyncio.timeout(self._settings.time_limit):
-                answer = await ask(request, self._settings)
-                with closing(answer):
+                exchange = await reach(request, self._settings)
+                with closing(exchange):
+                    answer = await exchange.answer()
                     async with aclosing(answer.chunks()) as chunks:
                         encoding = answer.header("content-encoding")
                         body = await whole_body(chunks, encoding=encoding)
         except TimeoutError:
-            raise ToolTrouble(
+            # Before there is a connection, nothing can have got there.
+            kind = ToolTrouble if exchange is None else Unanswered
+            raise kind(
                 ResultCode.TIMEOUT,
                 f"{url.host} did not answer in full within {self._settings.time_limit:g} seconds.",
             ) from None

@@ -1,0 +1,187 @@
+"""The real command with one thing about it changed: `python -m tests.torture.misled FAULT serve …`.
+
+Most are broken on purpose, for the controls of rows: whoever cannot see these faults could not see
+ours. The product is not changed; what is replaced is replaced in this process only.
+"""
+
+import itertools
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+
+def brief() -> None:
+    """End every connection after a moment, as if its time was over; no fault at all."""
+    from holdfast.http import assembly, streams
+
+    streams.TICK_SECONDS = 0.05  # type: ignore[misc]
+    assembly.Door.__dataclass_fields__["life"].default = 0.3
+    assembly.Door.__init__.__kwdefaults__["life"] = 0.3  # type: ignore[index]
+
+
+def forgetful() -> None:
+    """Leave out a piece of news now and then, and say nothing about it."""
+    from holdfast.services.tails import Reader
+
+    _spoil(Reader, "read", lambda items: items[1:] if len(items) > 1 else items)
+
+
+def repeating() -> None:
+    """Tell a piece of news twice now and then."""
+    from holdfast.services.tails import Reader
+
+    _spoil(Reader, "read", lambda items: [*items[:1], *items])
+
+
+def easy() -> None:
+    """Take a cursor that cannot be read for the beginning."""
+    from holdfast.domain.errors import HoldfastError
+    from holdfast.http.v1 import streaming
+
+    start = streaming._start
+
+    async def begin(*given: Any) -> int:
+        try:
+            return await start(*given)
+        except HoldfastError:
+            return 0
+
+    streaming._start = begin
+
+
+def hasty() -> None:
+    """Answer first and write a minute later."""
+    from tests.torture.spies import EarlyStore
+
+    _wrap(lambda store: EarlyStore(store, delay=60.0))
+
+
+def regretful() -> None:
+    """Refuse messages that have been stored."""
+    from tests.torture.spies import RegrettingStore
+
+    _wrap(RegrettingStore)
+
+
+def _wrap(wrap: Callable[[Any], Any]) -> None:
+    """Put something of our own around the store."""
+    from holdfast import bootstrap
+
+    outside = bootstrap.Outside
+    bootstrap.Outside = lambda **given: outside(wrap=wrap, **given)  # type: ignore[assignment,misc]
+
+
+def blind() -> None:
+    """Find no message at first: it is told of before it is there."""
+    from holdfast.domain.errors import Code, NotFound
+    from holdfast.services.messages import Messages
+
+    get = Messages.get
+    asked: set[Any] = set()
+
+    async def late(*given: Any, **named: Any) -> Any:
+        if given[1:] not in asked:
+            asked.add(given[1:])
+            raise NotFound(Code.MESSAGE_NOT_FOUND, "Not yet.")
+        return await get(*given, **named)
+
+    Messages.get = late  # type: ignore[method-assign]
+
+
+def watchful() -> None:
+    """Look after peers ten times as often; no fault at all."""
+    from holdfast.http import feeds, protocol, streams
+
+    streams.TICK_SECONDS = 0.1  # type: ignore[misc]
+    feeds.HEARTBEAT_SECONDS = 1.0  # type: ignore[misc]
+    seconds = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_USER_TIMEOUT": 1_500}
+    protocol.LASTING_OPTIONS = tuple(  # type: ignore[misc,assignment]
+        (level, name, seconds.get(name, value)) for level, name, value in protocol.LASTING_OPTIONS
+    )
+
+
+def oblivious() -> None:
+    """Look often, and let the kernel decide when a peer is gone."""
+    from holdfast.http import protocol
+
+    watchful()
+    protocol.LASTING_OPTIONS = ()  # type: ignore[misc,assignment]
+
+
+def numbering() -> None:
+    """Give every control frame a number."""
+    from holdfast.http import feeds
+
+    plain = feeds.control_frame
+
+    def numbered(name: str, data: dict[str, Any], *, retry: int) -> bytes:
+        first, rest = plain(name, data, retry=retry).split(b"\n", 1)
+        return b"%s\nid: %d\n%s" % (first, data["after"], rest)
+
+    feeds.control_frame = numbered  # type: ignore[assignment]
+
+
+def raw() -> None:
+    """Let line ends through as they are."""
+    from holdfast.http.v1 import streaming
+
+    plain = streaming.encoded
+
+    def unescaped(content: Any) -> bytes:
+        return plain(content).replace(b"\\n", b"\n").replace(b"\\r", b"\r")
+
+    streaming.encoded = unescaped  # type: ignore[attr-defined]
+
+
+def herding() -> None:
+    """Let everybody come back at once."""
+    from holdfast.http import streams
+
+    async def at_once(*_: Any) -> None:
+        return None
+
+    streams.RETURNS_A_SECOND = 1_000_000  # type: ignore[misc]
+    streams.Streams.admitted = at_once  # type: ignore[method-assign,assignment]
+
+
+def patient() -> None:
+    """Keep everything for a reader until it has read it, however much that is."""
+    from uvicorn.protocols.http.flow_control import FlowControl
+
+    from holdfast.services.tails import Reader
+
+    Reader.is_too_slow = property(lambda _: False)  # type: ignore[assignment,method-assign]
+    FlowControl.pause_writing = lambda _: None  # type: ignore[method-assign,assignment]
+
+
+def _spoil(owner: type, name: str, change: Callable[[Any], Any], every: int = 7) -> None:
+    """Change what a method gives, every now and then."""
+    method = getattr(owner, name)
+    count = itertools.count(1)
+
+    async def spoilt(*given: Any, **named: Any) -> Any:
+        result = await method(*given, **named)
+        return change(result) if next(count) % every == 0 else result
+
+    setattr(owner, name, spoilt)
+
+
+FAULTS: Final[dict[str, Callable[[], None]]] = {
+    each.__name__: each
+    for each in (
+        *(blind, brief, easy, forgetful, hasty, herding, numbering, oblivious),
+        *(patient, raw, regretful, repeating, watchful),
+    )
+}
+
+
+def main() -> None:
+    """Change what the first argument says and become the command."""
+    FAULTS[sys.argv.pop(1)]()
+    from holdfast.cli.main import main as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()
