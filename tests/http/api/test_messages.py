@@ -115,6 +115,7 @@ async def test_rows_since_a_time_are_strictly_behind_it(
     assert await since("0") == [1, 2, 3]
     assert await since("0999-01-01T00:00:00Z") == [1, 2, 3]
     assert await since("9999-12-31T00:00:00Z") == []
+    assert await since("1999-12-31t23:59:60.123456789z") == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,8 @@ async def test_rows_since_a_time_are_strictly_behind_it(
         "since=yesterday",
         "since=",
         "since=2026-01-02T03:04:05",
+        "since=20260101T000000Z",
+        "since=2026-W01-1T00:00:00Z",
         "since=0001-01-01T00:00:00%2B23:00",
         "since=1&after=1",
         "after=-1",

@@ -20,6 +20,11 @@ from holdfast.http.v1.refusals import invalid_query
 from holdfast.services.heads import session_not_found
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
+# As RFC 3339 writes it: letters in either case, and always an offset.
+_TIME: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(\.[0-9]+)?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -93,10 +98,14 @@ def _instant(text: str) -> datetime:
         if _MILLISECONDS.fullmatch(text):
             return _EPOCH + timedelta(milliseconds=int(text))
         # A plus sign in a query is a blank unless it was escaped.
-        at = datetime.fromisoformat(text.replace(" ", "+"))
-        if at.tzinfo is None:
+        written = _TIME.fullmatch(text.replace(" ", "+"))
+        if written is None:
             raise ValueError
-        return at.astimezone(UTC)
+        day, minute, second, fraction, offset = written.groups(default="")
+        # A leap second is the end of its minute.
+        leap = timedelta(seconds=1) if second == "60" else timedelta(0)
+        shown = f"{day}T{minute}:{'59' if leap else second}{fraction[:7]}{offset.upper()}"
+        return (datetime.fromisoformat(shown) + leap).astimezone(UTC)
     except (ValueError, OverflowError):
         raise invalid_query("since", "a time with its offset, or Unix milliseconds") from None
 
