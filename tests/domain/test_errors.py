@@ -5,7 +5,7 @@ import re
 import pytest
 
 from holdfast.domain import errors
-from holdfast.domain.errors import Code, HoldfastError, Internal, NotFound
+from holdfast.domain.errors import Code, HoldfastError, Internal, NotFound, out_of_memory
 
 
 def test_the_drawing_shows_every_class_and_what_to_do() -> None:
@@ -47,3 +47,10 @@ def test_an_error_keeps_its_own_details() -> None:
     details["field"] = "b"
 
     assert error.details == {"field": "a"}
+
+
+def test_whoever_meets_a_lack_of_memory_may_repeat_the_request() -> None:
+    told = out_of_memory()
+
+    assert told.code is Code.OUT_OF_MEMORY
+    assert "Repeat the request with the same id" in told.message

@@ -13,6 +13,7 @@ from holdfast.domain.tools import (
     narrow,
     narrow_tools,
     narrowest_tier,
+    remote_id,
 )
 from tests.builders import a_tool
 
@@ -139,3 +140,15 @@ def test_a_tool_needs_a_name(name: str) -> None:
         "message": "A tool needs a name.",
         "details": {"field": "tools.name"},
     }
+
+
+@pytest.mark.parametrize(
+    ("server", "tool", "id"),
+    [
+        ("notes", "read", "mcp_notes_read"),
+        ("my.notes", "read file", "mcp_my_notes_read_file"),
+        ("notes", "", "mcp_notes_"),
+    ],
+)
+def test_the_id_of_a_servers_tool_begins_with_its_server(server: str, tool: str, id: str) -> None:
+    assert remote_id(server, tool) == id

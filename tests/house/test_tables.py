@@ -25,8 +25,8 @@ from holdfast.http import errors as http_errors
 from holdfast.ports import FailureKind
 from holdfast.services.endings import CLOSING as ENDINGS
 from holdfast.storage.messages import _ROLES
-from holdfast.storage.session_sql import _ORDER
 from holdfast.storage.session_rows import _STATUS, _STOP
+from holdfast.storage.session_sql import _ORDER
 
 
 @pytest.mark.parametrize(
