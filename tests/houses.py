@@ -152,7 +152,7 @@ async def _assembled(
         repos=repos,
         secrets=secrets,
         sessions=sessions,
-        messages=Messages(store, journal, coordinator),
+        messages=Messages(store, journal, coordinator, openings),
         media=Media(store),
         events=events,
         overviews=Overviews(store, leases),

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.agents import AcpRuntime, LlmRuntime, ReasoningEffort
 from holdfast.domain.costs import Usage
-from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
+from holdfast.domain.drafts import CostDraft, MessageDraft, Outcome
 from holdfast.domain.events import (
     Channel,
     Failure,

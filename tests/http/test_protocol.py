@@ -3,7 +3,10 @@
 import asyncio
 import json
 import logging
+import socket
+import struct
 from collections.abc import AsyncIterator
+from http.client import HTTPConnection
 
 import pytest
 
@@ -140,6 +143,60 @@ async def test_a_body_that_nobody_wants_is_not_waited_for(
     heard = await line.say(head, *[b"GET / HTTP/1.1\r\n\r\n"] * 1000, pause=0.01)
 
     assert (heard.statuses, heard.is_over) == ([200], True)
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("POST /v1/agents", (400, "invalid_body")),
+        ("POST /v1/agents stranger", (401, "unauthenticated")),
+        ("POST /v1/nothing", (404, "path_not_found")),
+        ("PUT /v1/agents", (405, "method_not_allowed")),
+    ],
+)
+async def test_a_caller_that_reads_only_after_a_large_body_gets_its_refusal(
+    line: Line, quiet: Holdfast, connection: str, asked: str, expected: tuple[int, str]
+) -> None:
+    _, local = await quiet.tokens.ensure_local()
+    method, path, secret = [*asked.split(" "), local][:3]
+    headers = {
+        "Authorization": f"Bearer {secret}",
+        "Content-Type": "application/json",
+        "Connection": connection,
+    }
+
+    def refused() -> tuple[int, str]:
+        caller = HTTPConnection("127.0.0.1", line.port, timeout=PATIENCE)
+        try:
+            caller.request(method, path, b" " * (16 << 20), headers)
+            answer = caller.getresponse()
+            return answer.status, json.loads(answer.read())["error"]
+        finally:
+            caller.close()
+
+    assert await asyncio.to_thread(refused) == expected
+
+
+async def test_a_reader_that_leaves_before_its_stream_begins_is_no_fault(
+    line: Line, quiet: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    _, secret = await quiet.tokens.ensure_local()
+    session = await quiet.open()
+    target = f"/v1/sessions/{session.id}/events"
+    asked = line.request(target, f"Authorization: Bearer {secret}", "Accept: text/event-stream")
+
+    for _ in range(20):
+        _, writer = await asyncio.open_connection("127.0.0.1", line.port)
+        connection = writer.get_extra_info("socket")
+        # Gone at once and with a bang, as a process is that was killed.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.write(asked)
+        writer.transport.abort()
+    await line.say(line.request("/healthz"), answers=1)
+
+    assert caplog.records == []
 
 
 async def test_a_connection_goes_on_when_the_rest_of_a_body_comes_in_time(line: Line) -> None:

@@ -86,6 +86,28 @@ async def test_a_long_name_is_not_told_back_at_length(quiet_visitor: Visitor) ->
     assert max(len(body.body), len(query.body)) < 2_000
 
 
+@pytest.mark.parametrize(
+    ("target", "parameter"),
+    [
+        ("/v1/sessions?limit=x", "limit"),
+        ("/v1/sessions?limit=0", "limit"),
+        ("/v1/sessions?order=sideways", "order"),
+        ("/v1/sessions?limit=null", "limit"),
+        ("/v1/sessions?begins=x&limit=1", "begins"),
+        ("/api/sessions?limit=x", "limit"),
+        ("/api/sessions?limit=101", "limit"),
+        ("/api/sessions?limit=1&offset=-1", "offset"),
+    ],
+)
+async def test_a_value_that_is_refused_is_told_by_its_parameter(
+    quiet_visitor: Visitor, target: str, parameter: str
+) -> None:
+    answer = await quiet_visitor.get(target)
+
+    assert refusal(answer) == (400, "invalid_query")
+    assert answer.document["details"]["parameter"] == parameter
+
+
 async def test_a_query_that_is_not_ascii_is_refused(quiet_visitor: Visitor) -> None:
     headers = bearer(quiet_visitor.secret)
 

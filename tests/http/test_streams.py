@@ -329,7 +329,7 @@ async def test_a_busy_stream_has_heartbeats_too(
 async def test_many_who_come_back_to_a_new_server_begin_one_after_the_other(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "RETURNS_A_SECOND", 20)
+    monkeypatch.setattr(streams, "ADMITTED_A_SECOND", 20)
     session = await a_conversation(visitor)
     path = events(session, "?until=settled")
     loop = asyncio.get_running_loop()
@@ -346,6 +346,45 @@ async def test_many_who_come_back_to_a_new_server_begin_one_after_the_other(
     # Who comes for the first time does not wait for them.
     async with listening(visitor.app, path, visitor.secret) as reader:
         await reader.until("connected")
+
+
+@pytest.mark.parametrize(("is_stranger", "places"), [(True, 1_000_000), (False, 0.2)])
+async def test_a_crowd_that_comes_back_holds_up_nobody_for_long(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, is_stranger: bool, places: float
+) -> None:
+    # One return in a million seconds: whoever had to stand in such a line would never begin.
+    monkeypatch.setattr(streams, "RETURNS_A_SECOND", 1e-6)
+    monkeypatch.setattr(streams, "PLACE_SECONDS", places)
+    session = await a_conversation(visitor)
+    path = events(session, "?until=settled")
+    house = visitor.house
+    _, crowding = await house.tokens.create(house.owner, name="crowd", scope=Scope.READ)
+    secret = visitor.secret if is_stranger else crowding
+
+    async with listening(visitor.app, path, crowding, last_event_id="3") as reader:
+        await reader.until("connected")
+    async with listening(visitor.app, path, secret, last_event_id="3") as reader:
+        await reader.until("connected")
+
+
+async def test_a_crowd_is_asked_to_come_back_when_there_is_a_server_again(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "RETURNS_A_SECOND", 1)
+    session = await a_conversation(visitor)
+    app = visitor.app
+    assert isinstance(app, Application)
+
+    async with (
+        listening(app, events(session), visitor.secret) as one,
+        listening(app, events(session), visitor.secret) as other,
+    ):
+        await one.until("session.completed")
+        await other.until("session.completed")
+        app.streams.close()
+        endings = [(await reader.ended())[-1] for reader in (one, other)]
+
+    assert sorted(each.retry or 0 for each in endings) == [2000, 3000]
 
 
 async def test_a_reader_that_leaves_is_forgotten_at_once(visitor: Visitor) -> None:

@@ -1,11 +1,14 @@
 """A fork goes on from a row of another session: a pointer, one chain, and no copy."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.bootstrap import Holdfast, Outside
+from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import SessionForked, SessionOpened
@@ -22,6 +25,17 @@ from tests.stand_ins import Gate, GatedRuntime, SettableClock, an_answer, asked,
 pytestmark = pytest.mark.anyio
 
 ID = an_id(90)
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Return what is in a folder and below it, by name."""
+    return {
+        str(path.relative_to(folder)): f"-> {os.readlink(path)}"
+        if path.is_symlink()
+        else path.read_text()
+        for path in folder.rglob("*")
+        if not path.is_dir()
+    }
 
 
 @pytest.fixture
@@ -45,7 +59,7 @@ async def test_a_fork_shares_what_its_parent_has_up_to_its_point(
         agent=parent.agent,
         title="Parent",
         tags=("a",),
-        context=parent.context,
+        context=fork.context,
         grant=parent.grant,
         tools=parent.tools,
         status=Status.IDLE,
@@ -60,6 +74,51 @@ async def test_a_fork_shares_what_its_parent_has_up_to_its_point(
     )
     assert await current(quiet, fork) == fork
     assert await quiet.read(fork.id) == (await quiet.read(parent.id))[:2]
+
+
+@pytest.mark.parametrize("agent", [None, "other"])
+async def test_a_fork_has_files_of_its_own_that_outlive_its_parent(
+    quiet: Holdfast, parent: Session, agent: str | None
+) -> None:
+    await quiet.agents.create(quiet.owner, {"name": "Other"})
+    theirs = Path(parent.context.working_dir)
+    (theirs / "deep").mkdir()
+    (theirs / "deep" / "a.txt").write_text("a")
+    (theirs / "link").symlink_to("deep/a.txt")
+    os.mkfifo(theirs / "pipe")
+
+    wish = ForkRequest(agent=agent)
+    fork = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish, id=ID)).thing
+    mine = Path(fork.context.working_dir)
+    (mine / "b.txt").write_text("b")
+    again = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish, id=ID)).thing
+    folders = sorted(folder.name for folder in mine.parent.iterdir())
+    await quiet.sessions.delete(quiet.owner, parent.id, heirs=Heirs.DETACH)
+
+    assert fork.context == replace(parent.context, working_dir=str(theirs.with_name(ID)))
+    assert (again.context, folders) == (fork.context, sorted([parent.id, ID]))
+    assert _files(theirs) == {}
+    assert _files(mine) == {"b.txt": "b", "deep/a.txt": "a", "link": "-> deep/a.txt"}
+    assert os.stat(mine).st_mode & 0o777 == 0o700
+
+
+async def test_a_fork_works_in_the_folder_that_its_parent_was_given(
+    quiet: Holdfast, tmp_path: Path
+) -> None:
+    place = SessionContext(working_dir=str(tmp_path))
+    parent = await quiet.open(request=SessionRequest(context=place))
+
+    fork = await quiet.sessions.fork(quiet.owner, parent.id)
+
+    assert fork.context == place
+
+
+async def test_a_fork_that_is_refused_leaves_no_files(quiet: Holdfast, parent: Session) -> None:
+    with pytest.raises(NotFound):
+        await quiet.sessions.fork(quiet.owner, parent.id, at=99)
+
+    beside = Path(parent.context.working_dir).parent
+    assert [folder.name for folder in beside.iterdir()] == [parent.id]
 
 
 async def test_a_fork_copies_no_row(quiet: Holdfast, parent: Session, home: Path) -> None:
@@ -131,7 +190,7 @@ async def test_parent_and_fork_both_tell_of_it(quiet: Holdfast, parent: Session)
     told = payloads(await news_until(quiet, parent.id, SessionForked))[-1]
     assert told == SessionForked(target=fork.id, sequence=1)
     (opened,) = payloads(await news_until(quiet, fork.id, SessionOpened))
-    assert opened == SessionOpened(agent="holdfast", model=None, context=parent.context)
+    assert opened == SessionOpened(agent="holdfast", model=None, context=fork.context)
 
 
 async def test_a_fork_may_have_its_own_title(quiet: Holdfast, parent: Session) -> None:
@@ -290,12 +349,7 @@ async def test_a_fork_may_go_on_with_another_agent(quiet: Holdfast, parent: Sess
 
     fork = made.thing
     assert (fork.agent_id, fork.agent.system_prompt) == (other.id, "You are terse.")
-    assert (fork.title, fork.tags, fork.turn_cap, fork.context) == (
-        parent.title,
-        parent.tags,
-        parent.turn_cap,
-        parent.context,
-    )
+    assert (fork.title, fork.tags, fork.turn_cap) == (parent.title, parent.tags, parent.turn_cap)
     assert fork.forked_from == ForkPoint(session_id=parent.id, sequence=3)
     assert await quiet.read(fork.id) == await quiet.read(parent.id)
     assert await current(quiet, fork) == fork

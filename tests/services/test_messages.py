@@ -9,10 +9,17 @@ import pytest
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
-from holdfast.domain.events import MessageAppended, SessionOpened, TurnStarted
+from holdfast.domain.events import (
+    Event,
+    MessageAppended,
+    SessionOpened,
+    SessionResumed,
+    TurnStarted,
+)
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Media, Part, Role, Text, ToolCall
 from holdfast.domain.openings import SessionRequest
+from holdfast.domain.repeats import Made
 from holdfast.domain.sessions import Status
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, payloads
@@ -54,6 +61,30 @@ async def test_row_event_and_counters_are_one_entry(quiet: Holdfast, clock: Sett
     stored = await current(quiet, session)
     assert (stored.message_count, stored.last_event, stored.turn, stored.settled) == (1, 2, 1, 0)
     assert stored.updated_at == message.created_at == clock.now()
+
+
+async def test_a_message_that_resumes_opens_a_closed_session_in_the_same_entry(
+    quiet: Holdfast,
+) -> None:
+    session = await quiet.open()
+    await quiet.sessions.close(quiet.owner, session.id, reason="done")
+    with pytest.raises(Conflict) as caught:
+        await quiet.messages.make(quiet.owner, session.id, "hello")
+
+    made = await quiet.messages.make_resuming(quiet.owner, session.id, "hello", id=ID)
+    await quiet.sessions.close(quiet.owner, session.id)
+    again = await quiet.messages.make_resuming(quiet.owner, session.id, "hello", id=ID)
+
+    assert caught.value.code is Code.SESSION_CLOSED
+    assert (made.is_new, again) == (True, Made(thing=made.thing, is_new=False))
+    resumed = (await news_until(quiet, session.id, SessionResumed))[-1]
+    assert isinstance(resumed, Event)
+    after = await news_until(quiet, session.id, MessageAppended, after=resumed.sequence)
+    assert payloads(after) == [
+        MessageAppended(message_id=made.thing.id, role=Role.USER, sequence=made.thing.sequence)
+    ]
+    # A repeated message is answered and opens nothing.
+    assert (await current(quiet, session)).status is Status.COMPLETED
 
 
 @demands("S2-050c")

@@ -109,6 +109,7 @@ async def test_whatever_leaves_the_root_is_refused_and_logged(
         "given": given[2],
         "resolved": str(outside),
         "root": str(root),
+        "surface": "registration",
     }
     assert await rooted.repos.list(rooted.owner) == []
 
@@ -176,6 +177,14 @@ async def test_a_repository_is_judged_again_when_a_session_opens(
 
     assert caught.value.code is Code.REPO_OUTSIDE_ROOT
     assert [record.message for record in caplog.records] == ["security.path_refused"]
+    assert caplog.records[0].fields == {  # type: ignore[attr-defined]
+        "owner": rooted.owner,
+        "repo_id": repo.id,
+        "given": str(tree),
+        "resolved": str(root.parent / "moved"),
+        "root": str(root),
+        "surface": "opening",
+    }
     with pytest.raises(NotFound):
         await rooted.sessions.get(rooted.owner, an_id(40))
 
@@ -224,6 +233,7 @@ async def test_a_folder_outside_the_root_is_refused_and_logged(
 
     records = [record for record in caplog.records if record.message == "security.path_refused"]
     assert [record.fields["given"] for record in records] == given  # type: ignore[attr-defined]
+    assert {record.fields["surface"] for record in records} == {"folder"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,8 @@ const source = new EventSource(url, {
 for (const name of JSON.parse(names)) {
   source.addEventListener(name, (event) => {
     process.stdout.write(JSON.stringify([event.type, event.lastEventId, event.data]) + "\\n");
-    if (until === "" ? name === "closing" : Number(event.lastEventId) >= Number(until)) {
-      source.close();
-    }
+    const isClosed = name === "session.completed" && JSON.parse(event.data).data.closed;
+    if (until === "closing" ? name === "closing" : isClosed) source.close();
   });
 }
 """
@@ -58,7 +57,7 @@ async def strictly(server: Server, wish: Listening, checker: Checker) -> list[He
         async for frame in ear:
             last = str(frame.id) if frame.id is not None else last
             if frame.event != HEARTBEAT:
-                heard.append(_noted(frame.event, last, frame.raw.decode()))
+                heard.append(noted(frame.event, last, frame.raw.decode()))
     return heard
 
 
@@ -73,7 +72,7 @@ async def by_httpx_sse(server: Server, wish: Listening, _: Checker) -> list[Hear
         async for event in source.aiter_sse():
             # It takes the blank line behind a comment for an event without anything in it.
             if (event.event, event.data) != ("message", ""):
-                heard.append(_noted(event.event, event.id, event.data))
+                heard.append(noted(event.event, event.id, event.data))
     return heard
 
 
@@ -95,13 +94,11 @@ class Node:
 
     async def hear(self, server: Server, wish: Listening, _: Checker) -> list[Heard]:
         """Hear one stream to its end."""
-        return await self.follow(server, wish.path, NAMES)
+        return await self.follow(server, wish.path, until="closing")
 
-    async def follow(
-        self, server: Server, path: str, names: Sequence[str], *, until: str = ""
-    ) -> list[Heard]:
-        """Hear a stream, coming back whenever it ends, up to a number or to the first end."""
-        given = [server.url + path, server.token, json.dumps(names), until]
+    async def follow(self, server: Server, path: str, *, until: str) -> list[Heard]:
+        """Hear a stream, coming back whenever it ends, until the stream or the session closes."""
+        given = [server.url + path, server.token, json.dumps(NAMES), until]
         process = await asyncio.create_subprocess_exec(
             "node", "listen.mjs", *given, cwd=self._folder, stdout=asyncio.subprocess.PIPE
         )
@@ -113,10 +110,11 @@ class Node:
                 process.kill()
                 await process.wait()
         heard = [json.loads(line) for line in output.splitlines()]
-        return [_noted(*each) for each in heard]
+        return [noted(*each) for each in heard]
 
 
-def _noted(name: str, last: str, data: str) -> Heard:
+def noted(name: str, last: str, data: str) -> Heard:
+    """Return what was heard as it can be compared."""
     # Of what carries no number some show the last one, some none.
     return (name, "" if name in CONTROLS else last, data)
 

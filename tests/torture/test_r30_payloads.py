@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser.chromium import browsing, require_chromium
+from tests.browser.hearing import heard_in, listen, signed_in
 from tests.marks import proves
 from tests.torture.callers import Caller
 from tests.torture.conftest import Sized, Tell
@@ -39,6 +41,22 @@ def test_three_readers_hear_the_same_bytes_and_no_field_is_injected(
     assert tale.checker.faults == []
     assert tale.heard["httpx-sse"] == tale.heard["strict"]
     assert tale.heard["eventsource"] == tale.heard["strict"]
+    assert tale.unlike(strings) == []
+
+
+@proves("R30")
+def test_a_browser_hears_the_same(
+    tmp_path: Path, crew: Crew, luck: random.Random, level: str, tell: Tell
+) -> None:
+    # The row asks for a browser only then; the strings are few in any other run.
+    strings = naughty(luck, 500 if level == "release" else 0)
+    chromium = require_chromium("R30"), tmp_path / "profile"
+    tale = Tale(Checker())
+
+    asyncio.run(tell_naughty(tmp_path, crew, strings, chromium, tale))
+
+    tell(f"{len(strings)} strings alike in a browser")
+    assert tale.heard["browser"] == tale.heard["strict"]
     assert tale.unlike(strings) == []
 
 
@@ -79,7 +97,7 @@ class Tale:
         found = [*texts.values(), *arguments, *reasons]
         # No row can hold a NUL; what a model says is kept with a mark in its place.
         kept = [each.replace("\0", "\ufffd") for each in strings]
-        expected = [*kept, *kept, *reasons_of(strings)]
+        expected = [*kept, *strings, *reasons_of(strings)]
         wrong = [repr(given) for given, got in zip(expected, found, strict=False) if given != got]
         return wrong + ([] if len(found) == len(expected) else [f"{len(found)} of {len(expected)}"])
 
@@ -88,12 +106,12 @@ async def tell_naughty(
     folder: Path,
     crew: Crew,
     strings: list[str],
-    node: Node | None,
+    other: Node | tuple[str, Path] | None,
     tale: Tale,
     *,
     fault: str = "",
 ) -> None:
-    """Put every string where a stream shows it, then hear the stream in three ways."""
+    """Put every string where a stream shows it, then hear the stream in several ways."""
     script = folder / "naughty.json"
     steps = [step for text in strings for step in (called(text), {"text": text})]
     script.write_text(json.dumps(steps))
@@ -112,8 +130,13 @@ async def tell_naughty(
     wish = Listening(session["id"], 0, "until=settled")
     tale.heard["strict"] = await strictly(server, wish, tale.checker)
     tale.heard["httpx-sse"] = await by_httpx_sse(server, wish, tale.checker)
-    if node is not None:
-        tale.heard["eventsource"] = await node.hear(server, wish, tale.checker)
+    if isinstance(other, Node):
+        tale.heard["eventsource"] = await other.hear(server, wish, tale.checker)
+    elif other is not None:
+        async with browsing(*other) as browser:
+            page = await signed_in(browser, server)
+            await listen(page, wish.path, until="closing")
+            tale.heard["browser"] = await heard_in(page)
     server.kill()
 
 

@@ -42,7 +42,7 @@ class Wish:
 class Book(Protocol):
     """Where streams are written down while they are open."""
 
-    async def admitted(self, wish: Wish) -> None:
+    async def admitted(self, caller: Caller, wish: Wish) -> None:
         """Wait until it is the reader's turn to begin."""
 
     def joined(self, feed: "Feed") -> None:
@@ -79,7 +79,7 @@ class Feed:
         self._task = asyncio.current_task()
         self._book.joined(self)
         try:
-            await self._book.admitted(self._wish)
+            await self._book.admitted(self.caller, self._wish)
             await self._read(wire)
         except HoldfastError as error:
             self._ending = (_REASONS.get(error.code, "shutdown"), RETRY)

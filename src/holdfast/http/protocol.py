@@ -17,7 +17,7 @@ from holdfast.http.answers import encoded
 from holdfast.http.app import ABORT, LASTING
 from holdfast.http.errors import error_answer
 from holdfast.http.guard import HEADERS
-from holdfast.http.wires import PatientTransport
+from holdfast.http.wires import LastTransport, PatientTransport
 
 log = logging.getLogger("holdfast.access")
 
@@ -136,6 +136,7 @@ class Protocol(HttpToolsProtocol):
             # Whoever asked may go on in another protocol, which would be read as a request.
             self._is_last = True
             self.cycle.keep_alive = False
+        self.cycle.transport = LastTransport(self.transport, self._end)
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -159,12 +160,17 @@ class Protocol(HttpToolsProtocol):
         if self._is_refused:
             self._close_gently()
         elif self._is_body_open and not self.pipeline:
-            self._within(REST_SECONDS, self.transport.close)
+            # Many callers look for an answer only when they have said everything.
+            self.flow.resume_reading()
+            self._within(REST_SECONDS, self._hang_up)
         else:
             super().on_response_complete()
 
     def _prepare_to_last(self) -> None:
         """Bound what the kernel keeps for a reader, and have it notice one that is gone."""
+        if self.transport.is_closing():
+            # The reader did not even wait for the beginning, and there is no socket any more.
+            return
         connection = self.transport.get_extra_info("socket")
         for level, name, value in LASTING_OPTIONS:
             # Not every system has all of them.
@@ -199,6 +205,18 @@ class Protocol(HttpToolsProtocol):
     def _answer_and_close(self) -> None:
         log.info("refused", extra={"fields": {"status": 400, "route": None}})
         self.transport.write(REFUSAL)
+        self._close_gently()
+
+    def _end(self) -> None:
+        """Close behind the last answer, which may have come before the end of its request."""
+        if self._is_body_open and self.cycle.response_complete:
+            self._hang_up()
+        else:
+            self.transport.close()
+
+    def _hang_up(self) -> None:
+        """Hear no more, though the caller has not finished."""
+        self._is_refused = True
         self._close_gently()
 
     def _close_gently(self) -> None:

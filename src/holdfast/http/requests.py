@@ -122,18 +122,26 @@ def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
             raise _invalid_query(name, "the parameter is given twice")
         elif field is not None:
             found[name] = value
+    for name, value in found.items():
+        _require_value(name, value, fields[name].type)
     try:
-        for name, value in found.items():
-            taken = msgspec.convert(value, fields[name].type, strict=False)
-            # Nothing is said by leaving it out; the word for it would be taken as nothing, too.
-            if taken is None:
-                raise _invalid_query(name, "leave a parameter out instead of sending null")
-            if isinstance(taken, datetime):
-                # A bare number would be taken as a time of some clock.
-                msgspec.convert({name: value}, dict[str, datetime])
         return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _invalid_query(*_place_and_rule(error)) from None
+
+
+def _require_value(name: str, value: Any, kind: Any) -> None:
+    """Judge a parameter by itself, so that a refusal can name it."""
+    try:
+        taken = msgspec.convert(value, kind, strict=False)
+        if isinstance(taken, datetime):
+            # A bare number would be taken as a time of some clock.
+            msgspec.convert(value, datetime)
+    except msgspec.ValidationError as error:
+        raise _invalid_query(name, _place_and_rule(error)[1]) from None
+    # Nothing is said by leaving it out; the word for it would be taken as nothing, too.
+    if taken is None:
+        raise _invalid_query(name, "leave a parameter out instead of sending null")
 
 
 @cache

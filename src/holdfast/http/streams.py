@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import TokenId
 from holdfast.domain.tokens import Caller
 from holdfast.http.feeds import CYCLE_RETRY, Feed, Wish
 from holdfast.http.house import House
@@ -22,10 +23,15 @@ TICK_SECONDS: Final = 1.0
 TOKEN_SECONDS: Final = 2.0
 LIFE_SECONDS: Final = 300.0
 LIFE_SPREAD: Final = 0.2
-# So many come back in a second after a restart, and not all at once.
+# So many are asked to come back in a second after a restart, and so many are let in.
 RETURNS_A_SECOND: Final = 40
+ADMITTED_A_SECOND: Final = 30
 # So long after it began a server may be met by all the readers of the one before it.
 YOUNG_SECONDS: Final = 30.0
+# Nobody waits longer for a place in the line, however many stand in it.
+PLACE_SECONDS: Final = 1.0
+# A crowd is sent away until there is a server again: who finds none comes back with others.
+CROWD_RETRY: Final = 2000
 
 
 class Streams(Background):
@@ -46,7 +52,8 @@ class Streams(Background):
         self._luck = luck
         self._life = life
         self._feeds: set[Feed] = set()
-        self._began = self._next_return = time.monotonic()
+        self._began = time.monotonic()
+        self._next_returns: dict[TokenId, float] = {}
 
     async def __aenter__(self) -> "Streams":
         await super().__aenter__()
@@ -60,19 +67,22 @@ class Streams(Background):
 
     def close(self) -> None:
         """End every stream, because the server stops; their readers come back one by one."""
+        first = CROWD_RETRY if len(self._feeds) > RETURNS_A_SECOND else CYCLE_RETRY
         for number, feed in enumerate(sorted(self._feeds, key=lambda _: self._luck())):
-            feed.end("shutdown", retry=CYCLE_RETRY + 1000 * number // RETURNS_A_SECOND)
+            feed.end("shutdown", retry=first + 1000 * number // RETURNS_A_SECOND)
 
-    async def admitted(self, wish: Wish) -> None:
-        """Wait for a place in the line of those who come back to a server that has just begun.
+    async def admitted(self, caller: Caller, wish: Wish) -> None:
+        """Wait a moment for a place in the line of those who come back to a new server.
 
         Asked to come back one by one they still come together, if they found nobody meanwhile.
+        Each token has a line of its own, so that nobody holds up the readers of another.
         """
-        now = time.monotonic()
-        if wish.after and now - self._began < YOUNG_SECONDS:
-            mine = max(now, self._next_return)
-            self._next_return = mine + 1 / RETURNS_A_SECOND
-            await asyncio.sleep(mine - now)
+        if not wish.after or time.monotonic() - self._began >= YOUNG_SECONDS:
+            return
+        async with self._line:
+            # Counted from when the one before was let in: a busy server lets nobody catch up.
+            await asyncio.sleep(self._admitted_at + 1 / ADMITTED_A_SECOND - time.monotonic())
+            self._admitted_at = time.monotonic()
 
     def joined(self, feed: Feed) -> None:
         """Note that a stream is open."""

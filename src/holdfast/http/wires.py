@@ -74,3 +74,25 @@ class PatientTransport(asyncio.Transport):
         if self._head:
             head, self._head = self._head, b""
             self._transport.write(head)
+
+
+class LastTransport(asyncio.Transport):
+    """What the last answer of a connection is written to; its end is somebody else's to make."""
+
+    def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
+        """`end` is called instead of closing."""
+        super().__init__()
+        self._transport = transport
+        self._end = end
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send."""
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Have the connection ended."""
+        self._end()
+
+    def is_closing(self) -> bool:
+        """Tell whether it is closed or about to be."""
+        return self._transport.is_closing()

@@ -1,5 +1,8 @@
 """Admissions: how a row from outside gets into a notebook, and what is refused at the door."""
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -18,19 +21,26 @@ from holdfast.services.turns import mend, open_step
 
 
 class Admitted(Struct, frozen=True, kw_only=True):
-    """A user's message in its notebook, and whether a turn was stopped for it."""
+    """A user's message in its notebook, and whether a turn was stopped or a session reopened."""
 
     made: Made[Message]
     key: SessionKey
     has_interrupted: bool = False
+    has_reopened: bool = False
 
 
-async def admit(pen: Pen, draft: MessageDraft, on_busy: OnBusy) -> Admitted:
-    """Write a user's message into its turn."""
+async def admit(
+    pen: Pen,
+    draft: MessageDraft,
+    on_busy: OnBusy,
+    reopen: Callable[[Pen], Coroutine[Any, Any, bool]] | None = None,
+) -> Admitted:
+    """Write a user's message into its turn; `reopen` opens a closed session for it."""
     # Before the status is judged: a retry gets its first answer even when the session is closed.
     stored = await _repeated(pen, pen.cleaned(draft))
     if stored is not None:
         return Admitted(made=Made(thing=stored, is_new=False), key=pen.head.key)
+    was_closed = reopen is not None and await reopen(pen)
     busy = pen.head.status is Status.RUNNING
     if busy and on_busy is OnBusy.REJECT:
         raise Conflict(
@@ -45,7 +55,7 @@ async def admit(pen: Pen, draft: MessageDraft, on_busy: OnBusy) -> Admitted:
     if pen.head.title is None:
         pen.move(title=title_of(message.text))
     made = Made(thing=message, is_new=True)
-    return Admitted(made=made, key=pen.head.key, has_interrupted=stops)
+    return Admitted(made=made, key=pen.head.key, has_interrupted=stops, has_reopened=was_closed)
 
 
 async def record(pen: Pen, draft: MessageDraft) -> Made[Message]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.errors import Code, NotFound
+from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.ids import MessageId, Owner, SessionId, require_uuid
 from holdfast.domain.messages import Message, Part, Role, Text, require_sendable
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
@@ -17,10 +17,11 @@ from holdfast.domain.repeats import Made
 from holdfast.domain.sessions import Head, OnBusy, Status
 from holdfast.domain.turns import interrupted
 from holdfast.ports import Coordinator, Store, Tx
-from holdfast.services.admissions import admit, record, shown_message
-from holdfast.services.heads import find_head
+from holdfast.services.admissions import Admitted, admit, record, shown_message
+from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.journal import Journal
+from holdfast.services.openings import Openings
 from holdfast.services.turns import unfinished_step
 
 # Rows at a time where only some of them are wanted: each proves itself by the one before it.
@@ -39,7 +40,11 @@ class Unfinished(Struct, frozen=True, kw_only=True):
 class Messages:
     """The record, for its owner."""
 
-    def __init__(self, store: Store, journal: Journal, coordinator: Coordinator) -> None:
+    def __init__(
+        self, store: Store, journal: Journal, coordinator: Coordinator, openings: Openings
+    ) -> None:
+        """`openings` know what it takes to open a closed session again."""
+        self._openings = openings
         self._store = store
         self._journal = journal
         self._coordinator = coordinator
@@ -69,11 +74,46 @@ class Messages:
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Made[Message]:
         """Send a message, and tell whether an equal one with this id was sent before."""
-        parts = (Text(text=content),) if isinstance(content, str) else content
-        draft = MessageDraft(role=Role.USER, parts=require_sendable(parts), id=_id(id))
-        admitted = await self._journal.write(
-            owner, session_id, lambda pen: admit(pen, draft, on_busy)
+        draft = _draft(content, id)
+        return self._seen_to(
+            await self._journal.write(owner, session_id, lambda pen: admit(pen, draft, on_busy))
         )
+
+    async def make_resuming(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        content: str | tuple[Part, ...],
+        *,
+        id: str | None = None,
+        on_busy: OnBusy = OnBusy.QUEUE,
+    ) -> Made[Message]:
+        """Send a message as `make` does; one to a closed session opens it again, in one entry.
+
+        Refused on a failed session, and like `sessions.resume` without a folder or a slot.
+        """
+        try:
+            return await self.make(owner, session_id, content, id=id, on_busy=on_busy)
+        except Conflict as error:
+            if error.code is not Code.SESSION_CLOSED:
+                raise
+        found = await self._store.read(lambda tx: tx.sessions.get(owner, session_id))
+        if found is None:
+            raise session_not_found()
+        await self._openings.place_of(found[0])
+        draft, reopen = _draft(content, id), self._openings.reopen
+        # One entry for both: somebody who closes the session again cannot come in between.
+        admitted = await self._journal.write(
+            owner, session_id, lambda pen: admit(pen, draft, on_busy, reopen)
+        )
+        made = self._seen_to(admitted)
+        if admitted.has_reopened:
+            slots = self._openings.slots
+            await slots.tell_of(self._store, found[0], delta=1, cause="resumed")
+        return made
+
+    def _seen_to(self, admitted: Admitted) -> Made[Message]:
+        """Pass on what was written to whoever plays turns."""
         if admitted.has_interrupted:
             self._coordinator.interrupt(admitted.key)
         # Woken also for a repeated message: the first caller may have died before it could.
@@ -132,18 +172,7 @@ class Messages:
         """Return the text that is being streamed now, under the id its message will have."""
 
         async def read(tx: Tx) -> Unfinished | None:
-            head = await find_head(tx, owner, session_id)
-            if head.status is not Status.RUNNING:
-                return None
-            step = await unfinished_step(tx, head)
-            if step is None or not step.text:
-                return None
-            return Unfinished(
-                id=step.started.message_id,
-                turn=head.settled + 1,
-                text=step.text,
-                at=head.updated_at,
-            )
+            return await find_unfinished(tx, await find_head(tx, owner, session_id))
 
         return await self._store.read(read)
 
@@ -157,6 +186,26 @@ class Messages:
             return interrupted(await _whole_turns(tx, head, rows)) if rows else frozenset()
 
         return (await self._store.read(read)) & {row.id for row in rows}
+
+
+async def find_unfinished(tx: Tx, head: Head) -> Unfinished | None:
+    """Return the text that is being streamed in a session, if there is one."""
+    if head.status is not Status.RUNNING:
+        return None
+    step = await unfinished_step(tx, head)
+    if step is None or not step.text:
+        return None
+    return Unfinished(
+        id=step.started.message_id,
+        turn=head.settled + 1,
+        text=step.text,
+        at=head.updated_at,
+    )
+
+
+def _draft(content: str | tuple[Part, ...], id_: str | None) -> MessageDraft:
+    parts = (Text(text=content),) if isinstance(content, str) else content
+    return MessageDraft(role=Role.USER, parts=require_sendable(parts), id=_id(id_))
 
 
 def _id(wanted: str | None) -> MessageId | None:

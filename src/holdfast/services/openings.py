@@ -1,5 +1,6 @@
 """Openings: a new notebook, either blank or as a fork that goes on from a row of another."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,11 +22,11 @@ from holdfast.ports import Tx
 from holdfast.services.agents import find_agent
 from holdfast.services.forks import blank_head, forked, point_of, request_of, twin_of, wished
 from holdfast.services.heads import session_not_found
-from holdfast.services.journal import Entry, Journal
+from holdfast.services.journal import Entry, Journal, Pen
 from holdfast.services.models import Models
 from holdfast.services.places import Folders
 from holdfast.services.repos import Repos, find_repo
-from holdfast.services.resumptions import context_of
+from holdfast.services.resumptions import context_of, reopen
 from holdfast.services.snapshots import OpeningRules, frozen, narrowed
 
 
@@ -78,6 +79,8 @@ class Openings:
         digest = digest_of(owner, "fork", parent_id, wish)
         if wish.model is not None:
             await self._models.check(wish.model)
+        # Before the transaction: however much there is to copy, nobody waits for it to write.
+        copy = await self._copied(owner, parent_id, session_id)
 
         async def compose(entry: Entry) -> Made[Session]:
             known = await _opened_before(entry, owner, session_id, digest)
@@ -85,14 +88,24 @@ class Openings:
                 return Made(thing=known, is_new=False)
             pen = await entry.open(owner, parent_id)
             point = await point_of(entry.tx, pen.head, wish)
-            child, notices = await self._child(entry, pen.head, wish, session_id)
+            stored = await _stored(entry, pen.head)
+            parent = self._placed(stored, session_id)
+            child, notices = await self._child(entry, parent, wish, session_id)
             await self.slots.require(entry.tx, child.agent)
             child, head = await forked(entry.tx, child, pen.head, point)
             await pen.tell(SessionForked(target=child.id, sequence=point))
             opened = await _started(entry, child, head, digest, notices)
+            # Last, so that a fork that is refused leaves no files.
+            if parent is not stored:
+                files = copy or self._folders.copied(owner, parent.id)
+                self._folders.adopt(files, owner, opened.id)
             return Made(thing=opened, is_new=True)
 
-        return await self._journal.enter(compose)
+        try:
+            return await self._journal.enter(compose)
+        finally:
+            if copy is not None:
+                await asyncio.to_thread(self._folders.discard, copy)
 
     async def patched(self, tx: Tx, session: Session, changes: Mapping[str, Any]) -> Session:
         """Return the session with its owner's changes, each judged like a wish at opening."""
@@ -113,9 +126,15 @@ class Openings:
             approval=wishes.approval,
         )
 
-    async def place_of(self, session: Session, wanted: SessionContext | None) -> SessionContext:
+    async def place_of(
+        self, session: Session, wanted: SessionContext | None = None
+    ) -> SessionContext:
         """Return where a session that is picked up goes on."""
         return await context_of(session, wanted, self._folders)
+
+    async def reopen(self, pen: Pen) -> bool:
+        """Open a closed session again, and tell whether it was one; refused on a failed one."""
+        return await reopen(pen, self.slots)
 
     def forget(self, owner: Owner, session_id: SessionId) -> None:
         """Remove the private folder of a session that was deleted."""
@@ -162,25 +181,48 @@ class Openings:
         return session, snapshot.notices
 
     async def _child(
-        self, entry: Entry, parent: Head, wish: ForkRequest, session_id: SessionId
+        self, entry: Entry, parent: Session, wish: ForkRequest, session_id: SessionId
     ) -> tuple[Session, tuple[MessageDraft, ...]]:
         """Return the fork before it inherits anything, and what its record says about its agent."""
-        found = await entry.tx.sessions.get_by_key(parent.key)
-        if found is None:
-            raise session_not_found()
         if wish.agent is not None:
             agent = await find_agent(entry.tx, parent.owner, wish.agent)
-            return await self._built(entry, agent, request_of(found[0], wish), session_id)
+            return await self._built(entry, agent, request_of(parent, wish), session_id)
         now = entry.now()
         model = await self._models.resolve(entry.tx, wish.model) if wish.model else None
         twin = replace(
-            twin_of(found[0], session_id),
-            model_id=model or found[0].model_id,
+            twin_of(parent, session_id),
+            model_id=model or parent.model_id,
             created_at=now,
             updated_at=now,
             **wished(wish),
         )
         return twin, ()
+
+    async def _copied(
+        self, owner: Owner, parent_id: SessionId, session_id: SessionId
+    ) -> str | None:
+        """Return a copy of the parent's private folder for a fork, if it works in that."""
+
+        async def look(entry: Entry) -> Session | None:
+            if await entry.tx.sessions.digest(owner, session_id) is not None:
+                return None
+            found = await entry.tx.sessions.get(owner, parent_id)
+            return found[0] if found else None
+
+        parent = await self._journal.enter(look, is_brief=True)
+        if parent is None or not self._is_private(parent):
+            return None
+        return await asyncio.to_thread(self._folders.copied, owner, parent.id)
+
+    def _placed(self, parent: Session, session_id: SessionId) -> Session:
+        """Return the parent as its fork sees it: with the fork's folder where it had its own."""
+        if not self._is_private(parent):
+            return parent
+        folder = self._folders.of(parent.owner, session_id)
+        return replace(parent, context=replace(parent.context, working_dir=folder))
+
+    def _is_private(self, session: Session) -> bool:
+        return session.context.working_dir == self._folders.of(session.owner, session.id)
 
     async def _repo(self, tx: Tx, agent: Agent, request: SessionRequest) -> Repo | None:
         if request.repo_id is None:
@@ -199,6 +241,13 @@ class Openings:
         return SessionContext(
             working_dir=repo.path if repo else self._folders.of(owner, session_id)
         )
+
+
+async def _stored(entry: Entry, head: Head) -> Session:
+    found = await entry.tx.sessions.get_by_key(head.key)
+    if found is None:
+        raise session_not_found()
+    return found[0]
 
 
 async def _opened_before(

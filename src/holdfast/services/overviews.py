@@ -9,13 +9,18 @@ from msgspec.structs import replace
 from holdfast.domain.costs import CostSum
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.messages import Message
 from holdfast.domain.queries import Page, SessionOrder, SessionQuery, require_limit
+from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Head, Session, Status
 from holdfast.domain.texts import require_text
 from holdfast.ports import Brief, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
 from holdfast.services.heads import session_not_found
+from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.leases import Leases
+from holdfast.services.messages import Unfinished, find_unfinished
+from holdfast.services.repos import find_repo
 
 Found = tuple[Session, Head]
 
@@ -25,6 +30,15 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     session: Session
     spent: CostSum
+
+
+class Whole(Struct, frozen=True, kw_only=True):
+    """A session with its repository, all its rows, and the text that is being streamed."""
+
+    session: Session
+    repo: Repo | None
+    rows: tuple[Message, ...]
+    unfinished: Unfinished | None
 
 
 class OverviewPage(Struct, frozen=True, kw_only=True):
@@ -52,6 +66,24 @@ class Overviews:
             return (await _summed(tx, [found], self._leases))[0]
 
         return await self._store.read(Brief(read))
+
+    async def whole(self, owner: Owner, session_id: SessionId) -> Whole:
+        """Return the session as it is now, with all that its numbers speak of."""
+
+        async def read(tx: Tx) -> Whole:
+            found = await tx.sessions.get(owner, session_id)
+            if found is None:
+                raise session_not_found()
+            session, head = found
+            rows = await rows_of(tx, head, Stretch(1, head.messages)) if head.messages else ()
+            return Whole(
+                session=shown(session, head, self._leases),
+                repo=await find_repo(tx, owner, session.repo_id) if session.repo_id else None,
+                rows=tuple(rows),
+                unfinished=await find_unfinished(tx, head),
+            )
+
+        return await self._store.read(read)
 
     async def list(
         self,

@@ -19,6 +19,15 @@ class Folders(Protocol):
     def remove(self, owner: Owner, session_id: SessionId) -> None:
         """Remove the folder of a session with all that is in it, if there is one."""
 
+    def copied(self, owner: Owner, session_id: SessionId) -> str:
+        """Copy the folder of a session aside, for one that goes on from it; return the copy."""
+
+    def adopt(self, copy: str, owner: Owner, session_id: SessionId) -> str:
+        """Make a copy the folder of a session that nobody has opened before; return the folder."""
+
+    def discard(self, copy: str) -> None:
+        """Remove a copy that nobody has adopted, if it is there."""
+
 
 _MADE_MOST: Final = 10_000
 # Whoever has tools has these: they touch nothing but the session itself.

@@ -6,6 +6,7 @@ Folders that somebody names over the network are judged here too, by the same ro
 import asyncio
 import logging
 from pathlib import Path
+from typing import Literal
 
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
 from holdfast.domain.ids import Owner, RepoId
@@ -16,6 +17,9 @@ from holdfast.ports import Clock, Store, Tx
 from holdfast.services.mint import Mint
 
 log = logging.getLogger(__name__)
+
+# By which way a path came to be judged.
+Surface = Literal["registration", "opening", "folder"]
 
 
 class Repos:
@@ -87,7 +91,7 @@ class Repos:
         resolved = Path(repo.path).resolve()
         # A folder may have become a link since it was registered.
         if str(resolved) != repo.path or (self._root and not is_within(resolved, self._real_root)):
-            self._violation(repo.owner, repo.path, resolved, repo_id=repo.id)
+            self._violation(repo.owner, repo.path, resolved, "opening", repo_id=repo.id)
         return resolved
 
     async def require_folder(self, owner: Owner, path: str) -> str:
@@ -107,7 +111,7 @@ class Repos:
             is_folder = resolved.is_dir()
         except (OSError, RuntimeError):
             raise _no_folder() from None
-        self._require_within(owner, path, resolved)
+        self._require_within(owner, path, resolved, "folder")
         if not is_folder:
             raise _no_folder()
         return resolved
@@ -122,7 +126,7 @@ class Repos:
             is_tree = resolved.is_dir() and (resolved / ".git").exists()
         except (OSError, RuntimeError):
             raise _invalid("a readable folder") from None
-        self._require_within(owner, path, resolved)
+        self._require_within(owner, path, resolved, "registration")
         if not is_tree:
             raise _invalid("an existing folder with a .git in it")
         return resolved
@@ -134,17 +138,23 @@ class Repos:
                 "Set AGENT_WORKSPACE_ROOT to the folder that holds your repositories.",
             )
 
-    def _require_within(self, owner: Owner, given: str, resolved: Path) -> None:
+    def _require_within(self, owner: Owner, given: str, resolved: Path, surface: Surface) -> None:
         # Before its content is judged: outside the root nothing is told about what is there.
         if self._root is not None and not is_within(resolved, self._real_root):
-            self._violation(owner, given, resolved)
+            self._violation(owner, given, resolved, surface)
 
     @property
     def _real_root(self) -> Path:
         return (self._root or Path("/")).resolve()
 
     def _violation(
-        self, owner: Owner, given: str, resolved: Path, *, repo_id: RepoId | None = None
+        self,
+        owner: Owner,
+        given: str,
+        resolved: Path,
+        surface: Surface,
+        *,
+        repo_id: RepoId | None = None,
     ) -> None:
         log.warning(
             "security.path_refused",
@@ -155,6 +165,7 @@ class Repos:
                     "given": given,
                     "resolved": str(resolved),
                     "root": str(self._root),
+                    "surface": surface,
                 }
             },
         )

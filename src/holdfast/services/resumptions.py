@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.events import SessionResumed
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.sessions import Session, Status
+from holdfast.domain.sessions import Session, Status, Verb, moved
 from holdfast.domain.tools import narrow
 from holdfast.services.heads import session_not_found
 from holdfast.services.journal import Pen
 from holdfast.services.leases import Leases
 from holdfast.services.places import Folders
+from holdfast.services.slots import Slots
 
 
 async def context_of(
@@ -55,6 +57,19 @@ async def move(pen: Pen, context: SessionContext, leases: Leases) -> None:
     told = f"The session works in {context.working_dir} from now on; before, it was {before}."
     notice = Notice(code=NoticeCode.WORKSPACE_MOVED, text=told)
     await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+
+
+async def reopen(pen: Pen, slots: Slots) -> bool:
+    """Open a closed session again, and tell whether it was one; refused on a failed one."""
+    status = moved(pen.head.status, Verb.RESUME)
+    if status is pen.head.status:
+        return False
+    found = await pen.tx.sessions.get_by_key(pen.head.key)
+    if found is not None:
+        await slots.require(pen.tx, found[0].agent)
+    await pen.tell(SessionResumed())
+    pen.move(status=status, reason=None)
+    return True
 
 
 def _moved(session: Session, wanted: SessionContext) -> SessionContext:

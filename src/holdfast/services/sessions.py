@@ -6,10 +6,8 @@ Every verb takes its owner, and somebody else's session looks exactly like a mis
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.errors import Code, Invalid, NotFound
-from holdfast.domain.events import SessionResumed
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.openings import ForkRequest, SessionRequest
 from holdfast.domain.queries import Page, SessionQuery, require_limit
@@ -186,17 +184,11 @@ class Sessions:
         place = await self._openings.place_of(seen, context)
 
         async def reopen(pen: Pen) -> tuple[Head, bool]:
-            status = moved(pen.head.status, Verb.RESUME)
+            moved(pen.head.status, Verb.RESUME)
             if place != seen.context:
                 await move(pen, place, self._leases)
-            is_closed = status is not pen.head.status
-            if is_closed:
-                found = await pen.tx.sessions.get_by_key(pen.head.key)
-                if found is not None:
-                    await self._openings.slots.require(pen.tx, found[0].agent)
-                await pen.tell(SessionResumed())
-                pen.move(status=status, reason=None)
-            return pen.head, is_closed
+            was_closed = await self._openings.reopen(pen)
+            return pen.head, was_closed
 
         head, was_closed = await self._journal.write(owner, session_id, reopen)
         self._coordinator.wake(head.key)
@@ -291,5 +283,4 @@ class Sessions:
         return shown(session, head, self._leases)
 
     async def _tell_slot(self, session: Session, *, delta: int, cause: str) -> None:
-        if isinstance(session.agent.runtime, AcpRuntime):
-            await self._openings.slots.tell(self._store, session.id, delta=delta, cause=cause)
+        await self._openings.slots.tell_of(self._store, session, delta=delta, cause=cause)

@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.domain.agents import AcpRuntime, Agent
 from holdfast.domain.errors import Code, LimitReached
 from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import Session
 from holdfast.ports import Store, Tx
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,11 @@ class Slots:
                 "end one.",
                 {"limit": self._limit, "active": active, "retry_after": RETRY_AFTER},
             )
+
+    async def tell_of(self, store: Store, session: Session, *, delta: int, cause: str) -> None:
+        """Tell the same of any session: one whose agent is no program has no slot."""
+        if isinstance(session.agent.runtime, AcpRuntime):
+            await self.tell(store, session.id, delta=delta, cause=cause)
 
     async def tell(self, store: Store, session_id: SessionId, *, delta: int, cause: str) -> None:
         """Tell that a session took its slot or gave it up; to be said when that is on disk."""

@@ -45,8 +45,34 @@ async def test_a_session_opens_active_in_its_repository(quiet_client: Client) ->
     assert opened["context"]["working_dir"] == client.repo["path"]
 
 
-async def test_a_session_may_be_opened_with_an_agent_a_title_and_an_id(
+async def test_of_many_who_open_one_id_in_one_repository_one_does_and_all_get_it(
     quiet_client: Client,
+) -> None:
+    body = {"repoId": quiet_client.repo["id"], "id": CHOSEN}
+
+    answers = await asyncio.gather(
+        *(quiet_client.post("/api/sessions", {**body, "title": f"t{n}"}) for n in range(10))
+    )
+
+    assert sorted(answer.status for answer in answers) == [200] * 9 + [201]
+    assert len({answer.document["title"] for answer in answers}) == 1
+
+
+async def test_a_session_is_read_at_one_moment(quiet_client: Client) -> None:
+    client = quiet_client
+    session = await client.opened()
+
+    *_, seen = await asyncio.gather(
+        *(client.prompted(session, f"p{number}") for number in range(30)),
+        *(client.prompted(session, f"q{number}") for number in range(30)),
+        asyncio.gather(*(client.whole(session) for _ in range(30))),
+    )
+
+    assert [len(each["messages"]) for each in seen] == [each["lastSequence"] for each in seen]
+
+
+async def test_a_session_may_be_opened_with_an_agent_a_title_and_an_id(
+    quiet_client: Client, root: Path
 ) -> None:
     client = quiet_client
     agent = await client.agent(slug="mine")
@@ -54,10 +80,13 @@ async def test_a_session_may_be_opened_with_an_agent_a_title_and_an_id(
 
     first = await client.post("/api/sessions", body)
     again = await client.post("/api/sessions", body)
-    other = await client.post("/api/sessions", {**body, "title": "Others"})
+    renamed = await client.post("/api/sessions", {**body, "title": "Others", "agentId": "none"})
+    second = await client.post("/api/repos", {"path": str(a_repository(root / "second"))})
+    other = await client.post("/api/sessions", {**body, "repoId": second.document["id"]})
 
     assert (first.status, first.document["id"], first.document["title"]) == (201, CHOSEN, "Sums")
     assert (again.status, again.document) == (200, first.document)
+    assert (renamed.status, renamed.document) == (200, first.document)
     assert again.headers["location"] == f"/api/sessions/{CHOSEN}"
     assert refusal(other) == (409, "id_reused")
     assert (await client.get(f"/v1/sessions/{CHOSEN}")).document["agent_id"] == agent["id"]

@@ -1,5 +1,6 @@
 """What a far command line needs of `/v1` beyond its own words: the house's values, whole."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -50,6 +51,21 @@ async def test_messages_are_shown_with_all_their_parts_where_that_is_wanted(
     assert [{**each, "parts": 0} for each in plain] == [{**each, "parts": 0} for each in whole]
     assert (await visitor.get(f"{path}?parts=all")).document == whole[0]
     assert (await visitor.get(path)).document == plain[0]
+
+
+async def test_a_session_that_is_deleted_meanwhile_is_left_out_of_those_that_begin_so(
+    visitor: Visitor,
+) -> None:
+    opened = [await visitor.session() for _ in range(10)]
+    path = f"/v1/sessions?begins={opened[0]['id'][:8]}&limit=10"
+
+    *_, lists = await asyncio.gather(
+        *(visitor.delete(f"/v1/sessions/{each['id']}") for each in opened),
+        asyncio.gather(*(visitor.get(path) for _ in range(30))),
+    )
+
+    assert {answer.status for answer in lists} == {200}
+    assert (await visitor.get(path)).document["data"] == []
 
 
 async def test_sessions_are_found_by_their_state_order_and_beginning(

@@ -11,6 +11,7 @@ from holdfast import Event, Gap, Holdfast, HoldfastError, OnBusy, Session
 from holdfast.config import Config, load
 from holdfast.domain.events import encode_payload
 from holdfast.domain.ids import SessionId
+from holdfast.services.interruptions import Interruption
 from tests.torture.attempts import Record, meant
 
 SCRIPT = """
@@ -111,7 +112,8 @@ class Client:
         method = getattr(self.house.sessions, verb)
         call = partial(method, self.house.owner, SessionId(session))
         answer = _gone if verb == "delete" else _status
-        return await self._ask(Question(verb, session, ""), call, answer)
+        told = await self._ask(Question(verb, session, ""), call, answer)
+        return told.session if isinstance(told, Interruption) else told
 
     async def follow(self, session: str, after: int, *, until: Callable[[Any], bool]) -> int:
         """Follow a session's news, writing down what comes; return the last number seen."""
@@ -176,7 +178,8 @@ def _sent(message: Any) -> dict[str, Any]:
     }
 
 
-def _status(session: Session) -> dict[str, Any]:
+def _status(answer: Session | Interruption) -> dict[str, Any]:
+    session = answer.session if isinstance(answer, Interruption) else answer
     return {"status": str(session.status)}
 
 

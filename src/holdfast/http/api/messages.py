@@ -1,6 +1,7 @@
 """Messages of `/api`: an array of rows, by number or by time, and the one that still grows."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from holdfast.http.table import Asked, Route
 from holdfast.http.times import stamp
 from holdfast.http.v1.refusals import invalid_query
 from holdfast.services.heads import session_not_found
+from holdfast.services.messages import Unfinished
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
 # As RFC 3339 writes it: letters in either case, and always an offset.
@@ -48,9 +50,16 @@ async def rows(
     """Return all rows of a session."""
     # Read first: a text that is finished in between is then a row, and never missing.
     unfinished = await asked.house.messages.unfinished(asked.owner, session_id)
-    found = rows_of(session_id, await _all(asked, session_id))
-    is_growing = unfinished is not None and all(row.id != unfinished.id for row in found)
-    if with_partial and unfinished is not None and is_growing:
+    found = await _all(asked, session_id)
+    return shown_rows(session_id, found, unfinished if with_partial else None)
+
+
+def shown_rows(
+    session_id: SessionId, messages: Sequence[Message], unfinished: Unfinished | None
+) -> list[AgentMessage]:
+    """Return messages as rows, and last the one that still grows, unless it is among them."""
+    found = rows_of(session_id, messages)
+    if unfinished is not None and all(row.id != unfinished.id for row in found):
         found.append(partial_row(session_id, unfinished))
     return found
 

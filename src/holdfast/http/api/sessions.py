@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from holdfast.domain.errors import Code, Conflict, LimitReached
+from holdfast.domain.errors import Code, Conflict, LimitReached, NotFound
 from holdfast.domain.ids import RepoId, SessionId, is_uuid
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import SessionQuery
@@ -23,7 +23,7 @@ from holdfast.http.api.forms import (
     session_form,
     whole_form,
 )
-from holdfast.http.api.messages import rows
+from holdfast.http.api.messages import shown_rows
 from holdfast.http.api.repos import repo_not_found
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.refusals import invalid_query
@@ -37,14 +37,42 @@ async def open_session(asked: Asked[NoQuery, AgentSessionPost]) -> Answer:
     body, repo_id = asked.body, RepoId(asked.body.repo_id.lower())
     if not is_uuid(repo_id):
         raise repo_not_found()
+    known = await _opened_before(asked, repo_id)
+    if known is not None:
+        return _opened(known, is_new=False)
     agent = body.agent_id or (await asked.house.agents.built_in(asked.owner)).id
     request = SessionRequest(title=body.title, repo_id=repo_id)
-    with _slots_told():
-        made = await asked.house.sessions.make(asked.owner, agent, request, id=body.id)
+    try:
+        with _slots_told():
+            made = await asked.house.sessions.make(asked.owner, agent, request, id=body.id)
+    except Conflict as error:
+        # Two may have asked with one id at the same moment, and not in the same words.
+        known = await _opened_before(asked, repo_id) if error.code is Code.ID_REUSED else None
+        if known is None:
+            raise
+        return _opened(known, is_new=False)
+    return _opened(made.thing, is_new=made.is_new)
+
+
+async def _opened_before(
+    asked: Asked[NoQuery, AgentSessionPost], repo_id: RepoId
+) -> Session | None:
+    """Return the session that has the chosen id, if it is in the same repository."""
+    chosen = (asked.body.id or "").lower()
+    if not is_uuid(chosen):
+        return None
+    try:
+        session = await asked.house.sessions.get(asked.owner, SessionId(chosen))
+    except NotFound:
+        return None
+    return session if session.repo_id == repo_id else None
+
+
+def _opened(session: Session, *, is_new: bool) -> Answer:
     return Answer(
-        status=201 if made.is_new else 200,
-        content=session_form(made.thing),
-        headers={"location": f"/api/sessions/{made.thing.id}"},
+        status=201 if is_new else 200,
+        content=session_form(session),
+        headers={"location": f"/api/sessions/{session.id}"},
     )
 
 
@@ -80,10 +108,14 @@ async def list_sessions(asked: Asked[AgentSessionsQuery, None]) -> Answer:
 
 async def read_session(asked: Asked[NoQuery, None]) -> Answer:
     """Return a session with its repository and all its messages."""
-    session = await _bound(asked, asked.path["id"])
-    repo = await asked.house.repos.get(asked.owner, str(session.repo_id))
-    found = await rows(asked, session.id, with_partial=True)
-    return Answer(content=whole_form(session, repo, tuple(found)), has_etag=True)
+    session_id = asked.path["id"]
+    if not is_uuid(session_id):
+        raise session_not_found()
+    whole = await asked.house.overviews.whole(asked.owner, SessionId(session_id))
+    if whole.repo is None:
+        raise session_not_found()
+    found = shown_rows(whole.session.id, whole.rows, whole.unfinished)
+    return Answer(content=whole_form(whole.session, whole.repo, tuple(found)), has_etag=True)
 
 
 async def prompt(asked: Asked[NoQuery, PromptPost]) -> Answer:

@@ -89,6 +89,7 @@ STATUS_OF: Final[Mapping[Code, int]] = {
     Code.UNAUTHENTICATED: 401,
     Code.UNKNOWN_MODEL: 400,
     Code.UNKNOWN_TOOL: 400,
+    Code.WORKSPACE_MISSING: 409,
     Code.WORKSPACE_ROOT_UNSET: 403,
 }
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery
@@ -46,14 +46,8 @@ async def _sent(
     asked: Asked[NoQuery, MessagePost], session_id: SessionId, body: UserPost, id_: str | None
 ) -> Made[Message]:
     """Send a user's message; one to a closed session opens it again."""
-    house, owner, parts = asked.house, asked.owner, parts_of(body)
-    try:
-        return await house.messages.make(owner, session_id, parts, id=id_, on_busy=body.on_busy)
-    except Conflict as error:
-        if error.code is not Code.SESSION_CLOSED:
-            raise
-    await house.sessions.resume(owner, session_id)
-    return await house.messages.make(owner, session_id, parts, id=id_, on_busy=body.on_busy)
+    send, parts = asked.house.messages.make_resuming, parts_of(body)
+    return await send(asked.owner, session_id, parts, id=id_, on_busy=body.on_busy)
 
 
 async def list_messages(asked: Asked[MessagesQuery, None]) -> Answer:
@@ -111,9 +105,11 @@ ROUTES: Final[tuple[Route, ...]] = (
                 Code.MESSAGE_TOO_LARGE,
                 Code.SESSION_CLOSED,
                 Code.SESSION_FAILED,
+                Code.SESSION_LIMIT,
                 Code.SESSION_NOT_FOUND,
                 Code.SESSION_RUNNING,
                 Code.TURN_RUNNING,
+                Code.WORKSPACE_MISSING,
             ),
             examples={"body": {"role": "user", "content": {"text": "How much is 2+2?"}}},
             description=(

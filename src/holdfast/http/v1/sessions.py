@@ -1,10 +1,11 @@
 """Sessions: opened, listed, read, changed and deleted."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.domain.errors import Code
+from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import AgentId, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session
@@ -98,7 +99,11 @@ async def _listed(asked: Asked[SessionsQuery, None], agent_id: AgentId | None) -
 async def _beginning(asked: Asked[SessionsQuery, None], text: str) -> Answer:
     """List the few sessions whose ids begin like this; other filters do not count."""
     ids = await asked.house.sessions.find(asked.owner, text, limit=asked.query.limit)
-    found = [await asked.house.overviews.get(asked.owner, each) for each in ids]
+    found = []
+    for each in ids:
+        # One that was deleted since it was found is no longer in the list.
+        with suppress(NotFound):
+            found.append(await asked.house.overviews.get(asked.owner, each))
     return Answer(content=SessionList(tuple(map(session_form, found)), None))
 
 
