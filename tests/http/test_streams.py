@@ -198,7 +198,7 @@ async def test_a_server_that_stops_says_so_and_spreads_the_returns(visitor: Visi
         endings = [(await reader.ended())[-1] for reader in (one, other)]
 
     assert [each.data["reason"] for each in endings] == ["shutdown", "shutdown"]
-    assert sorted(each.retry or 0 for each in endings) == [100, 125]
+    assert sorted(each.retry or 0 for each in endings) == [100, 133]
 
 
 async def test_a_connection_is_cycled_when_its_time_is_over(
@@ -329,7 +329,7 @@ async def test_a_busy_stream_has_heartbeats_too(
 async def test_many_who_come_back_to_a_new_server_begin_one_after_the_other(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "ADMITTED_A_SECOND", 20)
+    monkeypatch.setattr(streams, "RETURNS_A_SECOND", 20)
     session = await a_conversation(visitor)
     path = events(session, "?until=settled")
     loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.parsing.http1 import (
+    GREETINGS_MOST,
     End,
     Head,
     HeadTooLargeError,
@@ -100,6 +101,19 @@ def test_another_language_is_refused(answer: bytes) -> None:
 def test_a_head_without_bounds_is_given_up(lines: bytes) -> None:
     with pytest.raises(HeadTooLargeError):
         heard(asked(), b"HTTP/1.1 200 OK\r\n" + lines + b"\r\n\r\n")
+
+
+def test_an_answer_that_is_only_ever_promised_is_given_up() -> None:
+    promise, answer = b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n"
+    talk = asked()
+
+    # Counted for each answer, because a connection may carry many.
+    for _ in range(2):
+        pieces = heard(talk, *[promise] * GREETINGS_MOST, answer)
+        assert pieces == [Head(204, ()), End(is_reusable=True)]
+        talk.request("GET", "/", HOST)
+    with pytest.raises(NotHttpError):
+        heard(talk, *[promise] * (GREETINGS_MOST + 1))
 
 
 def test_what_cannot_be_sent_is_refused_without_repeating_it() -> None:

@@ -7,6 +7,7 @@ nothing happens.
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -24,12 +25,11 @@ TOKEN_SECONDS: Final = 2.0
 LIFE_SECONDS: Final = 300.0
 LIFE_SPREAD: Final = 0.2
 # So many are asked to come back in a second after a restart, and so many are let in.
-RETURNS_A_SECOND: Final = 40
-ADMITTED_A_SECOND: Final = 30
+RETURNS_A_SECOND: Final = 30
 # So long after it began a server may be met by all the readers of the one before it.
 YOUNG_SECONDS: Final = 30.0
-# Nobody waits longer for a place in the line, however many stand in it.
-PLACE_SECONDS: Final = 1.0
+# Nobody waits longer in the line, however many stand in it.
+PLACE_SECONDS: Final = 7.0
 # A crowd is sent away until there is a server again: who finds none comes back with others.
 CROWD_RETRY: Final = 2000
 
@@ -53,7 +53,7 @@ class Streams(Background):
         self._life = life
         self._feeds: set[Feed] = set()
         self._began = time.monotonic()
-        self._next_returns: dict[TokenId, float] = {}
+        self._lines: dict[TokenId, _Line] = {}
 
     async def __aenter__(self) -> "Streams":
         await super().__aenter__()
@@ -72,17 +72,17 @@ class Streams(Background):
             feed.end("shutdown", retry=first + 1000 * number // RETURNS_A_SECOND)
 
     async def admitted(self, caller: Caller, wish: Wish) -> None:
-        """Wait a moment for a place in the line of those who come back to a new server.
+        """Wait in the line of those who come back to a new server, but not for long.
 
         Asked to come back one by one they still come together, if they found nobody meanwhile.
         Each token has a line of its own, so that nobody holds up the readers of another.
         """
         if not wish.after or time.monotonic() - self._began >= YOUNG_SECONDS:
             return
-        async with self._line:
-            # Counted from when the one before was let in: a busy server lets nobody catch up.
-            await asyncio.sleep(self._admitted_at + 1 / ADMITTED_A_SECOND - time.monotonic())
-            self._admitted_at = time.monotonic()
+        line = self._lines.setdefault(caller.token_id, _Line())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PLACE_SECONDS):
+                await line.passed()
 
     def joined(self, feed: Feed) -> None:
         """Note that a stream is open."""
@@ -115,3 +115,18 @@ class Streams(Background):
                     for feed in tuple(self._feeds):
                         if feed.caller.token_id == caller.token_id:
                             feed.end("revoked")
+
+
+class _Line:
+    """Those who come back with one token: each is let in some time after the one before."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._passed_at = -math.inf
+
+    async def passed(self) -> None:
+        """Wait for one's turn."""
+        async with self._lock:
+            # Since the one before was let in: a busy server would otherwise let many in at once.
+            await asyncio.sleep(self._passed_at + 1 / RETURNS_A_SECOND - time.monotonic())
+            self._passed_at = time.monotonic()

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 HEAD_LARGEST: Final = 1 << 16
 HEADERS_MOST: Final = 256
+# Heads that only say that an answer is on its way; without a bound it might be so for ever.
+GREETINGS_MOST: Final = 64
 
 Headers = Sequence[tuple[str, str]]
 
@@ -49,6 +51,7 @@ class Talk:
 
     def __init__(self) -> None:
         self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LARGEST)
+        self._greetings = 0
 
     def request(self, method: str, target: str, headers: Headers, body: bytes = b"") -> bytes:
         """Return the bytes of a request."""
@@ -75,11 +78,15 @@ class Talk:
         try:
             event = self._connection.next_event()
             while isinstance(event, h11.InformationalResponse):
+                self._greetings += 1
+                if self._greetings > GREETINGS_MOST:
+                    raise NotHttpError("The answer only ever says that it will come.")
                 event = self._connection.next_event()
         except h11.RemoteProtocolError as error:
             raise _not_http(error) from None
         match event:
             case h11.Response():
+                self._greetings = 0
                 return _head(event)
             case h11.Data():
                 return bytes(event.data)
