@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.domain.errors import Code, Internal, Invalid, Unavailable
 from holdfast.domain.models import Model, model_of
-from holdfast.ports import Tx
+from holdfast.ports import Brief, Tx
 from holdfast.storage.store import SqliteStore
 from tests.builders import an_agent
 from tests.houses import raw
@@ -97,6 +99,22 @@ async def test_who_stopped_waiting_before_the_work_began_is_spared_it(store: Sql
     await kept
     assert cancelled.cancelled()
     assert await _names(store) == {"kept"}
+
+
+async def test_who_comes_when_all_others_have_stopped_waiting_is_served(
+    store: SqliteStore,
+) -> None:
+    for number in range(20):
+        gone = asyncio.create_task(store.write(Brief(_one(f"gone{number}"))))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await store.write(Brief(_one(f"here{number}")))
+
+    assert await _names(store) == {f"here{number}" for number in range(20)}
+
+
+def _one(name: str) -> Callable[[Tx], Coroutine[Any, Any, None]]:
+    return lambda tx: tx.models.add(model_of(f"a:{name}"))
 
 
 async def test_who_stops_waiting_in_mid_work_leaves_it_written(store: SqliteStore) -> None:

@@ -182,7 +182,8 @@ class Writer:
         try:
             if self._committer.is_well and self._is_brief():
                 self._jobs = self._group()
-                if self._committer.is_played(self._jobs):
+                # An empty group is none: who comes meanwhile has not been played with it.
+                if self._jobs and self._committer.is_played(self._jobs):
                     self._stage = Stage.PLAYED
         finally:
             self._bell.release()
