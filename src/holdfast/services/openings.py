@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.errors import Code, Conflict, Invalid, out_of_memory
 from holdfast.domain.events import SessionForked, SessionOpened
 from holdfast.domain.ids import Owner, SessionId, require_uuid
 from holdfast.domain.openings import ForkRequest, SessionRequest, digest_of
@@ -104,8 +104,9 @@ class Openings:
         try:
             return await self._journal.enter(compose)
         finally:
+            # Here and not in a thread: adopted it is gone, and a thread may not be had.
             if copy is not None:
-                await asyncio.to_thread(self._folders.discard, copy)
+                self._folders.discard(copy)
 
     async def patched(self, tx: Tx, session: Session, changes: Mapping[str, Any]) -> Session:
         """Return the session with its owner's changes, each judged like a wish at opening."""
@@ -212,7 +213,11 @@ class Openings:
         parent = await self._journal.enter(look, is_brief=True)
         if parent is None or not self._is_private(parent):
             return None
-        return await asyncio.to_thread(self._folders.copied, owner, parent.id)
+        try:
+            return await asyncio.to_thread(self._folders.copied, owner, parent.id)
+        # A thread that cannot be started is a lack of memory, too.
+        except (MemoryError, RuntimeError) as error:
+            raise out_of_memory() from error
 
     def _placed(self, parent: Session, session_id: SessionId) -> Session:
         """Return the parent as its fork sees it: with the fork's folder where it had its own."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from holdfast.domain.errors import Code, Denied
+from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.storage.files import private_folder
 
@@ -45,8 +45,9 @@ class Workspaces:
     def copied(self, owner: Owner, session_id: SessionId) -> str:
         """Copy the folder of a session aside; links stay links, and what is no file is left out."""
         folder = Path(self.of(owner, session_id))
-        copy = tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=_COPY, dir=folder.parent)
+        copy = ""
         try:
+            copy = tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=_COPY, dir=folder.parent)
             # A tool may work in the folder meanwhile: what vanishes or cannot be read is left out.
             with suppress(shutil.Error):
                 shutil.copytree(
@@ -57,6 +58,9 @@ class Workspaces:
                     copy_function=_copy_file,
                     dirs_exist_ok=True,
                 )
+        except OSError as error:
+            self.discard(copy)
+            raise _refusal(error) from error
         except BaseException:
             self.discard(copy)
             raise
@@ -73,7 +77,8 @@ class Workspaces:
 
     def discard(self, copy: str) -> None:
         """Remove a copy that nobody has adopted, if it is there."""
-        shutil.rmtree(copy, ignore_errors=True)
+        if copy:
+            shutil.rmtree(copy, ignore_errors=True)
 
     def _of_owner(self, owner: Owner) -> Path:
         # By its digest, because an owner may be called `..`, and a disk may not tell `a` from `A`.
@@ -97,9 +102,21 @@ def _copy_file(source: str, target: str) -> None:
     try:
         shutil.copy2(source, target, follow_symlinks=False)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            # No `OSError`, because those are the files that are left out.
-            raise Denied(
-                Code.STORAGE_FULL, "The disk is too full to copy the session's folder; make room."
-            ) from error
+        # No `OSError`, because those are the files that are left out.
+        if error.errno in _WANTS:
+            raise _refusal(error) from error
         raise
+
+
+# What is missing here is missing for every other file as well.
+_WANTS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def _refusal(error: OSError) -> HoldfastError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(
+            Code.STORAGE_FULL, "The disk is too full to copy the session's folder; make room."
+        )
+    return Unavailable(
+        Code.STORE_UNWRITABLE, f"The session's folder cannot be copied now: {error.strerror}."
+    )
