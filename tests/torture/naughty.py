@@ -80,11 +80,11 @@ def naughty(luck: random.Random, made: int) -> list[str]:
     pieces = [each for each in BY_HAND if len(each) < 12]
     strings = list(BY_HAND)
     strings += ["".join(luck.choices(pieces, k=luck.randrange(2, 40))) for _ in range(made)]
-    strings += [text for text in _public() if text.strip()]
+    strings += [text for text in public() if text.strip()]
     return strings
 
 
-def _public() -> Iterator[str]:
+def public() -> Iterator[str]:
     """Yield the Big List of Naughty Strings, if a folder of corpora holds it."""
     folder = os.environ.get("HOLDFAST_CORPORA")
     for path in sorted(Path(folder).rglob("blns.json")) if folder else ():
