@@ -174,8 +174,11 @@ def patient() -> None:
     """Keep everything for a reader until it has read it, however much that is."""
     from uvicorn.protocols.http.flow_control import FlowControl
 
+    from holdfast.http import protocol
     from holdfast.services.tails import Reader
 
+    # The system would end it, too, some time after a reader has taken nothing.
+    protocol.LASTING_OPTIONS = ()  # type: ignore[misc,assignment]
     Reader.is_too_slow = property(lambda _: False)  # type: ignore[assignment,method-assign]
     FlowControl.pause_writing = lambda _: None  # type: ignore[method-assign,assignment]
 
