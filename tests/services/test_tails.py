@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.bootstrap import Outside
 from holdfast.domain.errors import Code, HoldfastError, Internal, LimitReached, Unavailable
-from holdfast.domain.events import Event, TurnEnded
-from holdfast.domain.ids import SessionId
-from holdfast.ports import Store, Tx
+from holdfast.domain.events import Event, TurnEnded, TurnStarted
+from holdfast.domain.ids import EventId, SessionId
+from holdfast.ports import Frame, Store, Tx
+from holdfast.services.tails import News
+from tests.builders import AT, an_id
 from tests.houses import House, news_until, open_house, played, texts
 from tests.stand_ins import PATIENCE, Gate, GatedRuntime, an_answer, asked, streamed
 
@@ -258,3 +261,27 @@ async def test_news_that_cannot_be_read_reach_their_own_readers_only(
         assert texts(await played(house, session.id))[-1] == ("assistant", "done")
     assert isinstance(told, Internal)
     assert f"the tail of session {session.id} broke" in caplog.messages
+
+
+async def test_old_news_keep_nothing_that_can_be_made_again() -> None:
+    event = Event(
+        id=EventId(an_id(2)),
+        session_id=SessionId(an_id(1)),
+        sequence=1,
+        turn=None,
+        at=AT,
+        payload=TurnStarted(),
+    )
+    news = News(Frame(1, msgspec.json.encode(event)))
+    made: list[int] = []
+
+    def make(each: News) -> bytes:
+        made.append(each.sequence)
+        return b"made"
+
+    forms = [news.form("words", make), news.form("words", make)]
+    news.cool()
+    forms += [news.form("words", make), news.form("words", make)]
+
+    assert (forms, made) == ([b"made"] * 4, [1, 1, 1])
+    assert news.event == event

@@ -26,13 +26,16 @@ MIB = 1 << 20
 EACH_MOST = MIB
 ALL_MOST = 100 * MIB
 FAST_P99 = 0.2
-SESSIONS = 4
-# What the model says in one turn, in pieces.
+# How many sessions are talked to at the same time, how often, and how much is said each time.
+AT_ONCE = 4
+ROUNDS = 2
 A_ROUND = 1_000
+# After so much of it the memory of a server grows no further.
+WARM = 5
 # How much is read by one who comes back.
 REST = 50
 # What the server holds for all readers of a session together, and takes for its other work.
-SHARED = 24 * MIB
+SHARED = 32 * MIB
 
 
 @proves("R27", "R29")
@@ -62,7 +65,7 @@ def test_a_server_that_waits_for_slow_readers_is_found(
     tmp_path: Path, crew: Crew, luck: random.Random
 ) -> None:
     tale = Tale(Checker())
-    wait = read_slowly(tmp_path, crew, luck, tale, pairs=2, events=6_000, fault="patient")
+    wait = read_slowly(tmp_path, crew, luck, tale, pairs=2, events=8_000, fault="patient")
 
     asyncio.run(wait)
 
@@ -101,19 +104,16 @@ async def read_slowly(
     fault: str = "",
 ) -> None:
     """Let the server talk to readers of every kind, and see what that costs."""
-    script = folder / "talkative.json"
-    rounds = events // SESSIONS // A_ROUND
-    # Each character takes four bytes: much to send, and little to write down.
-    text = "".join(luck.choice("🌊🪝🐚🧭") * 256 for _ in range(A_ROUND))
-    steps = [{"text": "yes"}, {"text": text, "chunks": A_ROUND, "repeat": rounds}]
-    script.write_text(json.dumps(steps, ensure_ascii=False))
-    server = Server(crew, folder / "home", fault=fault, model=f"scripted:{script}")
+    model = talkative(folder, luck)
+    server = Server(crew, folder / "home", fault=fault, model=model)
     server.start()
     async with Caller(server) as caller:
-        begin = "/v1/agents/holdfast/sessions"
-        sessions = [(await caller.sure("POST", begin, {}))["id"] for _ in range(SESSIONS)]
-        for session in sessions:
-            await say(caller, session, "Are you well?")
+        count = events // (AT_ONCE * ROUNDS * A_ROUND)
+        # What it takes to talk is taken before: the rest is what readers cost.
+        for _ in range(min(count, WARM)):
+            await talk_to_all(server, caller, await wave(caller), Tale(tale.checker))
+        waves = [await wave(caller) for _ in range(count)]
+        sessions = [session for each in waves for session in each]
         slow = [Slow(server, luck.choice(sessions), number % 2) for number in range(2 * pairs)]
         for each in slow:
             await each.connect()
@@ -122,10 +122,8 @@ async def read_slowly(
         async with asyncio.TaskGroup() as tasks:
             dripping = [tasks.create_task(each.drip()) for each in slow]
             watching = tasks.create_task(watch(server, tale))
-            quick = [tasks.create_task(keep_up(server, key, rounds, tale)) for key in sessions]
-            for session in sessions:
-                tasks.create_task(ask_on(caller, session, rounds))
-            await asyncio.wait(quick)
+            for each_wave in waves:
+                await talk_to_all(server, caller, each_wave, tale)
             if not fault:
                 await until_open(caller, 0)
             for task in (*dripping, watching):
@@ -136,9 +134,36 @@ async def read_slowly(
     server.kill()
 
 
-async def ask_on(caller: Caller, session: str, rounds: int) -> None:
+def talkative(folder: Path, luck: random.Random) -> str:
+    """Write down a model that says little at first, and then much."""
+    script = folder / "talkative.json"
+    # Each character takes four bytes: much to send, and little to write down.
+    text = "".join(luck.choice("🌊🪝🐚🧭") * 256 for _ in range(A_ROUND))
+    steps = [{"text": "yes"}, {"text": text, "chunks": A_ROUND, "repeat": ROUNDS}]
+    script.write_text(json.dumps(steps, ensure_ascii=False))
+    return f"scripted:{script}"
+
+
+async def wave(caller: Caller) -> list[str]:
+    """Open sessions that will be talked to at the same time."""
+    begin = "/v1/agents/holdfast/sessions"
+    sessions = [(await caller.sure("POST", begin, {}))["id"] for _ in range(AT_ONCE)]
+    for session in sessions:
+        await say(caller, session, "Are you well?")
+    return sessions
+
+
+async def talk_to_all(server: Server, caller: Caller, sessions: list[str], tale: Tale) -> None:
+    """Have the model talk in all of them, turn after turn, to somebody who keeps up."""
+    async with asyncio.TaskGroup() as tasks:
+        for session in sessions:
+            tasks.create_task(keep_up(server, session, tale))
+            tasks.create_task(ask_on(caller, session))
+
+
+async def ask_on(caller: Caller, session: str) -> None:
     """Have the model talk, turn after turn."""
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         await say(caller, session, "Tell me more.")
 
 
@@ -169,7 +194,7 @@ async def until_open(caller: Caller, number: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def keep_up(server: Server, session: str, rounds: int, tale: Tale) -> None:
+async def keep_up(server: Server, session: str, tale: Tale) -> None:
     """Read as fast as it comes, up to the end of the last turn."""
     async with listening(server, Listening(session), tale.checker) as ear:
         async for frame in ear:
@@ -180,7 +205,7 @@ async def keep_up(server: Server, session: str, rounds: int, tale: Tale) -> None
             if turn > 1:
                 told = datetime.fromisoformat(frame.data["created_at"]).timestamp()
                 tale.delays.append(time.time() - told)
-            if frame.event == "session.completed" and turn == rounds + 1:
+            if frame.event == "session.completed" and turn == ROUNDS + 1:
                 return
     raise AssertionError("a reader that keeps up was cut off")
 

@@ -7,6 +7,7 @@ that is behind the tail reads the log itself.
 import asyncio
 import logging
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -34,23 +35,42 @@ _decoder = msgspec.json.Decoder(Event)
 
 
 class News:
-    """One event as readers share it: decoded at most once, by the first who wants it decoded."""
+    """One event as readers share it: decoded at most once, by the first who wants it decoded.
 
-    __slots__ = ("_event", "envelope", "forms", "sequence")
+    Once it has grown cold nothing is kept but the event itself: its readers are further by then.
+    """
+
+    __slots__ = ("_event", "_forms", "envelope", "sequence")
 
     def __init__(self, frame: Frame) -> None:
         self.sequence = frame.sequence
         self.envelope = frame.envelope
         self._event: Event | None = None
         # What surfaces have made of it, so that a hundred readers cost one encoding.
-        self.forms: dict[str, bytes] = {}
+        self._forms: dict[str, bytes] | None = {}
 
     @property
     def event(self) -> Event:
         """Return the event."""
-        if self._event is None:
-            self._event = _decoder.decode(self.envelope)
-        return self._event
+        if self._event is not None:
+            return self._event
+        event = _decoder.decode(self.envelope)
+        if self._forms is not None:
+            self._event = event
+        return event
+
+    def form(self, name: str, make: "Callable[[News], bytes]") -> bytes:
+        """Return what a surface makes of it; made once, while many want it."""
+        if self._forms is None:
+            return make(self)
+        made = self._forms.get(name)
+        if made is None:
+            made = self._forms[name] = make(self)
+        return made
+
+    def cool(self) -> None:
+        """Forget everything that can be made again."""
+        self._event = self._forms = None
 
 
 Item = News | Gap
@@ -78,6 +98,7 @@ class Tail:
         # What all up to an item weigh, so that a gulp is found without weighing.
         self._totals: list[int] = []
         self._size = 0
+        self._cold = 0
         self._arrived = asyncio.Event()
         self._failure: HoldfastError | None = None
         self.base = head.events
@@ -138,6 +159,7 @@ class Tail:
             self._totals.append(total)
             self._size += _weight(item)
         self._trim()
+        self._cool()
         self._announce()
 
     def _trim(self) -> None:
@@ -151,6 +173,16 @@ class Tail:
             del self._items[:dropped]
             del self._ends[:dropped]
             del self._totals[:dropped]
+            self._cold = max(0, self._cold - dropped)
+
+    def _cool(self) -> None:
+        """Keep only the news themselves, but for the newest: most readers are at the end."""
+        edge = self._totals[-1] - GULP_BYTES
+        while self._totals[self._cold] < edge:
+            item = self._items[self._cold]
+            if isinstance(item, News):
+                item.cool()
+            self._cold += 1
 
     def _announce(self) -> None:
         self._arrived.set()

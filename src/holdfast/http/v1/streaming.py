@@ -55,23 +55,26 @@ def _frames_of(query: EventsQuery) -> Callable[[News], bytes]:
 
 def house_frame(news: News) -> bytes:
     """Return the frame of an event in the house's own words: as it is stored, nothing made."""
-    frame = news.forms.get(Words.HOUSE)
-    if frame is None:
-        word = (name_of(news.event.payload), news.envelope)
-        frame = news.forms[Words.HOUSE] = event_frames(news.sequence, [word])
-    return frame
+    return news.form(Words.HOUSE, _as_stored)
+
+
+def _as_stored(news: News) -> bytes:
+    word = (name_of(news.event.payload), news.envelope)
+    return event_frames(news.sequence, [word])
 
 
 def shared_frame(news: News, deltas: Deltas) -> bytes:
     """Return the frames of an event; made once for all readers that want the same words."""
-    frame = news.forms.get(deltas)
-    if frame is None:
-        forms = event_forms(news.event, deltas)
-        words = [(form.event_type, encoded(form)) for form in forms]
-        frame = news.forms[deltas] = event_frames(news.sequence, words)
-    return frame
+    return news.form(deltas, _MAKERS[deltas])
 
 
+def _told(news: News, deltas: Deltas) -> bytes:
+    forms = event_forms(news.event, deltas)
+    words = [(form.event_type, encoded(form)) for form in forms]
+    return event_frames(news.sequence, words)
+
+
+_MAKERS: Final = {deltas: partial(_told, deltas=deltas) for deltas in Deltas}
 # The same function for the same words: by it readers know that they share what they send.
 _SHARED_FRAMES: Final = {deltas: partial(shared_frame, deltas=deltas) for deltas in Deltas}
 
