@@ -9,7 +9,16 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from bench import appends, crowds, processes, reads, streams, turns, web  # noqa: F401 — they register
+from bench import (  # noqa: F401 — they register
+    appends,
+    crowds,
+    processes,
+    programs,
+    reads,
+    streams,
+    turns,
+    web,
+)
 from bench.figures import MEASURES, Figure, workplace
 
 RESULTS = Path(__file__).parent / "results.json"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from bench.figures import Figure, at_least, at_most, below, measures, middle
 from bench.split import splitting
 from bench.statements import Counts, counting
-from bench.yardsticks import raw_store, raw_turns
+from bench.yardsticks import raw_store, raw_turns, raw_turns_at_once
 from holdfast import Holdfast, Scope, Session, SessionRequest, StopReason, open_holdfast
 from holdfast.config import load
 from holdfast.domain.events import TurnEnded
@@ -33,7 +33,10 @@ TOOL_TURN = """
 
 @measures("turn_1", "turn_50")
 def turns(folder: Path) -> dict[str, Figure]:
-    """Play user, tool call, result, answer; alternate with the yardstick on the same disk."""
+    """Play user, tool call, result, answer; alternate with the yardstick on the same disk.
+
+    Bare SQLite does the same with as many sessions at a time: one, and fifty.
+    """
     return asyncio.run(_turns(folder))
 
 
@@ -42,7 +45,8 @@ async def _turns(folder: Path) -> dict[str, Figure]:
     each = 100
     script.write_text(TOOL_TURN * (each * (ROUNDS + 2)))
     raw = raw_store(folder / "raw.db")
-    bare, one, fifty = [], [], []
+    raw_many = [raw_store(folder / "raw.db") for _ in range(50)]
+    bare, bare_many, one, fifty = [], [], [], []
     async with open_holdfast(folder / "home") as holdfast:
         fields = {"name": "Bench", "tools": ["checkpoint"], "models": [f"scripted:{script}"]}
         agent = await holdfast.agents.create(holdfast.owner, fields)
@@ -54,13 +58,14 @@ async def _turns(folder: Path) -> dict[str, Figure]:
         for number in range(1, ROUNDS + 1):
             bare.append(raw_turns(raw, number * 500, 200))
             one.append(await _played(holdfast, [single], each // 2))
+            bare_many.append(raw_turns_at_once(raw_many, number * 500, 10))
             fifty.append(await _played(holdfast, many, each // 10))
         with splitting() as of_one:
             await _played(holdfast, [single], each // 2)
         with splitting() as of_fifty:
             await _played(holdfast, many, each // 10)
     turn_1 = at_least(middle(one), "turns/s", middle(bare), 0.6)
-    turn_50 = at_least(middle(fifty), "turns/s", middle(bare), 3)
+    turn_50 = at_least(middle(fifty), "turns/s", middle(bare_many), 3)
     return {
         "turn_1": replace(turn_1, note=of_one.told(1 / turn_1.value)),
         "turn_50": replace(turn_50, note=of_fifty.told(1 / turn_50.value)),

@@ -1,6 +1,7 @@
 """Bare SQLite and bare JSON: what the same bytes cost without us."""
 
 import json
+import threading
 import time
 from pathlib import Path
 
@@ -12,11 +13,12 @@ PAYLOAD = json.dumps([{"type": "text", "text": "x" * 200}])
 def raw_store(path: Path) -> apsw.Cursor:
     """Return a cursor on a bare table with the settings that durability needs."""
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(60_000)
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "FULL")
     cursor = connection.cursor()
     cursor.execute(
-        "CREATE TABLE messages (session TEXT, sequence INTEGER, parts TEXT,"
+        "CREATE TABLE IF NOT EXISTS messages (session TEXT, sequence INTEGER, parts TEXT,"
         " PRIMARY KEY (session, sequence))"
     )
     return cursor
@@ -32,19 +34,35 @@ def raw_appends(cursor: apsw.Cursor, first: int, count: int) -> float:
     return count / (time.perf_counter() - started)
 
 
-def raw_turns(cursor: apsw.Cursor, first: int, count: int) -> float:
+def raw_turns(cursor: apsw.Cursor, first: int, count: int, session: str = "t") -> float:
     """Return turns per second: four rows as four commits, and one read of the rows so far."""
     started = time.perf_counter()
     for turn in range(first, first + count):
         for row in range(4):
             cursor.execute("BEGIN IMMEDIATE")
-            cursor.execute("INSERT INTO messages VALUES (?, ?, ?)", ("t", turn * 4 + row, PAYLOAD))
+            cursor.execute(
+                "INSERT INTO messages VALUES (?, ?, ?)", (session, turn * 4 + row, PAYLOAD)
+            )
             cursor.execute("COMMIT")
         cursor.execute(
-            "SELECT sequence, parts FROM messages WHERE session = 't' AND sequence >= ?",
-            (turn * 4,),
+            "SELECT sequence, parts FROM messages WHERE session = ? AND sequence >= ?",
+            (session, turn * 4),
         ).fetchall()
     return count / (time.perf_counter() - started)
+
+
+def raw_turns_at_once(cursors: list[apsw.Cursor], first: int, count: int) -> float:
+    """Return turns per second of as many sessions at a time, each with a connection of its own."""
+    threads = [
+        threading.Thread(target=raw_turns, args=(cursor, first, count, f"t{number}"))
+        for number, cursor in enumerate(cursors)
+    ]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(cursors) * count / (time.perf_counter() - started)
 
 
 def raw_read(path: Path, last: int, count: int) -> float:

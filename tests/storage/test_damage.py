@@ -74,12 +74,22 @@ DAMAGE: dict[str, tuple[str, Reading, str]] = {
         f"cost entry {an_id(5)}",
     ),
     "cost's usage": (
-        "UPDATE costs SET usage = CAST('{}' AS BLOB)",
+        "UPDATE costs SET output = output + 1",
         lambda tx, head: tx.costs.of_turn(head, 1),
         f"cost entry {an_id(5)}",
     ),
     "event": (
-        "UPDATE events SET payload = CAST(replace(payload, 'started', 'ended') AS BLOB)",
+        "UPDATE events SET payload = CAST(',\"more\":1}' AS BLOB)",
+        lambda tx, head: tx.events.after(head, 0, limit=9),
+        NEWS,
+    ),
+    "event's name": (
+        "UPDATE events SET name = 'turn.ended'",
+        lambda tx, head: tx.events.after(head, 0, limit=9),
+        NEWS,
+    ),
+    "event's ids": (
+        "UPDATE events SET ids = zeroblob(16)",
         lambda tx, head: tx.events.after(head, 0, limit=9),
         NEWS,
     ),
@@ -175,11 +185,11 @@ async def test_an_event_of_a_kind_nobody_knows_is_refused_even_with_a_fitting_ch
     at = microseconds(an_event().at)
     strange = b'{"type":"turn.danced"}'
     with raw(home) as connection:
-        fitting = zlib.crc32(strange, zlib.crc32(f"1|1|{at}|turn.started".encode()))
-        connection.execute("UPDATE events SET payload = ?, checksum = ?", (strange, fitting))
+        fitting = zlib.crc32(strange, zlib.crc32(f"1|1|{at}|turn.danced".encode()))
+        connection.execute("UPDATE events SET name = 'turn.danced', checksum = ?", (fitting,))
 
     with pytest.raises(Internal) as caught:
-        await store.read(lambda tx: tx.events.since(head, 1, ["turn.started"]))
+        await store.read(lambda tx: tx.events.since(head, 1, ["turn.danced"]))
 
     assert caught.value.code is Code.CORRUPT_ROW
 

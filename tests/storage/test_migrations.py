@@ -131,23 +131,30 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "approvals",
         "calls",
         "costs",
+        "desks",
         "events",
+        "forgotten",
+        "marks",
         "media",
         "media_uses",
         "messages",
         "migrations",
         "models",
         "openings",
+        "programs",
         "repos",
         "sessions",
         "sign_in_codes",
         "tokens",
         "tombstones",
+        "zone_files",
+        "zone_parts",
     }
     assert views == {
         "AgentMessage",
         "AgentSession",
         "agent_sessions",
+        "news",
         "session_events",
         "session_messages",
     }
@@ -175,13 +182,20 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
 
     belongs = {
         (table, "session_key", "sessions", "CASCADE")
-        for table in ("openings", "messages", "events", "calls", "costs", "approvals", "media_uses")
+        for table in (
+            *("openings", "messages", "events", "calls", "costs", "approvals", "media_uses"),
+            "programs",
+            "forgotten",
+            "desks",
+        )
     }
     assert set(references) == belongs | {
+        ("sessions", "owner", "agents", "NO ACTION"),
         ("sessions", "agent_id", "agents", "NO ACTION"),
         ("sessions", "repo_id", "repos", "NO ACTION"),
         ("sessions", "forked_key", "sessions", "NO ACTION"),
         ("media_uses", "hash", "media", "NO ACTION"),
+        ("zone_parts", "file_key", "zone_files", "CASCADE"),
     }
 
 
@@ -204,19 +218,23 @@ def test_what_names_a_row_names_no_other(connection: Connection) -> None:
     up(connection)
 
     assert _indexes(connection, unique=True) >= {
-        ("agents", ("id",)),
+        ("agents", ("owner", "id")),
         ("agents", ("owner", "slug")),
         ("repos", ("id",)),
         ("sessions", ("owner", "id")),
         ("tombstones", ("owner", "id")),
         ("messages", ("session_key", "sequence")),
         ("messages", ("id", "session_key")),
-        ("events", ("session_key", "sequence")),
+        ("events", ("session_key", "stays", "sequence")),
         ("calls", ("session_key", "id")),
-        ("costs", ("request_id",)),
+        ("costs", ("session_key", "turn", "request_id")),
         ("tokens", ("digest",)),
         ("tokens", ("kind",)),
         ("sign_in_codes", ("digest",)),
+        ("zone_files", ("owner", "zone", "name")),
+        ("zone_parts", ("file_key", "part")),
+        ("desks", ("owner", "zone")),
+        ("desks", ("session_key",)),
     }
 
 
@@ -230,6 +248,5 @@ def test_what_is_searched_has_an_index(connection: Connection) -> None:
         ("sessions", ("agent_id", "created_at")),
         ("sessions", ("repo_id",)),
         ("sessions", ("forked_key",)),
-        ("costs", ("session_key", "turn")),
         ("tokens", ("owner", "id")),
     }

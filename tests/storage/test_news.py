@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from itertools import count
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from holdfast.domain.events import (
     Event,
     MessageAppended,
     Payload,
+    SessionCompacted,
     StepDelta,
     StepEnded,
     StepStarted,
@@ -24,8 +26,9 @@ from holdfast.domain.sessions import Head
 from holdfast.ports import Frame, Tx
 from holdfast.storage.payloads import stored_payload
 from holdfast.storage.store import SqliteStore
-from tests.builders import AT, a_message, a_transcript, an_event
+from tests.builders import AT, MODEL_ID, a_message, a_transcript, an_event
 from tests.domain.strategies import INSTANTS, values_of
+from tests.houses import raw
 from tests.marks import demands
 from tests.stand_ins import asked, streamed
 from tests.storage.test_record import new_rows
@@ -84,6 +87,35 @@ async def test_news_come_after_their_cursor_in_order(store: SqliteStore, head: H
     assert await _after(store, head, 1) == _frames(*events[1:])
     assert await _after(store, head, 0, limit=2) == _frames(*events[:2])
     assert await _after(store, head, 5) == []
+
+
+async def test_a_view_shows_the_whole_log_as_it_is_told(
+    store: SqliteStore, head: Head, home: Path
+) -> None:
+    [row] = a_transcript(a_message(model_id=MODEL_ID))
+    folded = SessionCompacted(message_id=row.id, kept=1, dropped_through=1)
+    told: list[Payload] = [TurnStarted(), asked(), streamed("hé"), StepEnded(step=1), folded]
+    events = [an_event(each, sequence=number) for number, each in enumerate(told, start=1)]
+
+    async def work(tx: Tx) -> None:
+        await tx.events.append(head.key, events)
+        await tx.messages.append(head.key, [replace(new_rows([row])[0], event=6)])
+
+    await store.write(work)
+
+    frames = await _after(store, replace(head, messages=1, events=6), 0)
+    with raw(home) as connection:
+        shown = connection.execute("SELECT sequence, payload FROM session_events ORDER BY 1").get
+        model = connection.execute("SELECT model_id FROM session_messages").get
+    bodies = [msgspec.json.decode(frame.envelope, type=Enveloped).payload for frame in frames]
+    assert shown == [(number, bytes(body).decode()) for number, body in enumerate(bodies, 1)]
+    assert model == MODEL_ID
+
+
+class Enveloped(msgspec.Struct):
+    """An envelope, and what is in it as it came."""
+
+    payload: msgspec.Raw
 
 
 async def test_a_row_is_its_own_news_at_the_place_it_was_written(

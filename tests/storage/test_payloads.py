@@ -5,17 +5,21 @@ import pytest
 
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
+    Channel,
     Failure,
     FailureCode,
     Payload,
+    StepDelta,
     StepEnded,
+    StepStarted,
     TurnEnded,
     TurnStarted,
     decode_payload,
+    name_of,
 )
-from holdfast.domain.ids import MessageId
+from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.sessions import StopReason
-from holdfast.storage.payloads import stored_payload, stored_usage
+from holdfast.storage.payloads import divided, joined, stored_payload
 
 FULL = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5)
 FAILURE = Failure(code=FailureCode.INTERNAL, message="It broke.")
@@ -55,6 +59,41 @@ def test_what_says_something_everywhere_is_kept_whole(payload: Payload) -> None:
     assert stored_payload(payload) == msgspec.json.encode(payload)
 
 
-def test_a_usage_is_kept_without_its_noughts() -> None:
-    assert stored_usage(Usage(input=3)) == b'{"input":3}'
-    assert stored_usage(FULL) == msgspec.json.encode(FULL)
+MESSAGE = MessageId("01a1e088-ac2a-70c7-ac36-953725abbfbd")
+MODEL = ModelId("6c3dd24c-0430-5e05-94e3-500f55d335e2")
+DIVIDED: tuple[tuple[Payload, bytes | None, bytes], ...] = (
+    (TurnStarted(), None, b"}"),
+    (
+        StepStarted(message_id=MESSAGE, model_id=MODEL, step=1, model="a:b"),
+        bytes.fromhex((MESSAGE + MODEL).replace("-", "")),
+        b',"step":1,"model":"a:b"}',
+    ),
+    (
+        StepEnded(message_id=MESSAGE, step=2),
+        bytes.fromhex(MESSAGE.replace("-", "")),
+        b',"step":2}',
+    ),
+    # Only ids as we spell them: the very letters have to come back.
+    (StepEnded(message_id=MessageId("m"), step=2), None, b',"message_id":"m","step":2}'),
+    (
+        StepEnded(message_id=MessageId(MESSAGE.upper()), step=2),
+        None,
+        b',"message_id":"%b","step":2}' % MESSAGE.upper().encode(),
+    ),
+    (
+        StepDelta(step=1, channel=Channel.TEXT, offset=0, text=f',"message_id":"{MESSAGE}"'),
+        None,
+        b',"message_id":null,"step":1,"channel":"text","offset":0,'
+        b'"text":",\\"message_id\\":\\"%b\\""}' % MESSAGE.encode(),
+    ),
+)
+
+
+@pytest.mark.parametrize(("payload", "ids", "rest"), DIVIDED)
+def test_what_an_event_begins_with_is_kept_once_and_its_ids_as_bytes(
+    payload: Payload, ids: bytes | None, rest: bytes
+) -> None:
+    name, kept = name_of(payload), stored_payload(payload)
+
+    assert divided(name, kept) == (ids, rest)
+    assert joined(name, ids, rest) == kept

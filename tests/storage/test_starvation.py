@@ -13,6 +13,7 @@ import pytest
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.models import model_of
 from holdfast.ports import Brief
+from holdfast.storage import jobs
 from holdfast.storage.jobs import Answer
 from holdfast.storage.readers import READERS
 from holdfast.storage.store import SqliteStore
@@ -57,6 +58,22 @@ async def test_a_writer_without_memory_forgets_nobody_who_waits(
 
     assert await _names(store) == {"0", "1", "2"}
     assert [type(each["exception"]) for each in told] == [MemoryError] * len(told)
+
+
+@pytest.mark.parametrize("door", ["writer", "readers"])
+async def test_whoever_waits_is_told_again_when_the_loop_has_lost_the_word(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, door: str
+) -> None:
+    # What a loop does with a callback for which it finds no memory: it is said, and forgotten.
+    lost: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    await store.write(_adding("first"))
+    monkeypatch.setattr("holdfast.storage.jobs._tell", _starving(jobs._tell, 1))
+
+    async with asyncio.timeout(30):
+        await (_names(store) if door == "readers" else store.write(_adding("second")))
+
+    assert [type(each["exception"]) for each in lost] == [MemoryError]
 
 
 def _adding(name: str) -> Callable[[Any], Any]:

@@ -156,7 +156,7 @@ async def test_a_request_is_in_the_ledger_once(store: SqliteStore, head: Head) -
 
     async def work(tx: Tx) -> tuple[list[bool], list[list[CostEntry]]]:
         entered = [await tx.costs.add(head.key, entry) for entry in (one, one, other)]
-        entered.append(await tx.costs.add(head.key, replace(one, microcents=1, turn=9)))
+        entered.append(await tx.costs.add(head.key, replace(one, microcents=1)))
         turns = [await tx.costs.of_turn(head, turn) for turn in (1, 2, 3)]
         return entered, [*turns, await tx.costs.of_session(head)]
 

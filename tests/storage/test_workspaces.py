@@ -22,16 +22,18 @@ def test_a_folder_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
     assert all(folder.is_relative_to(tmp_path / "workspaces") for folder in (mine, theirs))
 
 
-def test_it_is_removed_with_what_tools_noted_beside_it(tmp_path: Path) -> None:
+def test_it_is_removed_with_what_tools_and_servers_have_beside_it(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path)
     gone, kept = (Path(workspaces.of(LOCAL_OWNER, each)) for each in (SESSION, OTHER))
     for folder in (gone, kept):
         (folder / "a.txt").write_text("a")
         folder.with_name(f"{folder.name}.attempt").write_text("{}")
         folder.with_name(f"{folder.name}.attempt.new").write_text("{}")
+        (folder.with_name(f"{folder.name}.servers") / "of-notes").mkdir(parents=True)
 
     workspaces.remove(LOCAL_OWNER, SESSION)
     workspaces.remove(LOCAL_OWNER, SESSION)
 
     left = sorted(path.name for path in kept.parent.iterdir())
-    assert left == [OTHER, f"{OTHER}.attempt", f"{OTHER}.attempt.new"]
+    beside = (".attempt", ".attempt.new", ".servers")
+    assert left == [OTHER, *(f"{OTHER}{ending}" for ending in beside)]

@@ -84,7 +84,9 @@ class Record:
     def __init__(self, path: Path, *, synced: bool = True) -> None:
         self._synced = synced
         self._client = path.stem
-        self._number = sum(1 for line in read_lines([path]) if "verb" in line)
+        # Not how many: one for which there was no memory has a number and no line.
+        used = (line["n"] for line in read_lines([path]) if "verb" in line)
+        self._number = max(used, default=0)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
 

@@ -1,5 +1,6 @@
 """What we need from outside, as narrow as it goes. Adapters implement it, services ask for it."""
 
+from holdfast.ports.files import FileTrouble, PlannedWrite, RepositoryFiles
 from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
@@ -22,6 +23,7 @@ from holdfast.ports.llm import (
     ToolChoice,
 )
 from holdfast.ports.machine import Bell, Clock, Doorbell, Machine, Randomness
+from holdfast.ports.programs import Berth, Harbour, ProgramTable
 from holdfast.ports.registers import AgentTable, ModelTable, RepoTable
 from holdfast.ports.running import (
     Approver,
@@ -45,12 +47,14 @@ from holdfast.ports.store import (
     Tx,
 )
 from holdfast.ports.tools import Asked, Done, Planned, Shelf, Slice, Toolbox, Workplace
+from holdfast.ports.zones import ZoneTable
 
 __all__ = [
     "AgentTable",
     "Approver",
     "Asked",
     "Bell",
+    "Berth",
     "Brief",
     "CallArguments",
     "CallEnded",
@@ -64,7 +68,9 @@ __all__ = [
     "EventTable",
     "Failed",
     "FailureKind",
+    "FileTrouble",
     "Frame",
+    "Harbour",
     "Limits",
     "Llm",
     "LlmDelta",
@@ -79,10 +85,13 @@ __all__ = [
     "ModelTable",
     "NewRow",
     "Planned",
+    "PlannedWrite",
+    "ProgramTable",
     "Randomness",
     "ReasoningDelta",
     "ReasoningEnded",
     "RepoTable",
+    "RepositoryFiles",
     "Runtime",
     "Segment",
     "SessionTable",
@@ -98,4 +107,5 @@ __all__ = [
     "TurnInput",
     "Tx",
     "Workplace",
+    "ZoneTable",
 ]

@@ -20,8 +20,8 @@ class AgentTable(Protocol):
         The digest of the request makes a retry recognisable.
         """
 
-    async def digest(self, agent_id: AgentId) -> tuple[Owner, bytes] | None:
-        """Return whose the agent is, and the digest of the request that made it."""
+    async def digest(self, owner: Owner, agent_id: AgentId) -> bytes | None:
+        """Return the digest of the request that made the agent, if this owner has it."""
 
     async def save(self, agent: Agent) -> None:
         """Replace a stored agent."""
@@ -35,10 +35,10 @@ class AgentTable(Protocol):
     async def page(self, query: AgentQuery) -> list[Agent]:
         """Return the matching agents, newest first."""
 
-    async def is_used(self, agent_id: AgentId) -> bool:
+    async def is_used(self, owner: Owner, agent_id: AgentId) -> bool:
         """Tell whether a session was opened with the agent."""
 
-    async def remove(self, agent_id: AgentId) -> None:
+    async def remove(self, owner: Owner, agent_id: AgentId) -> None:
         """Remove the agent."""
 
 

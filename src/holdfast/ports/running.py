@@ -14,8 +14,10 @@ from holdfast.domain.drafts import Draft
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
+from holdfast.domain.programs import Ending
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import ToolSpec
+from holdfast.ports.programs import Berth
 from holdfast.ports.tools import Shelf, Workplace
 
 
@@ -30,6 +32,9 @@ class Coordinator(Protocol):
 
         With an epoch, nothing that was begun under a later one.
         """
+
+    async def dismiss(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
+        """Stop what this process does for a session that has ended, its agent's program with it."""
 
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run in this process."""
@@ -94,6 +99,8 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     place: Workplace | None = None
     tools: tuple[ToolSpec, ...] = ()
     approver: Approver
+    # The place of the agent's own program; nothing where the agent is a model.
+    berth: Berth | None = None
     limits: Limits = Limits()
     budget: Budget | None = None
     spent: int = 0

@@ -21,7 +21,9 @@ from holdfast.domain.ids import (
 from holdfast.domain.messages import Message
 from holdfast.domain.queries import SessionQuery, WorkQuery
 from holdfast.domain.sessions import Head, Session
+from holdfast.ports.programs import ProgramTable
 from holdfast.ports.registers import AgentTable, ModelTable, RepoTable, TokenTable
+from holdfast.ports.zones import ZoneTable
 
 T = TypeVar("T")
 
@@ -159,11 +161,25 @@ class EventTable(Protocol):
     async def at(self, head: Head, sequence: int) -> Frame | None:
         """Return the frame of one number; nothing when it was pruned."""
 
-    async def is_prunable(self, head: Head, first: int, last: int) -> bool:
-        """Tell whether missing numbers can only have been deltas: they lie inside a step."""
+    async def missing(self, head: Head, first: int, last: int) -> str | None:
+        """Return why numbers are missing, as a gap says it; nothing when that is damage.
+
+        Deltas lie inside a step, and what was forgotten for its age before a known number.
+        """
 
     async def prune(self, before: datetime, *, limit: int) -> int:
         """Remove deltas of settled turns written before an instant; return how many."""
+
+    async def outdated(
+        self, before: datetime, *, after: SessionKey, limit: int
+    ) -> Sequence[tuple[SessionKey, int | None]]:
+        """Return sessions with news from before an instant, by key, and through what it may go.
+
+        Where it may not go yet, because no turn has ended since, nothing stands for the number.
+        """
+
+    async def forget(self, key: SessionKey, through: int, *, limit: int) -> int:
+        """Remove the oldest news up to a number, and remember the number; return how many."""
 
 
 class CallTable(Protocol):
@@ -269,7 +285,11 @@ class Tx(Protocol):
     @property
     def costs(self) -> CostTable: ...
     @property
+    def programs(self) -> ProgramTable: ...
+    @property
     def tokens(self) -> TokenTable: ...
+    @property
+    def zones(self) -> ZoneTable: ...
 
 
 class Store(Protocol):

@@ -44,6 +44,8 @@ class Workplace(Struct, frozen=True, kw_only=True):
     grants: tuple[Grant, ...]
     tools: frozenset[str]
     servers: tuple[Mapping[str, Any], ...] = ()
+    # Servers that the person who talks has named: to name one is to agree to it.
+    guests: tuple[Mapping[str, Any], ...] = ()
     shelf: Shelf
 
 

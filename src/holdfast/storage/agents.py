@@ -15,10 +15,11 @@ VALUES (:id, :owner, :slug, :name, :status, :created_at, :body, :checksum, :dige
 """
 
 DIGEST = """
--- Whose an agent is, and the request that made it.
-SELECT owner, digest
+-- The request that made an agent.
+SELECT digest
   FROM agents
- WHERE id = :id
+ WHERE owner = :owner
+   AND id = :id
 """
 
 IS_USED = """
@@ -26,20 +27,23 @@ IS_USED = """
 SELECT 1
   FROM sessions
  WHERE agent_id = :id
+   AND owner = :owner
  LIMIT 1
 """
 
 REMOVE = """
 -- An agent goes; sessions that keep a snapshot of it would be in the way.
 DELETE FROM agents
- WHERE id = :id
+ WHERE owner = :owner
+   AND id = :id
 """
 
 SAVE = """
 -- An agent as it is now.
 UPDATE agents
    SET slug = :slug, name = :name, status = :status, body = :body, checksum = :checksum
- WHERE id = :id
+ WHERE owner = :owner
+   AND id = :id
 """
 
 BY_ID = """
@@ -82,9 +86,9 @@ class Agents:
     async def add(self, agent: Agent, digest: bytes = b"") -> None:
         await self._db.execute(ADD, _columns(agent) | {"digest": digest})
 
-    async def digest(self, agent_id: AgentId) -> tuple[Owner, bytes] | None:
-        rows = await self._db.fetch(DIGEST, {"id": agent_id})
-        return (Owner(rows[0][0]), rows[0][1] or b"") if rows else None
+    async def digest(self, owner: Owner, agent_id: AgentId) -> bytes | None:
+        rows = await self._db.fetch(DIGEST, {"owner": owner, "id": agent_id})
+        return rows[0][0] or b"" if rows else None
 
     async def save(self, agent: Agent) -> None:
         await self._db.execute(SAVE, _columns(agent))
@@ -115,11 +119,11 @@ class Agents:
                 break
         return found
 
-    async def is_used(self, agent_id: AgentId) -> bool:
-        return bool(await self._db.fetch(IS_USED, {"id": agent_id}))
+    async def is_used(self, owner: Owner, agent_id: AgentId) -> bool:
+        return bool(await self._db.fetch(IS_USED, {"owner": owner, "id": agent_id}))
 
-    async def remove(self, agent_id: AgentId) -> None:
-        await self._db.execute(REMOVE, {"id": agent_id})
+    async def remove(self, owner: Owner, agent_id: AgentId) -> None:
+        await self._db.execute(REMOVE, {"owner": owner, "id": agent_id})
 
 
 def _columns(agent: Agent) -> dict[str, object]:

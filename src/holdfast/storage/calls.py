@@ -14,13 +14,14 @@ from holdfast.storage.database import Database, Row, checksum, encode, require_s
 from holdfast.storage.work_sql import work_conditions
 
 SAVE = """
--- A call as it is now; where it stands and what it asks for never changes.
+-- A call as it is now; where it stands and what it is called never changes.
 INSERT INTO calls (session_key, id, turn, sequence, name, arguments, state, effect,
                    idempotency_key, settlement, result_sequence, started_at, ended_at, checksum)
 VALUES (:session_key, :id, :turn, :sequence, :name, :arguments, :state, :effect,
         :idempotency_key, :settlement, :result_sequence, :started_at, :ended_at, :checksum)
 ON CONFLICT (session_key, id)
-DO UPDATE SET state = excluded.state, settlement = excluded.settlement,
+DO UPDATE SET arguments = excluded.arguments,
+              state = excluded.state, settlement = excluded.settlement,
               result_sequence = excluded.result_sequence, started_at = excluded.started_at,
               ended_at = excluded.ended_at, checksum = excluded.checksum
 """

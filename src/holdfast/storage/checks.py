@@ -23,6 +23,7 @@ from holdfast.storage.messages import Messages
 from holdfast.storage.repos import Repos
 from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection
+from holdfast.storage.zone_checks import zone_faults
 
 T = TypeVar("T")
 
@@ -51,6 +52,10 @@ SELECT 'approval ' || id, body, checksum FROM approvals
 SELECT 'token ' || id, body, checksum FROM tokens
  UNION ALL
 SELECT 'a sign-in code', body, checksum FROM sign_in_codes
+ UNION ALL
+SELECT 'the program of session ' || s.id, g.body, g.checksum
+  FROM programs g
+  JOIN sessions s ON s.key = g.session_key
 """
 
 CONTENTS = """
@@ -74,7 +79,7 @@ def faults(connection: Connection) -> list[str]:
     """Return every fault, one sentence each; one bad record does not hide its neighbours."""
     found = []
     # Each look by itself, because damage found by one says nothing about the others.
-    for look in (_pages, _references, contradictions, _bodies, _contents, _repos, _notebooks):
+    for look in _LOOKS:
         try:
             found += look(connection)
         except (apsw.Error, HoldfastError) as error:
@@ -152,7 +157,7 @@ async def _chain(connection: Connection, head: Head) -> list[str]:
 
 
 async def _news(connection: Connection, head: Head) -> list[str]:
-    """Walk a session's log; return where numbers are missing that were no deltas."""
+    """Walk a session's log; return where numbers are missing that nothing explains."""
     events = Events(connection)
     found = [
         f"event {number} of session {head.session_id} is damaged."
@@ -165,12 +170,11 @@ async def _news(connection: Connection, head: Head) -> list[str]:
     while frames := await events.after(head, last, limit=_PAGE):
         for frame in frames:
             first = last + 1
-            if frame.sequence > first and not await events.is_prunable(
-                head, first, frame.sequence - 1
-            ):
+            is_gap = frame.sequence > first
+            if is_gap and await events.missing(head, first, frame.sequence - 1) is None:
                 found.append(f"Session {head.session_id} lacks events from {first} on.")
             last = frame.sequence
-    if last != head.events:
+    if last != head.events and await events.missing(head, last + 1, head.events) is None:
         found.append(f"The log of session {head.session_id} ends at {last}, not {head.events}.")
     return found
 
@@ -181,3 +185,9 @@ def _told(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
         return [fault for fault in drive(look()) if isinstance(fault, str)]
     except HoldfastError as error:
         return [error.message]
+
+
+_LOOKS: Final = (
+    *(_pages, _references, contradictions),
+    *(_bodies, _contents, _repos, zone_faults, _notebooks),
+)

@@ -3,26 +3,27 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-import msgspec
-
 from holdfast.domain.costs import CostEntry, CostGroup, CostQuery, CostSum, Usage
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.storage.database import Database, Row, checksum, encode, require_sound
-from holdfast.storage.payloads import stored_usage
+from holdfast.storage.ids import packed, spelled
 
 ADD = """
 -- What a request cost; a request that is in the ledger stays as it is.
-INSERT INTO costs (request_id, session_key, turn, model_id, usage, microcents, priced, at, checksum)
-VALUES (:request_id, :session_key, :turn, :model_id, :usage, :microcents, :priced, :at, :checksum)
+INSERT INTO costs (session_key, turn, request_id, model_id, input, output, cache_read, cache_write,
+                   reasoning, microcents, priced, at, checksum)
+VALUES (:session_key, :turn, :request_id, :model_id, :input, :output, :cache_read, :cache_write,
+        :reasoning, :microcents, :priced, :at, :checksum)
 ON CONFLICT DO NOTHING
 RETURNING 1
 """
 
 OF_TURN = """
 -- The ledger of a turn.
-SELECT request_id, turn, model_id, usage, microcents, priced, at, checksum
+SELECT request_id, turn, model_id, input, output, cache_read, cache_write, reasoning, microcents,
+       priced, at, checksum
   FROM costs
  WHERE session_key = :session_key
    AND turn = :turn
@@ -31,7 +32,8 @@ SELECT request_id, turn, model_id, usage, microcents, priced, at, checksum
 
 OF_SESSION = """
 -- The ledger of a session.
-SELECT request_id, turn, model_id, usage, microcents, priced, at, checksum
+SELECT request_id, turn, model_id, input, output, cache_read, cache_write, reasoning, microcents,
+       priced, at, checksum
   FROM costs
  WHERE session_key = :session_key
  ORDER BY at, request_id
@@ -39,7 +41,8 @@ SELECT request_id, turn, model_id, usage, microcents, priced, at, checksum
 
 NEWEST = """
 -- The last entry of the session's newest turn; what was spent aside belongs to no turn.
-SELECT request_id, turn, model_id, usage, microcents, priced, at, checksum
+SELECT request_id, turn, model_id, input, output, cache_read, cache_write, reasoning, microcents,
+       priced, at, checksum
   FROM costs
  WHERE session_key = :session_key
    AND turn = (SELECT max(turn) FROM costs WHERE session_key = :session_key)
@@ -58,23 +61,25 @@ SELECT count(DISTINCT turn)
 
 OF_OWNER = """
 -- A page of the ledger of all of an owner's sessions.
-SELECT c.request_id, c.turn, c.model_id, c.usage, c.microcents, c.priced, c.at, c.checksum,
-       s.id, s.agent_id, c.rowid
+SELECT c.request_id, c.turn, c.model_id, c.input, c.output, c.cache_read, c.cache_write,
+       c.reasoning, c.microcents, c.priced, c.at, c.checksum,
+       s.id, s.agent_id, c.session_key
   FROM costs c
   JOIN sessions s ON s.key = c.session_key
  WHERE s.owner = :owner
    AND (:agent_id IS NULL OR s.agent_id = :agent_id)
    AND (:since IS NULL OR c.at >= :since)
    AND (:until IS NULL OR c.at < :until)
-   AND c.rowid > :after
- ORDER BY c.rowid
+   AND (c.session_key, c.turn, c.request_id) > (:after_key, :after_turn, :after_id)
+ ORDER BY c.session_key, c.turn, c.request_id
  LIMIT :limit
 """
 
 OF_ONE = """
 -- A page of the ledger of one session of an owner.
-SELECT c.request_id, c.turn, c.model_id, c.usage, c.microcents, c.priced, c.at, c.checksum,
-       s.id, s.agent_id, c.rowid
+SELECT c.request_id, c.turn, c.model_id, c.input, c.output, c.cache_read, c.cache_write,
+       c.reasoning, c.microcents, c.priced, c.at, c.checksum,
+       s.id, s.agent_id, c.session_key
   FROM sessions s
   JOIN costs c ON c.session_key = s.key
  WHERE s.owner = :owner
@@ -82,14 +87,15 @@ SELECT c.request_id, c.turn, c.model_id, c.usage, c.microcents, c.priced, c.at, 
    AND (:agent_id IS NULL OR s.agent_id = :agent_id)
    AND (:since IS NULL OR c.at >= :since)
    AND (:until IS NULL OR c.at < :until)
-   AND c.rowid > :after
- ORDER BY c.rowid
+   AND (c.session_key, c.turn, c.request_id) > (:after_key, :after_turn, :after_id)
+ ORDER BY c.session_key, c.turn, c.request_id
  LIMIT :limit
 """
 
 OF_SOME = """
 -- The ledger of the sessions with these keys.
-SELECT c.request_id, c.turn, c.model_id, c.usage, c.microcents, c.priced, c.at, c.checksum,
+SELECT c.request_id, c.turn, c.model_id, c.input, c.output, c.cache_read, c.cache_write,
+       c.reasoning, c.microcents, c.priced, c.at, c.checksum,
        c.session_key
   FROM json_each(:keys) k
   JOIN costs c ON c.session_key = k.value
@@ -97,9 +103,9 @@ SELECT c.request_id, c.turn, c.model_id, c.usage, c.microcents, c.priced, c.at, 
 
 # Rows at a time: each has to prove itself, and a ledger may be larger than the memory.
 PAGE: Final = 10_000
-_ENTRY_COLUMNS: Final = 8
-# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
-_decoder = msgspec.json.Decoder(Usage)
+_ENTRY_COLUMNS: Final = 12
+# Before every entry: no session has such a key.
+_START: Final = (0, 0, b"")
 
 
 class Costs:
@@ -109,11 +115,16 @@ class Costs:
         self._db = database
 
     async def add(self, key: int, entry: CostEntry) -> bool:
+        usage = entry.usage
         columns = {
-            "request_id": entry.request_id,
+            "request_id": packed(entry.request_id),
             "turn": entry.turn,
-            "model_id": entry.model_id,
-            "usage": stored_usage(entry.usage),
+            "model_id": packed(entry.model_id),
+            "input": usage.input,
+            "output": usage.output,
+            "cache_read": usage.cache_read,
+            "cache_write": usage.cache_write,
+            "reasoning": usage.reasoning,
             "microcents": entry.microcents,
             "priced": int(entry.priced),
             "at": microseconds(entry.at),
@@ -140,13 +151,15 @@ class Costs:
     async def sums(self, query: CostQuery) -> list[CostSum]:
         key_of = _KEYS[query.group_by]
         found: dict[str, CostSum] = {}
-        rows = await self._page(query, 0)
+        rows = await self._page(query, _START)
         while rows:
             for row in rows:
                 entry = _entry(row[:_ENTRY_COLUMNS], row[_ENTRY_COLUMNS])
                 key = key_of(entry, row[_ENTRY_COLUMNS + 1])
                 found[key] = found.get(key, CostSum(key=key)) + entry
-            rows = await self._page(query, rows[-1][-1]) if len(rows) == PAGE else []
+            last = rows[-1]
+            is_more = len(rows) == PAGE
+            rows = await self._page(query, (last[-1], last[1], last[0])) if is_more else []
         return [found[key] for key in sorted(found)]
 
     async def totals(self, keys: Collection[SessionKey]) -> dict[SessionKey, CostSum]:
@@ -158,14 +171,17 @@ class Costs:
             found[key] = found.get(key, CostSum(key=str(key))) + entry
         return found
 
-    async def _page(self, query: CostQuery, after: int) -> list[Row]:
+    async def _page(self, query: CostQuery, after: Row) -> list[Row]:
+        key, turn, request_id = after
         parameters = {
             "owner": query.owner,
             "session_id": query.session_id,
             "agent_id": query.agent_id,
             "since": microseconds(query.since) if query.since else None,
             "until": microseconds(query.until) if query.until else None,
-            "after": after,
+            "after_key": key,
+            "after_turn": turn,
+            "after_id": request_id,
             "limit": PAGE,
         }
         return await self._db.fetch(OF_ONE if query.session_id else OF_OWNER, parameters)
@@ -181,14 +197,22 @@ _KEYS: Final[Mapping[CostGroup, Callable[[CostEntry, str], str]]] = {
 
 
 def _entry(row: Row, session_id: SessionId) -> CostEntry:
-    request_id, turn, model_id, usage, microcents, priced, at, stored = row
+    id_, turn, model_id, *used, microcents, priced, at, stored = row
+    request_id = spelled(id_)
     require_sound(stored, encode(row[:-1]), what=f"cost entry {request_id}")
+    input_, output, cache_read, cache_write, reasoning = used
     return CostEntry(
         request_id=request_id,
         session_id=session_id,
         turn=turn,
-        model_id=model_id,
-        usage=_decoder.decode(usage),
+        model_id=spelled(model_id),
+        usage=Usage(
+            input=input_,
+            output=output,
+            cache_read=cache_read,
+            cache_write=cache_write,
+            reasoning=reasoning,
+        ),
         microcents=microcents,
         priced=bool(priced),
         at=instant(at),

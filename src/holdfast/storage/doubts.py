@@ -95,6 +95,12 @@ SELECT id, owner, kind, body, checksum
   FROM tokens
 """
 
+PROGRAMS = """
+-- How programs are said to stand, and what they say themselves.
+SELECT state, body, checksum
+  FROM programs
+"""
+
 # What must hold between rows; each names the table whose answers would be wrong.
 _RULES: Final = (("sessions", UNOPENED), ("sessions", ASTRAY), ("calls", LEFT_BEHIND))
 # Where each column of a filed row stands in its body.
@@ -103,18 +109,26 @@ _FILED: Final = (
     ("models", MODELS, ("id", "provider", "name")),
     ("approvals", APPROVALS, ("question.id", "question.call_id", "question.digest", "state")),
     ("tokens", TOKENS, ("id", "owner", "kind")),
+    ("programs", PROGRAMS, ("state",)),
 )
 # Some 2 ms for a mebibyte: beyond this the tables that grow would delay every start.
 WHOLE_MOST: Final = 128 << 20
-_GROWING: Final = frozenset({"messages", "events", "media", "media_uses", "calls", "costs"})
+_GROWING: Final = frozenset(
+    {"messages", "events", "media", "media_uses", "calls", "costs", "zone_files", "zone_parts"}
+)
 # Whose answers rest on a table, where that is not only its own; messages are news as well.
 _ANSWERS: Final = {
     "migrations": (),
     "openings": ("sessions",),
     "tombstones": ("sessions",),
+    "forgotten": ("events",),
     "messages": ("messages", "events"),
     "media_uses": ("media",),
     "sign_in_codes": ("tokens",),
+    "desks": ("zones",),
+    "marks": ("zones",),
+    "zone_files": ("zones",),
+    "zone_parts": ("zones",),
 }
 # What proves itself when it is found; whatever else is asked of a doubted table is refused.
 _PROVEN: Final = {

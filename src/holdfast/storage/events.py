@@ -10,34 +10,41 @@ from typing import Final
 import msgspec
 
 from holdfast.domain.events import (
+    PRUNED,
+    RETENTION,
     Event,
     MessageAppended,
+    StepDelta,
     decode_payload,
     encode_payload,
     event_id,
     event_id_at,
     name_of,
 )
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.ports import Frame
 from holdfast.storage.database import Database, Row, checksum, corrupt
+from holdfast.storage.forgetting import forget, forgotten_through, outdated
+from holdfast.storage.ids import spelled
 from holdfast.storage.messages import told
-from holdfast.storage.payloads import stored_payload
+from holdfast.storage.payloads import divided, joined, stored_payload
 
 APPEND = """
 -- The next pieces of news.
-INSERT INTO events (session_key, sequence, turn, at, name, payload, checksum)
+INSERT INTO events (session_key, stays, sequence, turn, at, name, ids, payload, checksum)
 VALUES """
 
 _ROW: Final = (
-    "(:session_key, :sequence_{0}, :turn_{0}, :at_{0}, :name_{0}, :payload_{0}, :checksum_{0})"
+    "(:session_key, :stays_{0}, :sequence_{0}, :turn_{0}, :at_{0}, :name_{0}, :ids_{0},"
+    " :payload_{0}, :checksum_{0})"
 )
 
 AFTER = """
 -- News after a cursor, in the order it was written.
-SELECT sequence, turn, at, name, payload, checksum
-  FROM events
+SELECT sequence, turn, at, name, ids, payload, checksum
+  FROM news
  WHERE session_key = :session_key
    AND sequence > :after
  ORDER BY sequence
@@ -64,16 +71,16 @@ SELECT event, turn, created_at, id, role, sequence, told
 
 AT = """
 -- One piece of news.
-SELECT sequence, turn, at, name, payload, checksum
-  FROM events
+SELECT sequence, turn, at, name, ids, payload, checksum
+  FROM news
  WHERE session_key = :session_key
    AND sequence = :sequence
 """
 
 STEP_BEFORE = """
 -- The last news of a step before a number.
-SELECT name
-  FROM events
+SELECT sequence, name
+  FROM news
  WHERE session_key = :session_key
    AND sequence < :sequence
    AND name GLOB 'step.*'
@@ -83,8 +90,8 @@ SELECT name
 
 STEP_AFTER = """
 -- The first news of a step after a number.
-SELECT name
-  FROM events
+SELECT sequence, name
+  FROM news
  WHERE session_key = :session_key
    AND sequence > :sequence
    AND name GLOB 'step.*'
@@ -95,8 +102,8 @@ SELECT name
 PRUNE = """
 -- Deltas of turns that have ended some time ago: their messages hold the text.
 DELETE FROM events
- WHERE (session_key, sequence) IN (
-       SELECT e.session_key, e.sequence
+ WHERE (session_key, stays, sequence) IN (
+       SELECT e.session_key, e.stays, e.sequence
          FROM events e
          JOIN sessions s ON s.key = e.session_key
         WHERE e.name = 'step.delta'
@@ -109,10 +116,11 @@ RETURNING 1
 
 # What a reader may hold at most, whatever the number of events.
 PAGE_BYTES: Final = 1 << 20
-# Between these two a delta can have stood, and nothing else is ever pruned.
+# Between these two a delta can have stood, and nothing else goes from the middle of a log.
 _OPENS_STEP: Final = frozenset({"step.started", "step.delta"})
 _CLOSES_STEP: Final = frozenset({"step.delta", "step.ended", "step.failed"})
 _APPENDED_NAME: Final = name_of(MessageAppended)
+_DELTA_NAME: Final = name_of(StepDelta)
 # In the place of a checksum, where a row was held against another one already.
 _PROVEN: Final = object()
 # Without a zone, because it is spelled `Z` and not as an offset.
@@ -169,7 +177,7 @@ class Events:
 
     async def at(self, head: Head, sequence: int) -> Frame | None:
         place = {"session_key": head.key, "sequence": sequence}
-        rows = await self._db.fetch(AT, place)
+        rows = [_whole(row) for row in await self._db.fetch(AT, place)]
         if not rows:
             rows = [
                 row for row in await self._appended(head, sequence - 1, 1) if row[0] == sequence
@@ -181,28 +189,40 @@ class Events:
         stored = await self._rows(head, 0, -1)
         found = [row[0] for row in stored if not _is_sound(row)]
         everything = {"session_key": head.key, "first": head.inherited + 1, "limit": -1}
-        for *news, sum_ in await self._db.fetch(APPENDED, everything):
+        for row in await self._db.fetch(APPENDED, everything):
             # Rows that a fork took over when it was detached tell nothing here.
-            if (news[0] != 0 or sum_ != 0) and told(tuple(news)) != sum_:
-                found.append(news[0])
+            if (row[0] != 0 or row[-1] != 0) and told(row[:-1]) != row[-1]:
+                found.append(row[0])
         # Damage may have made a number into anything.
         return sorted(found, key=str)
 
-    async def is_prunable(self, head: Head, first: int, last: int) -> bool:
+    async def missing(self, head: Head, first: int, last: int) -> str | None:
+        if await self._is_inside_step(head, first, last):
+            return PRUNED
+        return RETENTION if last <= await forgotten_through(self._db, head) else None
+
+    async def _is_inside_step(self, head: Head, first: int, last: int) -> bool:
         before = await self._db.fetch(STEP_BEFORE, {"session_key": head.key, "sequence": first})
         after = await self._db.fetch(STEP_AFTER, {"session_key": head.key, "sequence": last})
         return bool(
-            before and after and before[0][0] in _OPENS_STEP and after[0][0] in _CLOSES_STEP
+            before and after and before[0][1] in _OPENS_STEP and after[0][1] in _CLOSES_STEP
         )
 
     async def prune(self, before: datetime, *, limit: int) -> int:
         rows = await self._db.fetch(PRUNE, {"before": microseconds(before), "limit": limit})
         return len(rows)
 
+    async def outdated(
+        self, before: datetime, *, after: SessionKey, limit: int
+    ) -> Sequence[tuple[SessionKey, int | None]]:
+        return await outdated(self._db, before, after, limit)
+
+    async def forget(self, key: SessionKey, through: int, *, limit: int) -> int:
+        return await forget(self._db, key, through, limit)
+
     async def _rows(self, head: Head, after: int, limit: int) -> list[Row]:
-        return await self._db.fetch(
-            AFTER, {"session_key": head.key, "after": after, "limit": limit}
-        )
+        parameters = {"session_key": head.key, "after": after, "limit": limit}
+        return [_whole(row) for row in await self._db.fetch(AFTER, parameters)]
 
     async def _newest(self, head: Head, after: int, limit: int, stored: int) -> list[Row] | None:
         """Return the messages up to the log's end; nothing where only a search can tell.
@@ -259,12 +279,24 @@ def _bind(parameters: dict[str, object], place: int, event: Event) -> None:
     at = microseconds(event.at)
     payload = stored_payload(event.payload)
     name = name_of(event.payload)
+    ids, rest = divided(name, payload)
+    parameters[f"stays_{place}"] = int(name != _DELTA_NAME)
     parameters[f"sequence_{place}"] = event.sequence
     parameters[f"turn_{place}"] = event.turn
     parameters[f"at_{place}"] = at
     parameters[f"name_{place}"] = name
-    parameters[f"payload_{place}"] = payload
+    parameters[f"ids_{place}"] = ids
+    parameters[f"payload_{place}"] = rest
+    # Of all that it says, wherever that is kept.
     parameters[f"checksum_{place}"] = _sum((event.sequence, event.turn, at, name), payload)
+
+
+def _whole(row: Row) -> Row:
+    """Return a stored row with all that its event says; what is damaged beyond that, as it is."""
+    sequence, turn, at, name, ids, rest, stored = row
+    has_ids = ids is None or isinstance(ids, bytes)
+    is_whole = has_ids and isinstance(name, str) and isinstance(rest, bytes)
+    return sequence, turn, at, name, joined(name, ids, rest) if is_whole else None, stored
 
 
 def _merged(stored: list[Row], appended: list[Row], head: Head, *, after: int) -> list[Row]:
@@ -284,10 +316,9 @@ def _merged(stored: list[Row], appended: list[Row], head: Head, *, after: int) -
 
 def _told_at(row: Row, head: Head) -> int:
     """Return the number of the event that tells of a message; 0 if none tells of it here."""
-    *news, stored = row
-    event = news[0]
+    event, stored = row[0], row[-1]
     is_told = event != 0 or stored != 0
-    if not isinstance(event, int) or (is_told and told(tuple(news)) != stored):
+    if not isinstance(event, int) or (is_told and told(row[:-1]) != stored):
         raise corrupt(f"event {event} of session {head.session_id}")
     return event
 
@@ -295,7 +326,8 @@ def _told_at(row: Row, head: Head) -> int:
 def _news(row: Row, head: Head) -> Row:
     _told_at(row, head)
     event, turn, at, message_id, role, sequence, _ = row
-    payload = encode_payload(MessageAppended(message_id=message_id, role=role, sequence=sequence))
+    told_of = MessageAppended(message_id=spelled(message_id), role=role, sequence=sequence)
+    payload = encode_payload(told_of)
     # Proven just now, and in other words; so there is no sum of these.
     return event, turn or None, at, _APPENDED_NAME, payload, _PROVEN
 

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,19 @@ def private_folder(path: Path) -> Path:
             Code.STORE_UNWRITABLE, f"{path} cannot be used: {error.strerror}; choose another."
         ) from error
     return path
+
+
+def unusable(path: Path) -> str | None:
+    """Return what would keep a folder from being made, or written in; it is left as it was."""
+    nearest = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
+    try:
+        if nearest == path and not stat.S_ISDIR(path.lstat().st_mode):
+            return f"{path} must be a folder, and no link to one; choose another HOLDFAST_HOME."
+        # Asked of the disk itself: permissions alone do not say what it lets itself be written.
+        os.rmdir(tempfile.mkdtemp(prefix=".holdfast-", dir=nearest))
+    except OSError as error:
+        return f"{path} cannot be used: {error.strerror}; choose another HOLDFAST_HOME."
+    return None
 
 
 @contextmanager

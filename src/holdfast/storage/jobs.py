@@ -13,6 +13,8 @@ Work = Callable[[], Coroutine[Any, Any, Any]]
 
 # Seconds, until there may be memory again.
 BREATH: Final = 0.01
+# Seconds; a loop mostly comes within a thousandth of one.
+PATIENCE: Final = 1.0
 
 
 class Kind(Enum):
@@ -85,6 +87,14 @@ def tell_everywhere(jobs: Sequence[Job]) -> None:
             return
         except MemoryError:
             time.sleep(BREATH)
+
+
+def unheard(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs whose callers were told and still wait.
+
+    A loop that finds no memory for a callback drops it, and whoever waits for its word with it.
+    """
+    return [job for job in jobs if not (job.future.done() or job.loop.is_closed())]
 
 
 def _wake(jobs: Sequence[Job]) -> None:

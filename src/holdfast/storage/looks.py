@@ -32,19 +32,25 @@ def snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
 
 
 def looked(connection: Connection, work: Work[T], tables: Tx) -> T:
-    """Run work on a snapshot of a connection that could write, and let it change nothing."""
-    # Left open by somebody who had no memory even for its end.
-    if connection.raw.in_transaction:
-        connection.query("ROLLBACK")
-    before = connection.raw.total_changes()
-    connection.query("BEGIN")
+    """Run work on a snapshot of a connection that could write, and let it change nothing.
+
+    It waits for nobody: who is in the way makes it raise.
+    """
+    raw = connection.raw
+    connection.patience.is_off = True
     try:
+        # Left open by somebody who had no memory even for its end.
+        if raw.in_transaction:
+            connection.query("ROLLBACK")
+        before = raw.total_changes()
+        connection.query("BEGIN")
         found = drive(work(tables))
-        if connection.raw.total_changes() != before:
+        if raw.total_changes() != before:
             raise apsw.ReadOnlyError("work that was meant to read has written")
         return found
     finally:
-        if connection.raw.in_transaction:
+        connection.patience.is_off = False
+        if raw.in_transaction:
             connection.query("ROLLBACK")
 
 

@@ -1,6 +1,8 @@
 """The `messages` table: rows in, rows out, each checked against the chain before it is shown."""
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -10,6 +12,7 @@ from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.ports import NewRow, Segment
 from holdfast.storage.database import Database, Row, checksum, corrupt
+from holdfast.storage.ids import packed, spelled
 
 APPEND = """
 -- The next row of the record.
@@ -95,11 +98,11 @@ class Messages:
                 {
                     "session_key": key,
                     "sequence": message.sequence,
-                    "id": message.id,
+                    "id": packed(message.id),
                     "turn": message.turn,
                     "role": message.role,
                     "parts": row.content,
-                    "model_id": message.model_id,
+                    "model_id": message.model_id and packed(message.model_id),
                     "created_at": at,
                     "hash": row.hash,
                     "event": row.event,
@@ -112,7 +115,7 @@ class Messages:
     async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
         if not is_uuid(message_id):
             return None
-        rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": message_id})
+        rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": packed(message_id)})
         if not rows:
             return None
         *columns, previous = rows[0]
@@ -151,16 +154,18 @@ def _require_all(rows: Sequence[Row], segment: Segment, *, limit: int, newest: b
     there = max(segment.last - segment.first + 1, 0)
     wanted = there if limit < 0 else min(limit, there)
     first = segment.last - wanted + 1 if newest else segment.first
-    for number, row in enumerate(rows, start=first):
-        if row[0] != number:
-            raise corrupt(f"message {number} of session {segment.session_id}")
+    numbers = range(first, first + len(rows))
+    if [row[0] for row in rows] != list(numbers):
+        wrong = next(number for number, row in zip(numbers, rows, strict=True) if row[0] != number)
+        raise corrupt(f"message {wrong} of session {segment.session_id}")
     if len(rows) < wanted:
         raise corrupt(f"message {first + len(rows)} of session {segment.session_id}")
 
 
 def told(news: Row) -> int:
     """Return the checksum of what the news of a row says: event, turn, time, id, role, number."""
-    return checksum("|".join(map(str, news)))
+    event, turn, at, message_id, role, sequence = news
+    return checksum(f"{event}|{turn}|{at}|{spelled(message_id)}|{role}|{sequence}")
 
 
 def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> list[Message]:
@@ -169,29 +174,31 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> li
     before = previous if isinstance(previous, bytes) else b""
     messages = []
     for row in rows:
-        sequence, message_id, turn, role, parts, model_id, created_at, hash_ = row
+        sequence, id_, turn, role, parts, model, created_at, hash_ = row
+        message_id = spelled(id_)
+        model_id = None if model is None else _spelled(model)
         columns = (message_id, sequence, turn, role, model_id, created_at)
         # Before anything is decoded: what is not proven is not even parsed.
         if not isinstance(parts, bytes) or link(before, columns, parts) != hash_:
             raise corrupt(f"message {sequence} of session {session_id}")
         before = hash_
-        messages.append(_message(row, session_id))
+        try:
+            message = Message(
+                id=message_id,
+                session_id=session_id,
+                sequence=sequence,
+                turn=turn,
+                role=_ROLES[role],
+                parts=decode_parts(parts),
+                model_id=model_id,
+                created_at=instant(created_at),
+                hash=hash_.hex(),
+            )
+        except (msgspec.MsgspecError, KeyError, OverflowError) as error:
+            raise corrupt(f"message {sequence} of session {session_id}") from error
+        messages.append(message)
     return messages
 
 
-def _message(row: Row, session_id: SessionId) -> Message:
-    sequence, message_id, turn, role, parts, model_id, created_at, hash_ = row
-    try:
-        return Message(
-            id=message_id,
-            session_id=session_id,
-            sequence=sequence,
-            turn=turn,
-            role=_ROLES[role],
-            parts=decode_parts(parts),
-            model_id=model_id,
-            created_at=instant(created_at),
-            hash=hash_.hex(),
-        )
-    except (msgspec.MsgspecError, KeyError, OverflowError) as error:
-        raise corrupt(f"message {sequence} of session {session_id}") from error
+# There are few models, and they stand in many rows.
+_spelled: Final = lru_cache(maxsize=256)(spelled)

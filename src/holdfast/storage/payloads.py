@@ -1,9 +1,11 @@
-"""What is stored of a turn's bookkeeping: fields that say nothing are left out.
+"""What is stored of an event: nothing that its row says already, and no fields that say nothing.
 
 Most of what a turn says about itself is nought and nothing. Whoever decodes it gets the values
 that were left out, so those that stand here as defaults can never change.
 """
 
+import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -20,6 +22,11 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import MessageId
 from holdfast.domain.sessions import StopReason
+from holdfast.storage.ids import UUID, spelled, uuid_bytes
+
+# With these an event may begin, behind its name; each is kept as 16 bytes.
+_IDS: Final = re.compile(f',"message_id":"({UUID})"(?:,"model_id":"({UUID})")?'.encode())
+_ID_BYTES: Final = 16
 
 
 class KeptUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,8 +42,8 @@ class KeptUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class KeptStepEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=name_of(StepEnded)):
     """A `StepEnded` as it is stored."""
 
-    step: int
     message_id: MessageId | None = None
+    step: int
     usage: KeptUsage | None = None
     microcents: int = 0
     priced: bool = False
@@ -85,9 +92,28 @@ def stored_payload(payload: Payload) -> bytes:
             return encode_payload(payload)
 
 
-def stored_usage(usage: Usage) -> bytes:
-    """Return the bytes that are kept of what a request used."""
-    return _encode(_kept(usage))
+def divided(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
+    """Return the ids that an event begins with, and what it says after its name and those."""
+    start = len(_named(name))
+    found = _IDS.match(payload, start)
+    if found is None:
+        return None, payload[start:]
+    return uuid_bytes(b"".join(found.groups(b"")).decode()), payload[found.end() :]
+
+
+def joined(name: str, ids: bytes | None, rest: bytes) -> bytes:
+    """Return what an event says, out of what `divided` has made of it."""
+    if not ids:
+        return _named(name) + rest
+    told = f',"message_id":"{spelled(ids[:_ID_BYTES])}"'
+    if len(ids) > _ID_BYTES:
+        told += f',"model_id":"{spelled(ids[_ID_BYTES:])}"'
+    return _named(name) + told.encode() + rest
+
+
+@lru_cache(maxsize=256)
+def _named(name: str) -> bytes:
+    return b'{"type":"%b"' % name.encode()
 
 
 def _kept(usage: Usage) -> KeptUsage:

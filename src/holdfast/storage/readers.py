@@ -4,12 +4,21 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from queue import SimpleQueue
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.storage.jobs import BREATH, Job, Kind, Work, drive, tell_everywhere
+from holdfast.storage.jobs import (
+    BREATH,
+    PATIENCE,
+    Job,
+    Kind,
+    Work,
+    drive,
+    tell_everywhere,
+    unheard,
+)
 
 # More than cores, because readers also wait for the disk.
 READERS: Final = 4
@@ -59,13 +68,25 @@ class Readers:
             thread.join()
 
     def _run(self) -> None:
+        told: list[Job] = []
         job = self._jobs.get()
         while job is not None:
             try:
                 _answer(job)
-                job = self._jobs.get()
+                told = [*unheard(told), job]
+                job = self._next(told)
             except MemoryError:
                 time.sleep(BREATH)
+
+    def _next(self, told: list[Job]) -> Job | None:
+        """Wait for the next job, and meanwhile tell again whose loop has lost the word."""
+        while unheard(told):
+            with suppress(Empty):
+                return self._jobs.get(timeout=PATIENCE)
+            tell_everywhere(unheard(told))
+        # What was read is not kept for longer than somebody may have to be told of it.
+        told.clear()
+        return self._jobs.get()
 
 
 def _answer(job: Job) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import ApprovalMode
@@ -15,6 +16,7 @@ from holdfast.domain.sessions import Budget, ForkPoint, Head, Session, Status, S
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Grant, ToolSpec
 from holdfast.storage.database import Row, checksum, corrupt, encode, require_sound
+from holdfast.storage.programs import mooring_of
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -190,14 +192,18 @@ def _opened(body: bytes) -> Opening:
 def session_of(row: Row) -> tuple[Session, Head]:
     """Return a session and where it stands, out of a row with all of both."""
     head = head_of(row[:HEAD_COLUMNS])
-    repo_id, forked_id, created_at, body, stored = row[HEAD_COLUMNS:]
+    repo_id, forked_id, created_at, body, stored, program, sum_of_it = row[HEAD_COLUMNS:]
     require_sound(stored, created_at, body, what=f"session {head.session_id}")
     try:
         opening = _opened(body)
     except msgspec.MsgspecError as error:
         raise corrupt(f"session {head.session_id}") from error
     parent = ForkPoint(session_id=forked_id, sequence=head.inherited) if forked_id else None
-    return _joined(head, opening, RepoId(repo_id) if repo_id else None, parent, created_at), head
+    session = _joined(head, opening, RepoId(repo_id) if repo_id else None, parent, created_at)
+    # A damaged one says nothing: the session is read all the same, and `doctor` names it.
+    is_sound = program is not None and checksum(program) == sum_of_it
+    mooring = mooring_of(program, sum_of_it) if is_sound else None
+    return (replace(session, program=mooring) if mooring else session), head
 
 
 def _joined(

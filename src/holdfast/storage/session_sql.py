@@ -14,10 +14,11 @@ s.key, s.id, s.owner, s.agent_id, s.title, s.status, s.last_stop, s.reason, s.tu
 
 _SESSION: Final = f"""
 {_HEAD},
-       s.repo_id, p.id, s.created_at, o.body, o.checksum
+       s.repo_id, p.id, s.created_at, o.body, o.checksum, g.body, g.checksum
   FROM sessions s
   JOIN openings o ON o.session_key = s.key
   LEFT JOIN sessions p ON p.key = s.forked_key
+  LEFT JOIN programs g ON g.session_key = s.key
 """.strip()
 
 ADD = """

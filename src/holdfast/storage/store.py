@@ -26,6 +26,7 @@ from holdfast.storage.media import Media
 from holdfast.storage.messages import Messages
 from holdfast.storage.migrate import newest, require_current, up, version
 from holdfast.storage.models import Models
+from holdfast.storage.programs import Programs
 from holdfast.storage.readers import Readers, threads_permitting
 from holdfast.storage.repos import Repos
 from holdfast.storage.reserve import Reserve, full
@@ -33,6 +34,7 @@ from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection, connect, is_plain, meaning, translated
 from holdfast.storage.tokens import Tokens
 from holdfast.storage.writer import Writer
+from holdfast.storage.zones import Zones
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +56,9 @@ class Tables:
         self.approvals = Approvals(database)
         self.media = Media(database)
         self.costs = Costs(database)
+        self.programs = Programs(database)
         self.tokens = Tokens(database)
+        self.zones = Zones(database)
         known = set(vars(self))
         # A table that is asked under no name of its own may be behind any answer.
         for name in known if doubts.keys() - known else doubts:
@@ -167,11 +171,16 @@ class SqliteStore:
 
     def _read_here(self, work: Work[T]) -> T:
         """Run brief work on this thread, where it waits for nobody."""
+
+        def read(connection: Connection | None) -> T:
+            if connection is None:
+                return self._read_beside(work)
+            return looked(connection, work, self._writer_tables())
+
         # The writer's pages are up to date; another connection has to read and decrypt its own.
-        with self._writer.lent() as connection:
-            if connection is not None:
-                with connection.at_once():
-                    return looked(connection, work, self._writer_tables())
+        return self._writer.lent(read)
+
+    def _read_beside(self, work: Work[T]) -> T:
         if not self._near.acquire(blocking=False):
             raise _OccupiedError
         try:

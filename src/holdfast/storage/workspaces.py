@@ -11,7 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
+from holdfast.domain.errors import (
+    Code,
+    HoldfastError,
+    StorageFull,
+    Unavailable,
+    out_of_memory,
+)
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.storage.files import private_folder
 
@@ -26,14 +32,19 @@ class Workspaces:
 
     def of(self, owner: Owner, session_id: SessionId) -> str:
         """Return the folder of a session, made if it is missing."""
-        private_folder(self._root)
-        private_folder(self._of_owner(owner))
-        return str(private_folder(self._of_owner(owner) / session_id))
+        try:
+            private_folder(self._root)
+            private_folder(self._of_owner(owner))
+            return str(private_folder(self._of_owner(owner) / session_id))
+        except MemoryError as error:
+            raise out_of_memory() from error
 
     def remove(self, owner: Owner, session_id: SessionId) -> None:
         """Remove the folder of a session with all that is in it and beside it, if there is one."""
         folder = self._of_owner(owner) / session_id
-        shutil.rmtree(folder, ignore_errors=True)
+        # With the homes of its servers, which lie beside it, out of reach for its commands.
+        for each in (folder, folder.with_name(f"{folder.name}.servers")):
+            shutil.rmtree(each, ignore_errors=True)
         # Tools note beside it what they are about to do, so that its own files stay its own.
         for ending in (".attempt", ".attempt.new"):
             with suppress(OSError):

@@ -12,22 +12,19 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.storage.commits import Committer
-from holdfast.storage.jobs import BREATH, Job, Kind, Work, tell_everywhere
+from holdfast.storage.jobs import BREATH, PATIENCE, Job, Kind, Work, tell_everywhere, unheard
 from holdfast.storage.reserve import Reserve
 from holdfast.storage.sqlite import Connection
 
 # A group is bounded, so that the first of it does not wait for an endless stream of others.
 GROUP_MOST: Final = 256
-# Seconds; a loop mostly comes within a thousandth of one.
-PATIENCE: Final = 1.0
 
 T = TypeVar("T")
 
@@ -72,8 +69,9 @@ class Writer:
         # is forgotten when there is no memory to go on. The bell rings when the thread is to act.
         self._jobs: Sequence[Job] = ()
         self._stage = Stage.TAKEN
-        # The thread's own: whom it has to tell, and who it has decided is next.
+        # The thread's own: whom it has to tell, whom it has told, and who it decided is next.
         self._untold: Sequence[Job] = ()
+        self._told: Sequence[Job] = ()
         self._next: Following | None = None
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -103,9 +101,8 @@ class Writer:
 
         return cast(T, await self._submitted(Job(work, Kind.LOOK, is_brief=True)))
 
-    @contextmanager
-    def lent(self) -> Iterator[Connection | None]:
-        """Lend the connection to this loop for one block, if it is well and nobody uses it."""
+    def lent(self, use: Callable[[Connection | None], T]) -> T:
+        """Lend the connection to this loop for one use, if it is well and nobody else uses it."""
         with self._lock:
             # Invited and not begun: until it begins, nobody but this loop can.
             is_host = self._host is not None and self._host is asyncio.get_running_loop()
@@ -113,7 +110,7 @@ class Writer:
             is_lent = is_well and (is_host or self._take_if_free())
             self._is_in_use |= is_lent and is_host
         try:
-            yield self.connection if is_lent else None
+            return use(self.connection if is_lent else None)
         finally:
             if is_lent and is_host:
                 self._is_in_use = False
@@ -207,7 +204,10 @@ class Writer:
         is_called = False
         while True:
             try:
-                is_called = is_called or self._bell.acquire(timeout=PATIENCE) or self._is_overdue()
+                is_called = is_called or self._bell.acquire(timeout=PATIENCE)
+                if not is_called:
+                    self._remind()
+                    is_called = self._is_overdue()
                 if is_called and not self._serve():
                     break
                 is_called = False
@@ -215,6 +215,11 @@ class Writer:
                 # Where it was it goes on: a writer that dies leaves every caller waiting for ever.
                 time.sleep(BREATH)
         self._committer.close()
+
+    def _remind(self) -> None:
+        """Tell again whose loop has lost the word."""
+        self._told = unheard(self._told)
+        tell_everywhere(self._told)
 
     def _is_overdue(self) -> bool:
         """Take the connection from a loop that was invited and has not come.
@@ -238,6 +243,7 @@ class Writer:
                 # Decided before anybody is told: whoever is told may come back at once.
                 self._decide()
             tell_everywhere(self._untold)
+            self._told = (*unheard(self._told), *self._untold)
             self._untold = ()
             following = self._next
             if following is Following.LOOP and not self._is_invited():

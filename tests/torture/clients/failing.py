@@ -51,18 +51,28 @@ async def main(home: str, record: str, first: int, last: int) -> None:
 class Watch:
     """Ends a process in which nothing goes on any more: neither by our fault, nor by Python's.
 
-    Python's own loop forgets a task when it finds no memory to note what the task waits for.
+    Python's own loop forgets a task when it finds no memory to note what the task waits for, and
+    a callback for which it finds none. Callbacks of the store are not excused: it tells again.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.begun = time.monotonic()
         self._loop = loop
+        self._has_lost_its_own = False
+        loop.set_exception_handler(self._note)
         threading.Thread(target=self._watch, daemon=True).start()
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        is_starved = isinstance(context.get("exception"), MemoryError) and "handle" in context
+        if is_starved and "holdfast/storage" not in repr(context["handle"]):
+            self._has_lost_its_own = True
+        loop.default_exception_handler(context)
 
     def _watch(self) -> None:
         while time.monotonic() - self.begun < PATIENCE:
             time.sleep(1)
-        is_forgotten = any(map(forgotten, asyncio.all_tasks(self._loop)))
+        tasks = asyncio.all_tasks(self._loop)
+        is_forgotten = self._has_lost_its_own or any(map(forgotten, tasks))
         faulthandler.dump_traceback()
         os._exit(STARVED if is_forgotten else HUNG)
 

@@ -2,6 +2,7 @@
 
 DROP VIEW session_messages;
 DROP VIEW session_events;
+DROP VIEW news;
 DROP VIEW agent_sessions;
 DROP TABLE costs;
 DROP TABLE calls;

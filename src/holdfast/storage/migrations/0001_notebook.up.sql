@@ -7,8 +7,9 @@ CREATE TABLE migrations (
     applied_at INTEGER NOT NULL
 ) STRICT;
 
+-- An id names an agent for its owner: whoever chooses one learns nothing about others.
 CREATE TABLE agents (
-    id         TEXT    PRIMARY KEY,
+    id         TEXT    NOT NULL,
     owner      TEXT    NOT NULL,
     slug       TEXT    NOT NULL,
     name       TEXT    NOT NULL,
@@ -16,6 +17,7 @@ CREATE TABLE agents (
     created_at INTEGER NOT NULL,
     body       BLOB    NOT NULL,
     checksum   INTEGER NOT NULL,
+    PRIMARY KEY (owner, id),
     UNIQUE (owner, slug)
 ) STRICT;
 
@@ -46,7 +48,7 @@ CREATE TABLE sessions (
     key         INTEGER PRIMARY KEY,
     id          TEXT    NOT NULL,
     owner       TEXT    NOT NULL,
-    agent_id    TEXT    NOT NULL REFERENCES agents (id),
+    agent_id    TEXT    NOT NULL,
     repo_id     TEXT    REFERENCES repos (id),
     forked_key  INTEGER REFERENCES sessions (key),
     forked_at   INTEGER,
@@ -72,7 +74,8 @@ CREATE TABLE sessions (
     started_at  INTEGER,
     finished_at INTEGER,
     checksum    INTEGER NOT NULL,
-    UNIQUE (owner, id)
+    UNIQUE (owner, id),
+    FOREIGN KEY (owner, agent_id) REFERENCES agents (owner, id)
 ) STRICT;
 
 CREATE INDEX sessions_by_time ON sessions (owner, created_at, id);
@@ -99,15 +102,16 @@ CREATE TABLE tombstones (
 ) STRICT;
 
 -- A row is its own news: `event` is the number of the event that tells of it, `told` the checksum
--- of what that event says, so that nothing is written twice.
+-- of what that event says, so that nothing is written twice. Ids are kept as their 16 bytes, here
+-- and wherever there are many rows; one that is no UUID as it is.
 CREATE TABLE messages (
     session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
     sequence    INTEGER NOT NULL,
-    id          TEXT    NOT NULL,
+    id          BLOB    NOT NULL,
     turn        INTEGER NOT NULL,
     role        TEXT    NOT NULL,
     parts       BLOB    NOT NULL,
-    model_id    TEXT,
+    model_id    ANY,
     created_at  INTEGER NOT NULL,
     hash        BLOB    NOT NULL,
     event       INTEGER NOT NULL,
@@ -132,18 +136,29 @@ BEGIN
     SELECT RAISE(ABORT, 'messages are append-only');
 END;
 
+-- News that are pruned stand apart from those that stay, so that they leave whole pages and no
+-- holes. What an event says begins with its name and perhaps the ids of a message and a model;
+-- `payload` is what follows, and the checksum is of all of it.
 CREATE TABLE events (
     session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+    stays       INTEGER NOT NULL,
     sequence    INTEGER NOT NULL,
     turn        INTEGER,
     at          INTEGER NOT NULL,
     name        TEXT    NOT NULL,
+    ids         BLOB,
     payload     BLOB    NOT NULL,
     checksum    INTEGER NOT NULL,
-    PRIMARY KEY (session_key, sequence)
+    PRIMARY KEY (session_key, stays, sequence)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX events_deltas ON events (at) WHERE name = 'step.delta';
+
+-- Both kinds in one order: SQLite merges them as it reads.
+CREATE VIEW news AS
+SELECT session_key, sequence, turn, at, name, ids, payload, checksum FROM events WHERE stays = 0
+ UNION ALL
+SELECT session_key, sequence, turn, at, name, ids, payload, checksum FROM events WHERE stays = 1;
 
 CREATE TABLE calls (
     session_key     INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
@@ -167,28 +182,41 @@ CREATE INDEX calls_by_turn ON calls (session_key, turn, sequence);
 CREATE INDEX calls_unknown ON calls (session_key) WHERE state = 'unknown';
 
 CREATE TABLE costs (
-    request_id  TEXT    PRIMARY KEY,
     session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
     turn        INTEGER NOT NULL,
-    model_id    TEXT    NOT NULL,
-    usage       BLOB    NOT NULL,
+    request_id  ANY     NOT NULL,
+    model_id    ANY     NOT NULL,
+    input       INTEGER NOT NULL,
+    output      INTEGER NOT NULL,
+    cache_read  INTEGER NOT NULL,
+    cache_write INTEGER NOT NULL,
+    reasoning   INTEGER NOT NULL,
     microcents  INTEGER NOT NULL,
     priced      INTEGER NOT NULL,
     at          INTEGER NOT NULL,
-    checksum    INTEGER NOT NULL
-) STRICT;
-
-CREATE INDEX costs_by_turn ON costs (session_key, turn);
+    checksum    INTEGER NOT NULL,
+    PRIMARY KEY (session_key, turn, request_id)
+) STRICT, WITHOUT ROWID;
 
 -- The whole log of every session: what is stored as news, and the rows that are their own.
 CREATE VIEW session_events AS
-SELECT s.id AS session_id, e.sequence, e.turn, e.at, e.name, CAST(e.payload AS TEXT) AS payload
+SELECT s.id AS session_id, e.sequence, e.turn, e.at, e.name,
+       '{"type":"' || e.name || '"'
+       || CASE WHEN e.ids IS NULL THEN '' ELSE ',"message_id":"' || lower(printf(
+              '%.8s-%.4s-%.4s-%.4s-%.12s"', hex(e.ids), substr(hex(e.ids), 9),
+              substr(hex(e.ids), 13), substr(hex(e.ids), 17), substr(hex(e.ids), 21))) END
+       || CASE length(e.ids) WHEN 32 THEN ',"model_id":"' || lower(printf(
+              '%.8s-%.4s-%.4s-%.4s-%.12s"', substr(hex(e.ids), 33), substr(hex(e.ids), 41),
+              substr(hex(e.ids), 45), substr(hex(e.ids), 49), substr(hex(e.ids), 53))) ELSE '' END
+       || CAST(e.payload AS TEXT) AS payload
   FROM events e
   JOIN sessions s ON s.key = e.session_key
  UNION ALL
 SELECT s.id, m.event, nullif(m.turn, 0), m.created_at, 'message.appended',
-       json_object('type', 'message.appended', 'message_id', m.id, 'role', m.role,
-                   'sequence', m.sequence)
+       json_object('type', 'message.appended', 'message_id', lower(printf(
+                       '%.8s-%.4s-%.4s-%.4s-%s', hex(m.id), substr(hex(m.id), 9),
+                       substr(hex(m.id), 13), substr(hex(m.id), 17), substr(hex(m.id), 21))),
+                   'role', m.role, 'sequence', m.sequence)
   FROM messages m
   JOIN sessions s ON s.key = m.session_key
  WHERE m.event > 0;
@@ -201,7 +229,14 @@ SELECT id, owner, agent_id, repo_id, title, status, tokens_in AS total_input_tok
   FROM sessions;
 
 CREATE VIEW session_messages AS
-SELECT m.id, s.id AS session_id, m.sequence AS sequence_number, m.role,
-       CAST(m.parts AS TEXT) AS content, m.model_id, m.created_at AS timestamp
+SELECT lower(printf('%.8s-%.4s-%.4s-%.4s-%s', hex(m.id), substr(hex(m.id), 9),
+                    substr(hex(m.id), 13), substr(hex(m.id), 17), substr(hex(m.id), 21))) AS id,
+       s.id AS session_id, m.sequence AS sequence_number, m.role,
+       CAST(m.parts AS TEXT) AS content,
+       CASE typeof(m.model_id) WHEN 'blob' THEN lower(printf(
+           '%.8s-%.4s-%.4s-%.4s-%s', hex(m.model_id), substr(hex(m.model_id), 9),
+           substr(hex(m.model_id), 13), substr(hex(m.model_id), 17), substr(hex(m.model_id), 21)))
+           ELSE m.model_id END AS model_id,
+       m.created_at AS timestamp
   FROM messages m
   JOIN sessions s ON s.key = m.session_key;

@@ -36,7 +36,9 @@ WITH RECURSIVE line (session_key, session_id, key, last) AS (
      WHERE s.forked_key IS NOT NULL
 ),
 rows AS (
-    SELECT l.session_key, l.session_id, m.id, m.sequence, m.role, m.created_at,
+    SELECT l.session_key, l.session_id, m.sequence, m.role, m.created_at,
+           lower(printf('%.8s-%.4s-%.4s-%.4s-%s', hex(m.id), substr(hex(m.id), 9),
+                        substr(hex(m.id), 13), substr(hex(m.id), 17), substr(hex(m.id), 21))) AS id,
            CAST(m.parts AS TEXT) AS parts
       FROM line l
       JOIN messages m ON m.session_key = l.key AND m.sequence <= l.last

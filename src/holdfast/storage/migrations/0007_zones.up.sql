@@ -1,0 +1,45 @@
+-- Zones: files in parts of 64 KiB, who sits at which desk, and marks of work that is done once.
+
+CREATE TABLE zone_files (
+    key         INTEGER PRIMARY KEY,
+    owner       TEXT    NOT NULL,
+    zone        TEXT    NOT NULL,
+    name        TEXT    NOT NULL,
+    size        INTEGER NOT NULL,
+    created_ms  INTEGER NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    generation  TEXT    NOT NULL,
+    ended       INTEGER NOT NULL,
+    tail        BLOB,
+    checksum    INTEGER NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX zone_files_by_name ON zone_files (owner, zone, name);
+
+-- What stands before the content is what was counted before it: a line is found without the rest.
+CREATE TABLE zone_parts (
+    key      INTEGER PRIMARY KEY,
+    file_key INTEGER NOT NULL REFERENCES zone_files (key) ON DELETE CASCADE,
+    part     INTEGER NOT NULL,
+    ended    INTEGER NOT NULL,
+    tail     BLOB,
+    checksum INTEGER NOT NULL,
+    content  BLOB    NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX zone_parts_in_order ON zone_parts (file_key, part);
+CREATE INDEX zone_parts_by_line ON zone_parts (file_key, ended, part);
+
+CREATE TABLE desks (
+    owner       TEXT    NOT NULL,
+    zone        TEXT    NOT NULL,
+    session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+    PRIMARY KEY (owner, zone)
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX desks_by_session ON desks (session_key);
+
+CREATE TABLE marks (
+    name TEXT    PRIMARY KEY,
+    at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,294 @@
+"""The `zone_files` and `zone_parts` tables: files in parts, each part with what was counted before.
+
+Every part but the last is full. The checksum of a part covers what stands beside its content, too.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.domain.ids import Owner, SessionKey
+from holdfast.domain.zone_lines import Tally, tallied
+from holdfast.domain.zones import FILE_LARGEST, PART_SIZE, ZoneFile, require_size
+from holdfast.storage import desks
+from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound
+
+ONE = """
+-- A file of a zone.
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, checksum
+  FROM zone_files
+ WHERE owner = :owner
+   AND zone = :zone
+   AND name = :name
+"""
+
+OF_ZONE = """
+-- The files of a zone.
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, checksum
+  FROM zone_files
+ WHERE owner = :owner
+   AND zone = :zone
+ ORDER BY name
+"""
+
+NAMES = """
+-- An owner's zones whose names begin with a text.
+SELECT DISTINCT zone
+  FROM zone_files
+ WHERE owner = :owner
+   AND zone >= :prefix
+   AND zone < :behind
+ ORDER BY zone
+"""
+
+EVERYBODYS = """
+-- All zones.
+SELECT DISTINCT owner, zone
+  FROM zone_files
+ ORDER BY owner, zone
+"""
+
+ADD = """
+-- A new file.
+INSERT INTO zone_files (owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
+                        checksum)
+VALUES (:owner, :zone, :name, :size, :created_ms, :modified_ms, :generation, :ended, :tail,
+        :checksum)
+RETURNING key
+"""
+
+SAVE = """
+-- A file as it is now.
+UPDATE zone_files
+   SET zone = :zone, name = :name, size = :size, created_ms = :created_ms,
+       modified_ms = :modified_ms, generation = :generation, ended = :ended, tail = :tail,
+       checksum = :checksum
+ WHERE key = :key
+"""
+
+REMOVE = """
+-- A file goes, its parts with it.
+DELETE FROM zone_files
+ WHERE key = :key
+"""
+
+PART = """
+-- One part of a file.
+SELECT part, ended, tail, checksum, content
+  FROM zone_parts
+ WHERE file_key = :file_key
+   AND part = :part
+"""
+
+PUT = """
+-- A part as it is now.
+INSERT INTO zone_parts (file_key, part, ended, tail, checksum, content)
+VALUES (:file_key, :part, :ended, :tail, :checksum, :content)
+ON CONFLICT (file_key, part)
+DO UPDATE SET checksum = excluded.checksum, content = excluded.content
+"""
+
+EMPTY = """
+-- The content of a file goes.
+DELETE FROM zone_parts
+ WHERE file_key = :file_key
+"""
+
+BEFORE = """
+-- The last part that begins before a line has begun.
+SELECT part
+  FROM zone_parts
+ WHERE file_key = :file_key
+   AND ended < :line
+ ORDER BY ended DESC, part DESC
+ LIMIT 1
+"""
+
+COPY = """
+-- The content of one file for another.
+INSERT INTO zone_parts (file_key, part, ended, tail, checksum, content)
+SELECT :target, part, ended, tail, checksum, content
+  FROM zone_parts
+ WHERE file_key = :source
+"""
+
+# Behind every name that a zone can have and that begins with the text before it.
+_LAST: Final = "\U0010ffff"
+
+
+class Zones:
+    """Files of zones in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def file(self, owner: Owner, zone: str, name: str) -> ZoneFile | None:
+        rows = await self._db.fetch(ONE, {"owner": owner, "zone": zone, "name": name})
+        return file_of(rows[0]) if rows else None
+
+    async def files(self, owner: Owner, zone: str) -> tuple[ZoneFile, ...]:
+        rows = await self._db.fetch(OF_ZONE, {"owner": owner, "zone": zone})
+        return tuple(map(file_of, rows))
+
+    async def names(self, owner: Owner, prefix: str) -> list[str]:
+        asked = {"owner": owner, "prefix": prefix, "behind": prefix + _LAST}
+        return [row[0] for row in await self._db.fetch(NAMES, asked)]
+
+    async def everybodys(self) -> list[tuple[Owner, str]]:
+        return [(Owner(owner), zone) for owner, zone in await self._db.fetch(EVERYBODYS)]
+
+    async def add(self, owner: Owner, file: ZoneFile) -> ZoneFile:
+        rows = await self._db.fetch(ADD, _columns(owner, file))
+        return replace(file, key=rows[0][0])
+
+    async def append(self, owner: Owner, file: ZoneFile, more: bytes, at: int) -> ZoneFile:
+        require_size(file.size + len(more), FILE_LARGEST, what="A file of a zone")
+        number, filled = divmod(file.size, PART_SIZE)
+        tally = Tally(file.ended, file.tail)
+        start = 0
+        if filled:
+            before, content = await self.part(file, number)
+            start = PART_SIZE - filled
+            await self._put(file, number, before, content + more[:start])
+            tally, number = tallied(tally, more[:start]), number + 1
+        while start < len(more):
+            piece = more[start : start + PART_SIZE]
+            await self._put(file, number, tally, piece)
+            tally, number, start = tallied(tally, piece), number + 1, start + PART_SIZE
+        grown = replace(
+            file,
+            size=file.size + len(more),
+            modified_ms=max(at, file.modified_ms),
+            lines=tally.lines,
+            ended=tally.ended,
+            tail=tally.tail,
+        )
+        await self._db.execute(SAVE, {**_columns(owner, grown), "key": file.key})
+        return grown
+
+    async def empty(self, owner: Owner, file: ZoneFile) -> ZoneFile:
+        await self._db.execute(EMPTY, {"file_key": file.key})
+        emptied = replace(file, size=0, lines=0, ended=0, tail=None)
+        await self.place(owner, emptied)
+        return emptied
+
+    async def read(self, file: ZoneFile, start: int, end: int) -> bytes:
+        first, last = max(start, 0), min(end, file.size)
+        if first >= last:
+            return b""
+        begin = first // PART_SIZE
+        numbers = range(begin, (last - 1) // PART_SIZE + 1)
+        whole = b"".join([(await self.part(file, number))[1] for number in numbers])
+        return whole[first - begin * PART_SIZE : last - begin * PART_SIZE]
+
+    async def part_before(self, file: ZoneFile, line: int) -> int:
+        rows = await self._db.fetch(BEFORE, {"file_key": file.key, "line": line})
+        return rows[0][0] if rows else 0
+
+    async def part(self, file: ZoneFile, number: int) -> tuple[Tally, bytes]:
+        rows = await self._db.fetch(PART, {"file_key": file.key, "part": number})
+        what = f"part {number} of {file.zone} {file.name}"
+        if not rows:
+            raise corrupt(what)
+        tally, content = part_of(rows[0], what)
+        # A part that proves itself may still be shorter than the file says.
+        if len(content) != min(PART_SIZE, file.size - number * PART_SIZE):
+            raise corrupt(what)
+        return tally, content
+
+    async def place(self, owner: Owner, file: ZoneFile) -> None:
+        await self._db.execute(SAVE, {**_columns(owner, file), "key": file.key})
+
+    async def copy(self, owner: Owner, source: ZoneFile, target: ZoneFile) -> ZoneFile:
+        counted = replace(
+            target, size=source.size, lines=source.lines, ended=source.ended, tail=source.tail
+        )
+        copied = await self.add(owner, counted)
+        await self._db.execute(COPY, {"source": source.key, "target": copied.key})
+        return copied
+
+    async def remove(self, file: ZoneFile) -> None:
+        await self._db.execute(REMOVE, {"key": file.key})
+
+    async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
+        return await desks.seated(self._db, owner, zone)
+
+    async def desk_of(self, key: SessionKey) -> tuple[Owner, str] | None:
+        return await desks.desk_of(self._db, key)
+
+    async def seat(self, owner: Owner, zone: str, key: SessionKey) -> None:
+        await desks.seat(self._db, owner, zone, key)
+
+    async def unseat(self, key: SessionKey) -> None:
+        await desks.unseat(self._db, key)
+
+    async def repoint(self, owner: Owner, before: str, after: str) -> int:
+        return await desks.repoint(self._db, owner, before, after)
+
+    async def is_marked(self, name: str) -> bool:
+        return await desks.is_marked(self._db, name)
+
+    async def mark(self, name: str, at: int) -> None:
+        await desks.mark(self._db, name, at)
+
+    async def _put(self, file: ZoneFile, number: int, before: Tally, content: bytes) -> None:
+        columns = {
+            "file_key": file.key,
+            "part": number,
+            "ended": before.ended,
+            "tail": before.tail,
+            "content": content,
+            "checksum": _sum(number, before, content),
+        }
+        await self._db.execute(PUT, columns)
+
+
+def file_of(row: Row) -> ZoneFile:
+    """Return what is kept about a file, or refuse a damaged row."""
+    key, _, zone, name, size, created_ms, modified_ms, generation, ended, tail, stored = row
+    require_sound(stored, _described(row[1:10]), what=f"{zone} {name}")
+    tail = None if tail is None else bytes(tail)
+    return ZoneFile(
+        key=key,
+        zone=zone,
+        name=name,
+        size=size,
+        created_ms=created_ms,
+        modified_ms=modified_ms,
+        generation=generation,
+        lines=Tally(ended, tail).lines,
+        ended=ended,
+        tail=tail,
+    )
+
+
+def part_of(row: Row, what: str) -> tuple[Tally, bytes]:
+    """Return a part and the tally before it, or refuse a damaged one."""
+    number, ended, tail, stored, content = row
+    before = Tally(ended, None if tail is None else bytes(tail))
+    if _sum(number, before, content) != stored:
+        raise corrupt(what)
+    return before, content
+
+
+def _sum(number: int, before: Tally, content: bytes) -> int:
+    return checksum(encode((number, before.ended, before.tail)), content)
+
+
+def _described(columns: Row) -> bytes:
+    return encode(columns)
+
+
+def _columns(owner: Owner, file: ZoneFile) -> dict[str, object]:
+    columns: dict[str, object] = {
+        "owner": owner,
+        "zone": file.zone,
+        "name": file.name,
+        "size": file.size,
+        "created_ms": file.created_ms,
+        "modified_ms": file.modified_ms,
+        "generation": file.generation,
+        "ended": file.ended,
+        "tail": file.tail,
+    }
+    return {**columns, "checksum": checksum(_described(tuple(columns.values())))}
