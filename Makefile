@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8765
 
-.PHONY: setup up test check bench torture lock help
+.PHONY: setup up test check bench torture interop lock help
 
 help:  ## what each command does
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /	/'
@@ -44,6 +44,9 @@ test: $(VENV)/.dev  ## the whole test run
 
 torture: $(VENV)/.dev  ## fault injection, one line per promise (SEED=…, ROWS=R01,R03, ALLOW_SKIP=R03)
 	$(BIN)/python -m tests.torture $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))
+
+interop: $(VENV)/.dev  ## real agents and clients over ACP, offline (ONLY=gemini,acpx, LATEST=1, ALLOW_MISSING=1, RECORD=FOLDER)
+	$(BIN)/python -m tests.interop $(if $(ONLY),--only $(ONLY)) $(if $(LATEST),--latest) $(if $(ALLOW_MISSING),--allow-missing) $(if $(RECORD),--record $(RECORD))
 
 bench: $(VENV)/.dev  ## figures as ratios against yardsticks in the same run (ONLY=NAME,NAME)
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
