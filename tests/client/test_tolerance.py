@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.client import AgentForm, SessionForm
 from holdfast.client.tolerance import decoded
-from holdfast.http.v1.agents_forms import AgentList, LlmRuntimeForm, ToolForm
+from holdfast.http.v1.agents_forms import AgentList, LlmRuntimeForm
 from tests.client.test_requests import AGENT
 
 NEW: dict[str, Any] = {"unheard": {"of": [1]}}
@@ -26,7 +26,10 @@ def test_new_keys_are_passed_over_wherever_they_stand() -> None:
     listed = decoded(json.dumps({"data": [NEWER], "next_cursor": None, **NEW}).encode(), AgentList)
 
     assert agent.runtime == LlmRuntimeForm()
-    assert agent.tools == ("read_file", ToolForm(name="fetch", parameters={"type": "object"}))
+    assert agent.tools == (
+        "read_file",
+        {"name": "fetch", "parameters": {"type": "object"}, **NEW},
+    )
     assert agent.grant is not None
     assert agent.grant.commands == ("ls",)
     assert listed.data == (agent,)

@@ -118,7 +118,7 @@ async def test_a_request_that_the_end_of_the_server_cuts_off_says_so(quiet: Hold
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
+        "//",
         "//v1/agents",
         "/v1",
         "/v1/",
@@ -163,6 +163,7 @@ async def test_a_slash_in_a_value_is_written_as_one_and_leads_no_further(
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
+        ("/", "GET, HEAD"),
         ("/healthz", "GET, HEAD"),
         ("/sign-in?code=x", "GET"),
         ("/v1/agents", "GET, HEAD, POST"),

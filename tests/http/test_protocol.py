@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import resource
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.http import protocol
+from holdfast.http.crowds import connections_most
 from tests.http.serving import Line, serving
 from tests.http.test_app import HARDENED
 from tests.stand_ins import PATIENCE
@@ -259,3 +261,88 @@ async def test_a_connection_that_is_kept_is_not_kept_for_ever(line: Line) -> Non
 
     assert heard.is_over
     assert asyncio.get_running_loop().time() - began < PATIENCE
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Have a server with room for three."""
+    monkeypatch.setattr(protocol, "connections_most", lambda: 3)
+    return 3
+
+
+async def test_who_finds_no_room_is_told_when_to_come_back(line: Line, room: int) -> None:
+    kept = [await asyncio.open_connection("127.0.0.1", line.port) for _ in range(room)]
+    try:
+        for reader, writer in kept:
+            writer.write(line.request("/healthz"))
+            assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
+        turned_away = await line.say(line.request("/healthz"))
+
+        headers = dict(each.split(": ") for each in turned_away.head.decode().split("\r\n")[1:])
+        assert (turned_away.statuses, turned_away.is_over) == ([503], True)
+        assert json.loads(turned_away.body) == {
+            "error": "system_limit",
+            "message": "Too many connections are open; close some, or come back in a while.",
+            "details": {"retry_after": 5},
+        }
+        assert (headers["retry-after"], headers["connection"]) == ("5", "close")
+        # Who was there before does not notice.
+        kept[0][1].write(line.request("/healthz"))
+        assert (await kept[0][0].readuntil(b"}")).startswith(b"HTTP/1.1 200")
+    finally:
+        for _, writer in kept:
+            writer.close()
+
+
+async def test_room_that_becomes_free_is_given_to_the_next(line: Line, room: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(5 * room):
+            heard = await line.say(line.request("/healthz", "Connection: close"))
+            while heard.statuses == [503]:
+                await asyncio.sleep(0.01)
+                heard = await line.say(line.request("/healthz", "Connection: close"))
+            assert heard.statuses == [200]
+
+
+async def test_connections_are_counted(line: Line, quiet: Holdfast, room: int) -> None:
+    _, secret = await quiet.tokens.ensure_local()
+    held = [await asyncio.open_connection("127.0.0.1", line.port) for _ in range(room - 1)]
+    counting = await asyncio.open_connection("127.0.0.1", line.port)
+    try:
+        counting[1].write(line.request("/metrics", f"Authorization: Bearer {secret}"))
+        await counting[0].readuntil(b"delivered_events_total")
+        assert (await line.say(b"")).statuses == [503]
+        counting[1].write(line.request("/metrics", f"Authorization: Bearer {secret}"))
+        told = await counting[0].readuntil(b"holdfast_refused_connections_total 1\n")
+    finally:
+        for _, writer in [*held, counting]:
+            writer.close()
+
+    assert b"holdfast_open_connections 3\n" in told
+
+
+async def test_a_crowd_before_the_door_is_not_heard_out(
+    line: Line, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "TURNED_AWAY_MOST", 0)
+    kept = [await asyncio.open_connection("127.0.0.1", line.port) for _ in range(room)]
+    try:
+        for reader, writer in kept:
+            writer.write(line.request("/healthz"))
+            await reader.readuntil(b"}")
+        reader, writer = await asyncio.open_connection("127.0.0.1", line.port)
+        async with asyncio.timeout(1):
+            assert (await reader.read()).startswith(b"HTTP/1.1 503")
+        writer.close()
+    finally:
+        for _, writer in kept:
+            writer.close()
+
+
+@pytest.mark.parametrize(("files", "most"), [(100, 64), (1024, 768), (65_536, 4096), (-1, 4096)])
+def test_how_many_there_is_room_for_depends_on_how_many_files_there_may_be(
+    files: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+
+    assert connections_most.__wrapped__() == most

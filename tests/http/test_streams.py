@@ -281,7 +281,7 @@ async def test_a_stream_that_is_ended_amid_a_page_skips_nothing_of_it(
     assert isinstance(app, Application)
 
     path = events(session, "?deltas=none")
-    async with listening(app, path, visitor.secret, most=3) as reader:
+    async with listening(app, path, visitor.secret, most=2) as reader:
         heard = await reader.until("message.created")
         app.streams.close()
         reader.room.set()

@@ -17,7 +17,6 @@ from holdfast.http.v1.agents_forms import (
     AgentsQuery,
     GrantForm,
     LlmRuntimeForm,
-    ToolForm,
 )
 from holdfast.http.v1.approvals_forms import AnswerPost, ApprovalForm, ApprovalsQuery
 from holdfast.http.v1.calls_forms import CallForm, CallsQuery, SettlePost
@@ -118,6 +117,5 @@ __all__ = [
     "SystemPost",
     "TextContent",
     "TextPart",
-    "ToolForm",
     "UserPost",
 ]

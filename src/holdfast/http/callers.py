@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, Denied
+from holdfast.domain.models import Model
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.requests import Request
 from holdfast.http.table import Route
@@ -31,7 +32,7 @@ class Callers:
         """Return who asks; a token in a header decides before any cookie."""
         if "authorization" in request.headers:
             return await self._tokens.resolve(_bearer(request.headers["authorization"]))
-        caller = await self._tokens.resolve(_cookie(request.headers.get("cookie", "")))
+        caller = await self._tokens.resolve(cookie_of(request.headers))
         # Another token in the cookie's place would escape what is asked of cookies.
         return caller if caller.is_cookie else await self._tokens.resolve(_NOBODYS)
 
@@ -53,6 +54,11 @@ def require_nameable(caller: Caller, body: Any) -> None:
         caller.require(Scope.ADMIN)
 
 
+def may_see(caller: Caller, model: Model) -> bool:
+    """Tell whether a caller may know of a model: the names of files are for those who give them."""
+    return model.provider != _FILES or caller.scope.allows(Scope.ADMIN)
+
+
 def require_no_foreign_page(headers: Mapping[str, str], origins: frozenset[str]) -> None:
     """Refuse a request of which the browser says that another page than ours has made it."""
     origin = headers.get("origin")
@@ -70,9 +76,9 @@ def _bearer(header: str) -> str:
     return secret.strip() if scheme.lower() == "bearer" else _NOBODYS
 
 
-def _cookie(header: str) -> str:
+def cookie_of(headers: Mapping[str, str]) -> str:
     """Return our cookie's value, whatever other servers of this machine have put beside it."""
-    pairs = (each.partition("=") for each in header.split(";"))
+    pairs = (each.partition("=") for each in headers.get("cookie", "").split(";"))
     found = [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
     # Of two, one was put there by somebody else.
     return found[0] if len(found) == 1 else _NOBODYS

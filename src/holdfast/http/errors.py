@@ -34,6 +34,10 @@ STATUSES_OF_CODES: Final[Mapping[Code, int]] = {
 }
 
 
+# Where a surface has one word for what the house tells apart.
+WORDS: Final[Mapping[Code, Code]] = {Code.UNKNOWN_MODEL: Code.MODEL_NOT_FOUND}
+
+
 def status_of(error: HoldfastError) -> int:
     """Return the status for an error."""
     return STATUSES_OF_CODES.get(error.code) or STATUSES[type(error)]
@@ -58,7 +62,7 @@ def _body(error: HoldfastError, path: str) -> dict[str, Any]:
     if path.startswith("/api/"):
         details = {_camel(name): value for name, value in details.items()}
     return {
-        "error": str(error.code),
+        "error": str(WORDS.get(error.code, error.code)),
         "message": error.message,
         "details": details,
     }

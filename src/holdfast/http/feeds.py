@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.events import Gap, SessionClosed, TurnEnded
 from holdfast.domain.ids import SessionId
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Head, Session
 from holdfast.domain.tokens import Caller
 from holdfast.http.answers import Wire
 from holdfast.http.house import House
@@ -32,6 +32,8 @@ class Wish:
 
     session_id: SessionId
     after: int
+    # Where the session stood when the reader was found to be right.
+    head: Head
     # The surface's own words: for an event, for where a session stands, for what was pruned.
     frame: Callable[[News], bytes]
     standing: Callable[[Session], str]
@@ -71,6 +73,7 @@ class Feed:
         self._waiting = 0
         self._beaten_at = time.monotonic()
         self._told = wish.after
+        self._unsent = b""
         self._delivered = 0
         self.caller = caller
 
@@ -119,11 +122,15 @@ class Feed:
     async def _read(self, wire: Wire) -> None:
         wish = self._wish
         events = self._house.events
-        async with events.reader(self.caller.owner, wish.session_id, after=wish.after) as reader:
+        owner, after = self.caller.owner, wish.after
+        async with events.reader(owner, wish.session_id, after=after, head=wish.head) as reader:
             self._reader = reader
             self._beaten_at = time.monotonic()
-            session = await self._session()
-            await self._write(wire, self._connected(session, reader.head))
+            session = await self._house.sessions.get(owner, wish.session_id)
+            self._unsent = self._connected(session, reader.head)
+            # Where there is something to tell at once, both are one packet.
+            if reader.is_live:
+                await self._write(wire, b"")
             self._wire = wire
             is_settled = _is_settled(session)
             while not (wish.until_settled and is_settled and reader.cursor >= reader.head):
@@ -134,11 +141,9 @@ class Feed:
                     self._ending = ("slow", RETRY)
                     return
                 if may_settle:
-                    is_settled = _is_settled(await self._session())
+                    head = await events.require(owner, wish.session_id, after=0)
+                    is_settled = _is_settled(head)
             self._ending = ("settled", RETRY)
-
-    async def _session(self) -> Session:
-        return await self._house.sessions.get(self.caller.owner, self._wish.session_id)
 
     def _connected(self, session: Session, head: int) -> bytes:
         data = {
@@ -201,6 +206,8 @@ class Feed:
         if self._is_beat_due(now):
             self._beaten_at = now
             chunk = HEARTBEAT + chunk
+        if self._unsent:
+            chunk, self._unsent = self._unsent + chunk, b""
         self._waiting += 1
         try:
             # Cancelled while there is no room, nothing of it has been written.
@@ -242,7 +249,7 @@ def _chunks(frames: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
         yield b"".join(batch), last
 
 
-def _is_settled(session: Session) -> bool:
+def _is_settled(session: Session | Head) -> bool:
     return session.turn <= session.settled
 
 

@@ -13,6 +13,8 @@ class Metrics:
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, int]] = Counter()
         self._seconds: Counter[str] = Counter()
+        self.open_connections = 0
+        self.refused_connections = 0
         self.open_streams = 0
         self.delivered_events = 0
 
@@ -34,6 +36,12 @@ class Metrics:
         yield "# TYPE holdfast_request_seconds_total counter"
         for route, seconds in sorted(self._seconds.items()):
             yield f'holdfast_request_seconds_total{{route="{route}"}} {seconds:.6f}'
+        yield "# HELP holdfast_open_connections Connections that are open now."
+        yield "# TYPE holdfast_open_connections gauge"
+        yield f"holdfast_open_connections {self.open_connections}"
+        yield "# HELP holdfast_refused_connections_total Connections that found no room."
+        yield "# TYPE holdfast_refused_connections_total counter"
+        yield f"holdfast_refused_connections_total {self.refused_connections}"
         yield "# HELP holdfast_open_streams Event streams that are open now."
         yield "# TYPE holdfast_open_streams gauge"
         yield f"holdfast_open_streams {self.open_streams}"

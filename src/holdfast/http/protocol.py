@@ -8,15 +8,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from holdfast.domain.errors import Code, Invalid
-from holdfast.http.answers import encoded
-from holdfast.http.app import ABORT, LASTING
-from holdfast.http.errors import error_answer
-from holdfast.http.guard import HEADERS
+from holdfast.http.app import ABORT, LASTING, Application
+from holdfast.http.crowds import CROWDED, UNCLEAR, connections_most
+from holdfast.http.metrics import Metrics
 from holdfast.http.wires import LastTransport, PatientTransport
 
 log = logging.getLogger("holdfast.access")
@@ -30,6 +28,8 @@ REST_SECONDS: Final = 2.0
 PIECES_MOST: Final = 1 << 16
 # Requests that were sent before the one ahead of them was answered.
 WAITING_MOST: Final = 100
+# Who found no room and is still being heard; more than that hear only that we hang up.
+TURNED_AWAY_MOST: Final = 100
 # The kernel would keep megabytes for one reader, and look for a vanished one for a quarter of an
 # hour. With these it is gone 15 s after a heartbeat that it did not take, or was asked in vain.
 LASTING_OPTIONS: Final = (
@@ -61,15 +61,27 @@ class Protocol(HttpToolsProtocol):
     _is_body_open = False
     _is_last = False
     _is_refused = False
+    _is_counted = False
+
+    @property
+    def _metrics(self) -> Metrics:
+        return cast(Application, self.app).metrics
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Give the caller a while for the first request."""
+        """Give the caller a while for the first request, if there is room."""
         super().connection_made(PatientTransport(transport, self.loop.call_soon))
+        if self._metrics.open_connections >= connections_most():
+            self._turn_away()
+            return
+        self._metrics.open_connections += 1
+        self._is_counted = True
         self._within(HEAD_SECONDS, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop_waiting()
+        if self._is_counted:
+            self._metrics.open_connections -= 1
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -202,9 +214,20 @@ class Protocol(HttpToolsProtocol):
             self._answer_and_close()
         # Otherwise the one before it gets its own answer, whole, and the connection ends there.
 
+    def _turn_away(self) -> None:
+        """Answer that there is no room, whatever is asked."""
+        self._is_refused = True
+        self._metrics.refused_connections += 1
+        log.info("refused", extra={"fields": {"status": 503, "route": None}})
+        self.transport.write(CROWDED)
+        if len(self.connections) - self._metrics.open_connections > TURNED_AWAY_MOST:
+            self.transport.close()
+        else:
+            self._close_gently()
+
     def _answer_and_close(self) -> None:
         log.info("refused", extra={"fields": {"status": 400, "route": None}})
-        self.transport.write(REFUSAL)
+        self.transport.write(UNCLEAR)
         self._close_gently()
 
     def _end(self) -> None:
@@ -244,25 +267,3 @@ def _is_framed_plainly(version: str, headers: list[tuple[bytes, bytes]]) -> bool
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     # A reader of version 1.0 does not know chunks, and of other codings we know none.
     return version in _VERSIONS and (not codings or (codings == [b"chunked"] and version != "1.0"))
-
-
-def _refusal() -> bytes:
-    """Return the bytes of the answer to what is no request."""
-    told = Invalid(
-        Code.INVALID_REQUEST,
-        "This is no HTTP/1.1 request that Holdfast takes: it is malformed, too large, too slow, "
-        "or could be read in two ways.",
-    )
-    answer = error_answer(told)
-    body = encoded(answer.content)
-    headers = {
-        **HEADERS,
-        "content-type": answer.media_type,
-        "content-length": str(len(body)),
-        "connection": "close",
-    }
-    lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
-    return b"".join([STATUS_LINE[answer.status], *lines, b"\r\n", body])
-
-
-REFUSAL: Final = _refusal()

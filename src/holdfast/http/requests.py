@@ -1,7 +1,6 @@
 """A request as it arrived: read within its limits, and decoded by the types of its route."""
 
 import asyncio
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,14 +14,13 @@ from msgspec.structs import FieldInfo
 from starlette.types import Receive, Scope
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.http.strictness import require_plain_json
+from holdfast.http.strictness import RULE_LONGEST, require_plain_json
+from holdfast.http.wordings import told
 
 BODY_LARGEST: Final = 8 << 20
 BODY_SECONDS: Final = 60.0
 QUERY_LONGEST: Final = 16 << 10
 # How much of a rule is told: it may quote a name of any length.
-RULE_LONGEST: Final = 500
-_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
 class CallerGoneError(Exception):
@@ -94,7 +92,7 @@ def decoded_body(request: Request, body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise _invalid(*_place_and_rule(error)) from None
+        raise _invalid(*told(error, kind)) from None
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise _invalid("", f"this is not JSON: {error}") from None
 
@@ -127,7 +125,7 @@ def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
     try:
         return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _invalid_query(*_place_and_rule(error)) from None
+        raise _invalid_query(*told(error, kind)) from None
 
 
 def _require_value(name: str, value: Any, kind: Any) -> None:
@@ -138,7 +136,7 @@ def _require_value(name: str, value: Any, kind: Any) -> None:
             # A bare number would be taken as a time of some clock.
             msgspec.convert(value, datetime)
     except msgspec.ValidationError as error:
-        raise _invalid_query(name, _place_and_rule(error)[1]) from None
+        raise _invalid_query(name, told(error, kind)[1]) from None
     # Nothing is said by leaving it out; the word for it would be taken as nothing, too.
     if taken is None:
         raise _invalid_query(name, "leave a parameter out instead of sending null")
@@ -148,12 +146,6 @@ def _require_value(name: str, value: Any, kind: Any) -> None:
 def _fields_of(kind: type[Struct]) -> Mapping[str, FieldInfo]:
     """Return the fields of a query by their names; looked up once, because it is slow."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
-
-
-def _place_and_rule(error: msgspec.ValidationError) -> tuple[str, str]:
-    told = str(error)
-    at = _AT.search(told)
-    return (at[1], told[: at.start()][:RULE_LONGEST]) if at else ("", told[:RULE_LONGEST])
 
 
 def _too_large() -> Invalid:

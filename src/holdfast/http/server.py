@@ -196,7 +196,8 @@ def _refusal(error: OSError, port: int) -> Conflict | Denied:
     if error.errno == errno.EADDRINUSE:
         return Conflict(
             Code.PORT_IN_USE,
-            f"Port {port} is in use; stop what listens there, or choose another with --port.",
+            f"Port {port} is in use; stop what listens there, or choose another with --port "
+            "(PORT=… for `make up`).",
             {"port": port},
         )
     return Denied(

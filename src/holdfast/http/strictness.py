@@ -5,12 +5,16 @@ import math
 import re
 from typing import Any, Final, NoReturn
 
+import msgspec
+
 from holdfast.domain.errors import Code, Invalid
 
 DEPTH_MOST: Final = 100
 # Values cost many times their bytes once they are read.
 VALUES_MOST: Final = 100_000
 _DIGITS_MOST: Final = 20
+RULE_LONGEST: Final = 500
+_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
 _INTEGERS: Final = range(-(1 << 63), 1 << 64)
 # A string, closed or not, so that a quote is never looked at twice; or what stands between values.
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{},]', re.DOTALL)
@@ -33,6 +37,13 @@ def require_plain_json(body: bytes) -> None:
             Code.INVALID_TEXT,
             "A text in the body contains the character NUL, which cannot be stored; leave it out.",
         )
+
+
+def place_and_rule(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Return where a value is not what its type says, and what it should be."""
+    told = str(error)
+    at = _AT.search(told)
+    return (at[1], told[: at.start()][:RULE_LONGEST]) if at else ("", told[:RULE_LONGEST])
 
 
 def _require_moderate(body: bytes) -> None:

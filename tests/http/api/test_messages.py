@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.domain.drafts import Draft, MessageDraft
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import ResultStatus, Role, ToolCall, ToolResult
-from tests.houses import raw
+from tests.houses import raw, unlocked
 from tests.http.api.client import Client, playing
 from tests.http.v1.visitor import A_STRANGER, refusal
 from tests.marks import demands
@@ -78,6 +78,101 @@ async def test_any_split_into_pages_is_the_whole(quiet_client: Client, limit: in
         assert after is None or after == str(page[-1]["sequence"])
 
     assert seen == rows
+
+
+async def worked(client: Client, *, is_fork: bool) -> dict[str, Any]:
+    """Open a session in which calls, results, thoughts and words have come in many orders."""
+    session = await client.session(repo_id=client.repo["id"])
+
+    async def record(role: str, content: Any, call: str | None = None) -> None:
+        told = {"tool_call_id": call} if call else {}
+        path = f"/v1/sessions/{session['id']}/messages"
+        answer = await client.post(path, {"role": role, "content": content, **told})
+        assert answer.status == 201, answer.body
+
+    for number in range(3):
+        await record("assistant", {"text": f"words {number}"})
+        for call in (f"a{number}", f"b{number}"):
+            await record("tool_call", {"id": call, "name": "look", "arguments": {}})
+    if is_fork:
+        answer = await client.post(f"/v1/sessions/{session['id']}/fork", {"at": 9})
+        assert answer.status == 201, answer.body
+        session = answer.document
+        return session
+    for call in ("b1", "a0", "b0"):
+        await record("tool_result", {"result": call}, call)
+        await record("system", {"text": f"after {call}"})
+    await record("tool_result", {"result": 1}, "a2")
+    return session
+
+
+@pytest.mark.parametrize("is_fork", [False, True])
+async def test_any_place_to_go_on_from_shows_what_the_whole_shows_behind_it(
+    quiet_client: Client, is_fork: bool
+) -> None:
+    session = await worked(quiet_client, is_fork=is_fork)
+    whole = await quiet_client.rows(session)
+    last = (await quiet_client.get(f"/v1/sessions/{session['id']}")).document["message_count"]
+
+    for after in range(last + 1):
+        behind = [row for row in whole if row["sequence"] > after]
+        assert await quiet_client.rows(session, f"?after={after}") == behind
+        for limit in (1, 2, 3, 50):
+            page = await quiet_client.rows(session, f"?after={after}&limit={limit}")
+            assert page == behind[:limit]
+    for row in whole:
+        since = await quiet_client.rows(session, f"?since={quote(row['timestamp'])}")
+        assert since == [each for each in whole if each["timestamp"] > row["timestamp"]]
+
+
+async def test_a_fork_shows_results_of_its_own_for_calls_that_it_inherited(
+    quiet_client: Client,
+) -> None:
+    session = await worked(quiet_client, is_fork=True)
+    await quiet_client.prompted(session, "go on")
+    before = await quiet_client.rows(session)
+
+    assert await quiet_client.rows(session, "?after=9") == before[-1:]
+    assert [row["content"]["result"] for row in before if row["content"]["type"] == "tool"] == (
+        [None] * 6
+    )
+
+
+async def test_calls_that_were_answered_much_later_come_where_their_answers_are(
+    quiet_client: Client,
+) -> None:
+    session = await quiet_client.session(repo_id=quiet_client.repo["id"])
+    path = f"/v1/sessions/{session['id']}/messages"
+    calls = [f"c{number}" for number in range(9)]
+    for call in calls:
+        content = {"id": call, "name": "look", "arguments": {}}
+        await quiet_client.post(path, {"role": "tool_call", "content": content})
+    for call in reversed(calls):
+        body = {"role": "tool_result", "tool_call_id": call, "content": {"result": call}}
+        await quiet_client.post(path, body)
+
+    first = await quiet_client.get(f"/api/sessions/{session['id']}/messages?limit=1")
+    whole = await quiet_client.rows(session)
+
+    assert [row["content"]["result"]["output"] for row in whole] == list(reversed(calls))
+    assert (first.document, first.headers["x-next-after"]) == (whole[:1], "10")
+
+
+@pytest.mark.parametrize("query", ["?after=5", "?after=5&limit=1", "?since={}"])
+async def test_who_polls_costs_what_is_new(
+    quiet_client: Client, clock: SettableClock, home: Path, query: str
+) -> None:
+    session, rows = await spoken(quiet_client, 6)
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute("UPDATE messages SET parts = zeroblob(9) WHERE sequence = 1")
+
+    # What is not read is not found to be damaged.
+    found = await quiet_client.rows(session, query.format(quote(rows[4]["timestamp"])))
+
+    assert found == rows[5:]
+    whole = await quiet_client.get(f"/api/sessions/{session['id']}/messages")
+    assert refusal(whole) == (500, "corrupt_row")
 
 
 async def test_rows_after_a_number_are_those_behind_it(quiet_client: Client) -> None:

@@ -38,6 +38,7 @@ async def test_a_prompt_is_stored_untrimmed_and_acknowledged_at_once(quiet_clien
         ({"text": ""}, "message_empty"),
         ({"text": " \n\t"}, "message_empty"),
         ({"text": "x" * ((1 << 20) + 1)}, "message_too_large"),
+        ({"text": "a\x00b"}, "invalid_text"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -50,6 +51,19 @@ async def test_what_is_no_prompt_is_refused_and_not_stored(
 
     assert refusal(answer) == (400, told)
     assert await quiet_client.rows(session) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["\\u0000", "\\\\u0000 \\", "\u2400", "\x01\x7f\u0085\ufeff\U0010ffff"]
+)
+async def test_what_only_looks_like_nul_comes_back_as_it_was(
+    quiet_client: Client, text: str
+) -> None:
+    session = await quiet_client.opened()
+
+    await quiet_client.prompted(session, text)
+
+    assert [row["content"]["text"] for row in await quiet_client.rows(session)] == [text]
 
 
 async def test_the_longest_prompt_is_taken(quiet_client: Client) -> None:

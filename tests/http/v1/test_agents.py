@@ -114,6 +114,66 @@ async def test_a_body_that_is_not_right_is_refused_with_its_place(
     assert (await visitor.get("/v1/agents?status=all")).document["data"] == []
 
 
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "read_file",
+        {"name": "read_file"},
+        {"name": "fetch", "strict": True, "x-team": {"owner": ["a", None]}},
+        {
+            "name": "fetch",
+            "description": "Fetches.",
+            "parameters": {"type": "object"},
+            "approval": "ask",
+            "extra": {"name": 1},
+            "type": "function",
+        },
+    ],
+)
+async def test_a_tool_is_kept_and_shown_as_given(visitor: Visitor, tool: Any) -> None:
+    made = await visitor.agent(tools=[tool], slug="one")
+    changed = await visitor.patch("/v1/agents/one", {"name": "Other"})
+
+    assert made["tools"] == [tool]
+    assert changed.document["tools"] == [tool]
+    session = await visitor.session("one")
+    assert (await visitor.get(f"/v1/sessions/{session['id']}")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("tool", "path"),
+    [
+        ({"description": "no name"}, "tools[1]"),
+        ({"name": ""}, "tools[1].name"),
+        ({"name": "x" * 256}, "tools[1].name"),
+        ({"name": "x", "approval": "perhaps"}, "tools[1].approval"),
+        ({"name": "x", "parameters": []}, "tools[1].parameters"),
+        ({"name": "x", "description": 1}, "tools[1].description"),
+    ],
+)
+async def test_what_we_read_of_a_tool_must_be_right(
+    visitor: Visitor, tool: dict[str, Any], path: str
+) -> None:
+    body = {"name": "Helper", "system_prompt": "", "tools": ["read_file", tool]}
+    answer = await visitor.post("/v1/agents", body)
+
+    assert refusal(answer) == (400, "invalid_body")
+    assert answer.document["details"]["path"] == path
+
+
+@pytest.mark.parametrize(
+    ("field", "largest"), [("description", 10 << 10), ("system_prompt", 1 << 20)]
+)
+async def test_long_texts_are_measured_in_bytes(visitor: Visitor, field: str, largest: int) -> None:
+    made = await visitor.agent(**{field: "é" * (largest // 2)})
+    body = {"name": "Helper", "system_prompt": "", field: "é" * (largest // 2) + "x"}
+    answer = await visitor.post("/v1/agents", body)
+
+    assert len(made[field].encode()) == largest
+    assert refusal(answer) == (400, "invalid_text")
+    assert answer.document["details"] == {"field": field, "bytes": largest + 1}
+
+
 async def test_a_language_model_needs_a_prompt(visitor: Visitor) -> None:
     answer = await visitor.post("/v1/agents", {"name": "Helper"})
 
@@ -123,9 +183,14 @@ async def test_a_language_model_needs_a_prompt(visitor: Visitor) -> None:
 
 @demands("S2-035")
 async def test_an_unknown_model_is_a_fault_of_the_body(visitor: Visitor) -> None:
-    body = {"name": "Helper", "system_prompt": "", "default_model_id": A_STRANGER}
+    body = {"name": "Helper", "system_prompt": ""}
 
-    assert refusal(await visitor.post("/v1/agents", body)) == (400, "model_not_found")
+    for ref in (A_STRANGER, "nobody:nothing", "offline:other", "nonsense"):
+        answer = await visitor.post("/v1/agents", {**body, "default_model_id": ref})
+        assert refusal(answer) == (400, "model_not_found"), ref
+    session = await visitor.session()
+    answer = await visitor.patch(f"/v1/sessions/{session['id']}", {"model_id": "nobody:nothing"})
+    assert refusal(answer) == (400, "model_not_found")
 
 
 async def test_a_slug_is_taken_once(visitor: Visitor) -> None:

@@ -8,8 +8,10 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.bootstrap import Outside
 from tests.houses import raw
+from tests.http.listening import listening
 from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
 from tests.marks import demands
+from tests.stand_ins import SettableClock
 from tests.tooled import a_config, asks, call, says
 
 pytestmark = pytest.mark.anyio
@@ -168,17 +170,121 @@ async def test_events_are_paged_by_their_numbers(visitor: Visitor) -> None:
     whole = await _events(visitor, session, "limit=1000")
     path = f"/v1/sessions/{session['id']}/events?format=json"
 
-    paged: list[dict[str, Any]] = []
-    after: str | None = "0"
-    while after is not None:
-        page = (await visitor.get(f"{path}&limit=2&after={after}")).document
-        paged += page["data"]
-        after = page["next_cursor"]
-
-    assert paged == whole
+    assert await _paged(visitor, f"{path}&limit=2") == whole
+    assert await _paged(visitor, f"{path}&limit=2&after=3") == whole[3:]
+    behind = (await visitor.get(f"{path}&after=3")).document["data"]
+    assert behind == whole[3:]
     ahead = await visitor.get(f"{path}&after={whole[-1]['sequence'] + 1}")
     assert refusal(ahead) == (409, "cursor_ahead")
     assert ahead.document["details"] == {"head": whole[-1]["sequence"]}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+async def test_a_page_has_no_more_than_its_limit_in_whatever_words(
+    visitor: Visitor, limit: int
+) -> None:
+    session = await visitor.session()
+    await visitor.told(session, "hello")
+    path = f"/v1/sessions/{session['id']}/events?format=json"
+
+    for query in ("deltas=both", "types=step.generating,message.delta,step.generated"):
+        whole = await _events(visitor, session, f"{query}&limit=1000")
+        words = [each["event_type"] for each in whole]
+        assert {"step.generating", "message.delta"} <= set(words)
+        assert await _paged(visitor, f"{path}&{query}&limit={limit}", most=limit) == whole
+
+
+async def test_a_cursor_is_good_for_the_question_that_gave_it_only(visitor: Visitor) -> None:
+    session, other = await visitor.session(), await visitor.session()
+    await visitor.told(session, "hello")
+    path = f"/v1/sessions/{session['id']}/events?format=json&limit=1"
+    cursor = (await visitor.get(path)).document["next_cursor"]
+    wrong = [
+        f"{path}&cursor={cursor}x",
+        f"{path}&cursor=1",
+        f"{path}&cursor={cursor}&types=turn.started",
+        f"{path}&cursor={cursor}&deltas=none",
+        f"{path}&cursor={cursor}&words=house",
+        f"{path}&cursor={cursor}&after=1",
+        f"/v1/sessions/{other['id']}/events?format=json&cursor={cursor}",
+    ]
+
+    assert (await visitor.get(f"{path}&cursor={cursor}")).status == 200
+    for each in wrong:
+        assert refusal(await visitor.get(each)) == (400, "invalid_query"), each
+
+
+async def test_what_was_pruned_is_told_on_the_page_and_in_the_stream_alike(
+    visitor: Visitor, clock: SettableClock
+) -> None:
+    session = await visitor.session()
+    await visitor.told(session, "hello")
+    (delta, *_) = await _events(visitor, session, "types=step.generating")
+    clock.advance(days=2)
+    count = await visitor.house.housekeeping.prune()
+    path = f"/v1/sessions/{session['id']}/events"
+    numbers = {"from": delta["sequence"], "to": delta["sequence"] + count - 1}
+    gap = {**numbers, "reason": "pruned", "resync": f"/v1/sessions/{session['id']}/messages"}
+
+    async def told(query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await visitor.get(path + query)).document["gaps"]
+        return found
+
+    async with listening(visitor.app, f"{path}?until=settled", visitor.secret) as reader:
+        frames = await reader.ended()
+    assert [frame.data for frame in frames if frame.event == "gap"] == [gap]
+    assert await told("?format=json") == [gap]
+    assert await told("?format=json&types=step.generating") == [gap]
+    assert await told("?format=json&types=session.started") == []
+    assert await told(f"?format=json&limit={delta['sequence'] - 1}") == []
+
+
+@pytest.mark.parametrize(
+    "types", ["message.created", "message.delta,session.completed", "step.delta", "nothing", ""]
+)
+@pytest.mark.parametrize("words", ["v1", "house"])
+async def test_types_are_the_same_on_the_page_and_in_the_stream(
+    visitor: Visitor, types: str, words: str
+) -> None:
+    session = await visitor.session()
+    await visitor.told(session, "hello")
+    path = f"/v1/sessions/{session['id']}/events?types={types}&words={words}"
+    last = (await visitor.get(f"/v1/sessions/{session['id']}")).document["last_event"]
+
+    page = (await visitor.get(f"{path}&format=json")).document
+    async with listening(visitor.app, f"{path}&until=settled", visitor.secret) as reader:
+        _, *frames, _ = await reader.ended()
+
+    told = [frame.data for frame in frames if frame.event != "gap"]
+    # What is stored leaves out what is usual, so whole events are alike in our own words only.
+    own = ("id", "sequence") if words == "house" else ("id", "sequence", "event_type", "data")
+    assert [{key: each[key] for key in own} for each in told] == [
+        {key: each[key] for key in own} for each in page["data"]
+    ]
+    covered: list[int] = []
+    for frame in frames:
+        first = frame.data["from"] if frame.event == "gap" else frame.id
+        covered += range(first, frame.id + 1) if frame.id is not None else []
+    assert covered == list(range(1, last + 1))
+
+
+@pytest.mark.parametrize("query", ["format=json&since=1", "format=json&until=settled"])
+async def test_what_only_a_stream_knows_is_refused_on_a_page(visitor: Visitor, query: str) -> None:
+    session = await visitor.session()
+
+    answer = await visitor.get(f"/v1/sessions/{session['id']}/events?{query}")
+
+    assert refusal(answer) == (400, "invalid_query")
+
+
+@pytest.mark.parametrize("query", ["after=0", "limit=5", "cursor=x"])
+async def test_what_only_a_page_knows_is_refused_on_a_stream(visitor: Visitor, query: str) -> None:
+    session = await visitor.session()
+
+    answer = await visitor.get(f"/v1/sessions/{session['id']}/events?{query}")
+
+    assert refusal(answer) == (400, "invalid_query")
+    assert answer.document["details"]["parameter"] == query.partition("=")[0]
 
 
 async def test_words_that_nothing_is_called_by_match_nothing(visitor: Visitor) -> None:
@@ -240,6 +346,19 @@ async def test_without_any_event_every_read_gives_the_same_bytes(
         connection.execute("DELETE FROM events")
 
     assert [(await visitor.get(path)).body for path in paths] == before
+
+
+async def _paged(visitor: Visitor, path: str, most: int = 1_000) -> list[dict[str, Any]]:
+    """Return the events of all pages."""
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        page = (await visitor.get(path + cursor)).document
+        assert len(page["data"]) <= most
+        found += page["data"]
+        if page["next_cursor"] is None:
+            return found
+        cursor = f"&cursor={page['next_cursor']}"
 
 
 async def _events(

@@ -221,6 +221,12 @@ async def test_messages_are_cut_by_number_and_paged(quiet_visitor: Visitor) -> N
     second = (await visitor.get(f"{path}?limit=4&cursor={first['next_cursor']}")).document
     assert [row["sequence"] for row in second["data"]] == [4, 5, 6, 7]
     assert second["next_cursor"] is None
+    for other in ("after=1", "before=9", "turn=1"):
+        moved = await visitor.get(f"{path}?{other}&cursor={first['next_cursor']}")
+        assert refusal(moved) == (400, "invalid_query"), other
+    begun = (await visitor.get(f"{path}?limit=1&after=1")).document["next_cursor"]
+    on = (await visitor.get(f"{path}?limit=1&after=1&cursor={begun}")).document
+    assert [row["sequence"] for row in on["data"]] == [3]
     foreign = await visitor.get(f"{path}?role=user&cursor={first['next_cursor']}")
     assert refusal(foreign) == (400, "invalid_query")
 

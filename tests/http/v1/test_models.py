@@ -1,13 +1,18 @@
 """Models over HTTP."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast import open_holdfast
+from holdfast.bootstrap import Outside
 from holdfast.domain.models import model_of
 from holdfast.domain.tokens import Scope
-from tests.http.v1.visitor import A_STRANGER, Visitor, refusal
+from tests.houses import script
+from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
 from tests.marks import demands
+from tests.tooled import a_config, says
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +75,41 @@ async def test_a_model_is_added_with_its_prices(visitor: Visitor) -> None:
 )
 async def test_a_model_that_is_not_right_is_refused(visitor: Visitor, body: dict[str, Any]) -> None:
     assert refusal(await visitor.post("/v1/models", body)) == (400, "invalid_body")
+
+
+async def test_the_name_of_a_file_is_for_those_who_may_give_one(
+    visitor: Visitor, tmp_path: Path
+) -> None:
+    model = script(tmp_path, {"text": "hi"})
+    agent = await visitor.agent(default_model_id=model)
+    id_ = agent["default_model_id"]
+    reader, writer, admin = [
+        await visitor.as_("local" if scope is Scope.READ else "other", scope)
+        for scope in (Scope.READ, Scope.WRITE, Scope.ADMIN)
+    ]
+
+    for each in (visitor, admin):
+        names = [found["name"] for found in (await each.get("/v1/models")).document["data"]]
+        assert model.removeprefix("scripted:") in names
+        assert (await each.get(f"/v1/models/{id_}")).document["provider"] == "scripted"
+    for each in (reader, writer):
+        assert str(tmp_path).encode() not in (await each.get("/v1/models")).body
+        hidden = await each.get(f"/v1/models/{id_}")
+        assert refusal(hidden) == (404, "model_not_found")
+        assert hidden.body == (await each.get(f"/v1/models/{A_STRANGER}")).body
+
+
+async def test_a_default_that_is_a_file_is_not_named_to_everybody(
+    home: Path, outside: Outside
+) -> None:
+    config = a_config(home, says("hi"))
+    async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
+        told = (await visitor.get("/v1/defaults")).document["model"]
+        other = await visitor.as_("other")
+        hidden = (await other.get("/v1/defaults")).document["model"]
+
+    assert told == config.default_model
+    assert hidden == f"scripted:{model_of(config.default_model).id}"
 
 
 async def test_an_unknown_model_is_not_found(visitor: Visitor) -> None:

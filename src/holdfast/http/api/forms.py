@@ -5,10 +5,12 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from holdfast.domain.programs import ProcessState, state_of
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import OnBusy, Session, Status
 from holdfast.http.times import stamp
 from holdfast.http.v1.scalars import Instant, Uuid
+from holdfast.http.v1.sessions_forms import told_metadata
 
 StatusWord = Literal["active", "completed", "cancelled", "error"]
 STATUS_WORDS: Final[Mapping[Status, StatusWord]] = {
@@ -41,7 +43,7 @@ Since = Annotated[
 class ProcessForm(Struct, frozen=True, kw_only=True, rename="camel"):
     """The agent's process, which is not the session: it may end and be started again."""
 
-    state: Literal["not_started", "starting", "ready", "busy", "exited"] = "not_started"
+    state: ProcessState = ProcessState.NOT_STARTED
     exit_code: int | None = None
 
 
@@ -173,6 +175,14 @@ def repo_form(repo: Repo) -> RepoForm:
     return RepoForm(id=repo.id, name=repo.name, path=repo.path, created_at=stamp(repo.created_at))
 
 
+def _process_form(session: Session) -> ProcessForm:
+    program = session.program
+    return ProcessForm(
+        state=state_of(program, is_running=session.status is Status.RUNNING),
+        exit_code=program.exit.code if program is not None and program.exit is not None else None,
+    )
+
+
 def _fields(session: Session) -> dict[str, Any]:
     # Why it ended stands where clients of this surface look for it.
     reason = {} if session.reason is None else {"reason": session.reason}
@@ -183,8 +193,8 @@ def _fields(session: Session) -> dict[str, Any]:
         "created_at": stamp(session.created_at),
         "updated_at": stamp(session.updated_at),
         "title": session.title,
-        "metadata": {**session.metadata, **reason},
-        "process": ProcessForm(),
+        "metadata": {**told_metadata(session), **reason},
+        "process": _process_form(session),
         "turn": session.turn,
         "settled": session.settled,
         "last_sequence": session.message_count,

@@ -10,15 +10,14 @@ from msgspec import UnsetType
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import SessionId, is_uuid
 from holdfast.domain.messages import Message
-from holdfast.domain.queries import MessageQuery
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer
 from holdfast.http.api.forms import AgentMessage, AgentMessagesQuery
 from holdfast.http.api.rows import partial_row, rows_of
 from holdfast.http.table import Asked, Route
-from holdfast.http.times import stamp
 from holdfast.http.v1.refusals import invalid_query
 from holdfast.services.heads import session_not_found
+from holdfast.services.histories import ALL
 from holdfast.services.messages import Unfinished
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
@@ -36,42 +35,47 @@ async def list_messages(asked: Asked[AgentMessagesQuery, None]) -> Answer:
     session_id = await _bound(asked)
     if not isinstance(query.after, UnsetType) and query.since is not None:
         raise invalid_query("since", "since or after, and not both")
-    found = await rows(asked, session_id, with_partial=query.partial)
-    kept = _after(found, query) if query.since is None else _since(found, query.since)
-    if query.limit is None or len(kept) <= query.limit:
-        return Answer(content=kept)
-    page = kept[: query.limit]
+    found = await _rows(asked, session_id)
+    if query.limit is None or len(found) <= query.limit:
+        return Answer(content=found)
+    page = found[: query.limit]
     return Answer(content=page, headers={"x-next-after": str(page[-1].sequence)})
 
 
-async def rows(
-    asked: Asked[Any, Any], session_id: SessionId, *, with_partial: bool
+async def _rows(
+    asked: Asked[AgentMessagesQuery, None], session_id: SessionId
 ) -> list[AgentMessage]:
-    """Return all rows of a session."""
-    # Read first: a text that is finished in between is then a row, and never missing.
-    unfinished = await asked.house.messages.unfinished(asked.owner, session_id)
-    found = await _all(asked, session_id)
-    return shown_rows(session_id, found, unfinished if with_partial else None)
+    """Return the rows behind the reader's place; of a page one more, where there are more."""
+    query = asked.query
+    after = 0 if isinstance(query.after, UnsetType) else query.after
+    place = after if query.since is None else _instant(query.since)
+    # A row takes two messages at most, but for those that show nothing.
+    most = ALL if query.limit is None else 2 * query.limit + 2
+    while True:
+        told, unfinished = await asked.house.messages.excerpt(
+            asked.owner, session_id, after=place, limit=most
+        )
+        is_shown = query.partial and told.is_last
+        messages = (*told.calls, *told.rows)
+        found = rows_of(session_id, messages, without=told.answered)
+        if told.is_last or len(found) > (query.limit or 0):
+            return _grown(session_id, found, unfinished if is_shown else None)
+        most *= 2
 
 
 def shown_rows(
     session_id: SessionId, messages: Sequence[Message], unfinished: Unfinished | None
 ) -> list[AgentMessage]:
     """Return messages as rows, and last the one that still grows, unless it is among them."""
-    found = rows_of(session_id, messages)
+    return _grown(session_id, rows_of(session_id, messages), unfinished)
+
+
+def _grown(
+    session_id: SessionId, found: list[AgentMessage], unfinished: Unfinished | None
+) -> list[AgentMessage]:
     if unfinished is not None and all(row.id != unfinished.id for row in found):
         found.append(partial_row(session_id, unfinished))
     return found
-
-
-async def _all(asked: Asked[Any, Any], session_id: SessionId) -> list[Message]:
-    found: list[Message] = []
-    while True:
-        after = found[-1].sequence if found else 0
-        page = await asked.house.messages.page(asked.owner, session_id, MessageQuery(after=after))
-        found += page.items
-        if page.next_cursor is None:
-            return found
 
 
 async def _bound(asked: Asked[Any, Any]) -> SessionId:
@@ -89,17 +93,6 @@ async def _bound(asked: Asked[Any, Any]) -> SessionId:
             {"head": session.message_count},
         )
     return session.id
-
-
-def _after(found: list[AgentMessage], query: AgentMessagesQuery) -> list[AgentMessage]:
-    after = 0 if isinstance(query.after, UnsetType) else query.after
-    return [row for row in found if row.sequence is None or row.sequence > after]
-
-
-def _since(found: list[AgentMessage], text: str) -> list[AgentMessage]:
-    # Compared as text, because all of ours have the same form. What still grows is always new.
-    since = stamp(_instant(text))
-    return [row for row in found if row.sequence is None or row.timestamp > since]
 
 
 def _instant(text: str) -> datetime:

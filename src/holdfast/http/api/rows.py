@@ -1,9 +1,9 @@
 """The rows of `/api`: messages in three roles, a call folded together with its result."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.messages import (
     Compaction,
     Media,
@@ -22,16 +22,20 @@ from holdfast.services.messages import Unfinished
 Content = dict[str, Any]
 
 
-def rows_of(session_id: SessionId, messages: Iterable[Message]) -> list[AgentMessage]:
+def rows_of(
+    session_id: SessionId, messages: Iterable[Message], *, without: Collection[CallId] = ()
+) -> list[AgentMessage]:
     """Return the rows of a session's messages, in the order of their numbers.
 
     A call stands where its result does once there is one, so whoever reads on from a number
-    sees it again, complete.
+    sees it again, complete. `without` are calls whose results are not among the messages.
     """
     rows: dict[str, AgentMessage] = {}
     open_calls: dict[str, AgentMessage] = {}
     for message in messages:
         match message.parts:
+            case (ToolCall() as call,) if call.id in without:
+                pass
             case (ToolCall() as call,):
                 row = _row(session_id, message, "system", _call_content(call))
                 open_calls[call.id] = rows[message.id] = row

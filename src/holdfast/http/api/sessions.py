@@ -40,7 +40,8 @@ async def open_session(asked: Asked[NoQuery, AgentSessionPost]) -> Answer:
     known = await _opened_before(asked, repo_id)
     if known is not None:
         return _opened(known, is_new=False)
-    agent = body.agent_id or (await asked.house.agents.built_in(asked.owner)).id
+    agent = body.agent_id or (await asked.house.agents.in_repositories(asked.owner)).id
+    await asked.house.agents.seed(asked.owner, agent)
     request = SessionRequest(title=body.title, repo_id=repo_id)
     try:
         with _slots_told():

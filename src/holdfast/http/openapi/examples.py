@@ -205,7 +205,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "details": {},
     },
     "EventForm": _EVENT_FORM,
-    "EventList": _page(_EVENT_FORM),
+    "EventList": {**_page(_EVENT_FORM), "gaps": []},
     "Health": {"status": "ok"},
     "Interrupted": {"session": _SESSION_FORM, "interrupted": True, "turn": 1},
     "MessageForm": _MESSAGE_FORM,

@@ -2,13 +2,14 @@
 
 from typing import Any, Final
 
-from holdfast.domain.agents import Agent, AgentStatus
+from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.agents_forms import (
+    AcpRuntimeForm,
     AgentForm,
     AgentList,
     AgentPatch,
@@ -24,6 +25,8 @@ from holdfast.http.v1.repeats import TELLS, chosen_id, made
 
 async def create_agent(asked: Asked[NoQuery, AgentPost]) -> Answer:
     """Make an agent."""
+    if isinstance(asked.body.runtime, AcpRuntimeForm):
+        _require_admin(asked)
     new = await asked.house.agents.make(asked.owner, fields_of(asked.body), id=chosen_id(asked))
     return made(agent_form(new.thing), is_new=new.is_new, location=f"/v1/agents/{new.thing.id}")
 
@@ -66,10 +69,17 @@ async def change_agent(asked: Asked[NoQuery, AgentPatch]) -> Answer:
 
 
 async def _changed(asked: Asked[NoQuery, AgentPatch], agent: Agent) -> Agent:
+    if isinstance(asked.body.runtime, AcpRuntimeForm) or isinstance(agent.runtime, AcpRuntime):
+        _require_admin(asked)
     changes = changed_fields(asked.body, agent.runtime)
     return await asked.house.agents.update(
         asked.owner, agent.id, changes, expected=lambda now: now == agent
     )
+
+
+def _require_admin(asked: Asked[Any, Any]) -> None:
+    """Refuse who may only write: such an agent is a command that runs as the server's user."""
+    asked.required_caller.require(Scope.ADMIN)
 
 
 async def archive_agent(asked: Asked[NoQuery, None]) -> Answer:

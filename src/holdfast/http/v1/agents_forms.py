@@ -1,5 +1,6 @@
 """Agents on the wire: what is taken, what is shown, and how either becomes the other."""
 
+from itertools import starmap
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,7 +17,8 @@ from holdfast.domain.agents import (
     Retry,
     Runtime,
 )
-from holdfast.domain.tools import FsTier, Grant, ToolSpec
+from holdfast.domain.tools import FsTier, Grant, ToolSpec, tool_fields
+from holdfast.http.strictness import place_and_rule
 from holdfast.http.times import stamp
 from holdfast.http.v1.refusals import invalid_body
 from holdfast.http.v1.scalars import (
@@ -66,8 +68,8 @@ class GrantForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     domains: tuple[str, ...] = ()
 
 
-class ToolForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A tool as its author describes it."""
+class ToolShape(Struct, frozen=True, kw_only=True):
+    """What a tool's description must be as far as we read it; the rest is its author's."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     description: str | None = None
@@ -76,7 +78,22 @@ class ToolForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, om
 
 
 RuntimeForm = LlmRuntimeForm | AcpRuntimeForm
-Tools = tuple[Annotated[str, Meta(min_length=1)] | ToolForm, ...]
+ToolObject = Annotated[
+    dict[str, Any],
+    Meta(
+        description="A tool as its author describes it; kept and shown as given.",
+        extra_json_schema={
+            "properties": {
+                "name": {"type": "string", "minLength": 1, "maxLength": 255},
+                "description": {"type": ["string", "null"]},
+                "parameters": {"type": ["object", "null"]},
+                "approval": {"enum": ["ask", "deny", None]},
+            },
+            "required": ["name"],
+        },
+    ),
+]
+Tools = tuple[Annotated[str, Meta(min_length=1)] | ToolObject, ...]
 
 
 class AgentForm(Struct, frozen=True, kw_only=True):
@@ -176,7 +193,7 @@ def agent_form(agent: Agent) -> AgentForm:
         fallback_model_ids=models[1:],
         temperature=llm.temperature,
         max_tokens=llm.max_tokens,
-        tools=tuple(map(_tool_form, agent.tools)),
+        tools=tuple(tool.as_given() for tool in agent.tools),
         tags=agent.tags,
         runtime=_runtime_form(runtime),
         grant=grant_form(agent.grant),
@@ -223,7 +240,7 @@ def changed_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
     if not isinstance(body.tags, UnsetType):
         fields["tags"] = tuple(dict.fromkeys(body.tags))
     if not isinstance(body.tools, UnsetType):
-        fields["tools"] = tuple(map(_tool_of, body.tools))
+        fields["tools"] = tuple(starmap(_tool_of, enumerate(body.tools)))
     if not isinstance(body.grant, UnsetType):
         fields["grant"] = grant_of(body.grant)
     return fields | _runtime_fields(body, runtime)
@@ -277,13 +294,11 @@ def _runtime_form(runtime: Runtime) -> RuntimeForm:
     return AcpRuntimeForm(**msgspec.structs.asdict(runtime))
 
 
-def _tool_form(tool: ToolSpec) -> str | ToolForm:
-    """Return a tool as it was given: a bare name, or a description."""
-    form = ToolForm(**msgspec.structs.asdict(tool))
-    return tool.name if form == ToolForm(name=tool.name) else form
-
-
-def _tool_of(form: str | ToolForm) -> ToolSpec:
-    if isinstance(form, str):
-        return ToolSpec(name=form)
-    return ToolSpec(**msgspec.structs.asdict(form))
+def _tool_of(number: int, given: str | dict[str, Any]) -> ToolSpec:
+    try:
+        if isinstance(given, dict):
+            msgspec.convert(given, ToolShape)
+    except msgspec.ValidationError as error:
+        place, rule = place_and_rule(error)
+        raise invalid_body(f"tools[{number}]{place and '.'}{place}", rule) from None
+    return ToolSpec(**tool_fields(given))

@@ -1,10 +1,10 @@
 """Approvals on the wire: the question, what may be answered, and the answer."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, convert, field
 
-from holdfast.domain.approvals import Answer, Approval, ApprovalScope, ApprovalState
+from holdfast.domain.approvals import ALLOW_ALWAYS, Answer, Approval, ApprovalScope, ApprovalState
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.tools import ToolClass
 from holdfast.http.times import stamp, stamp_or_none
@@ -101,13 +101,20 @@ def approval_form(approval: Approval) -> ApprovalForm:
 
 
 def options_of(approval: Approval) -> tuple[OptionForm, ...]:
-    """Return what may be answered to a question."""
+    """Return what may be answered to a question: what its agent takes, or else what we do."""
+    if approval.question.choices:
+        return tuple(
+            OptionForm(id=each.id, name=each.name, kind=each.kind)
+            for each in approval.question.choices
+        )
     offered = options(is_for_session=approval.question.memory is not None)
     return convert(offered, tuple[OptionForm, ...])
 
 
 def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> Answer:
     """Return the answer that a body gives; an option must be offered, and say the same."""
+    if approval.question.choices:
+        return _chosen(body, approval, by=by)
     allows = body.decision == "allow"
     lasting = body.scope is ApprovalScope.SESSION
     meant = "deny" if not allows else "allow_session" if lasting else "allow_once"
@@ -125,3 +132,27 @@ def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> Answer:
         scope=body.scope,
         note=body.note,
     )
+
+
+def _chosen(body: AnswerPost, approval: Approval, *, by: str) -> Answer:
+    """Return the answer to somebody else's agent, which has options of its own."""
+    kinds = {each.id: each.kind for each in approval.question.choices}
+    kind = kinds.get(body.option_id or "")
+    if body.option_id is not None and (kind is None or not kind.startswith(_KINDS[body.decision])):
+        raise Conflict(
+            Code.OPTION_NOT_OFFERED,
+            f"This question can be answered with {', '.join(kinds)}; the option has to say the "
+            "same as the decision.",
+            {"options": list(kinds)},
+        )
+    scope = ApprovalScope.SESSION if kind == ALLOW_ALWAYS else body.scope
+    return Answer(
+        state=ApprovalState.ALLOWED if body.decision == "allow" else ApprovalState.DENIED,
+        by=by,
+        scope=scope,
+        note=body.note,
+        choice=body.option_id,
+    )
+
+
+_KINDS: Final = {"allow": "allow", "deny": "reject"}

@@ -2,8 +2,10 @@
 
 from typing import Final
 
+from holdfast.domain.models import model_of
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer
+from holdfast.http.callers import may_see
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.defaults_forms import DefaultsForm
 
@@ -11,7 +13,10 @@ from holdfast.http.v1.defaults_forms import DefaultsForm
 async def read_defaults(asked: Asked[NoQuery, None]) -> Answer:
     """Return what holds by default."""
     config = asked.house.config
-    return Answer(content=DefaultsForm(model=config.default_model, approval=config.approval))
+    model = model_of(config.default_model)
+    # Who may not know the file's name can still tell that it is one.
+    shown = model.ref if may_see(asked.required_caller, model) else f"{model.provider}:{model.id}"
+    return Answer(content=DefaultsForm(model=shown, approval=config.approval))
 
 
 ROUTES: Final[tuple[Route, ...]] = (

@@ -7,7 +7,7 @@ from msgspec.structs import asdict
 from holdfast.domain.errors import Code
 from holdfast.domain.sessions import Status
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer, encoded
+from holdfast.http.answers import Answer
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.contexts_forms import context_of
 from holdfast.http.v1.endings_forms import (
@@ -22,12 +22,11 @@ from holdfast.http.v1.endings_forms import (
     Verified,
     fork_of,
 )
-from holdfast.http.v1.messages_forms import message_form
+from holdfast.http.v1.messages_forms import export_line
 from holdfast.http.v1.paths import of_session, session_of
 from holdfast.http.v1.repeats import TELLS, chosen_id
 from holdfast.http.v1.sessions import placed, session_made, shown
 from holdfast.http.v1.sessions_forms import SessionForm, session_form
-from holdfast.services.exports import ExportFormat
 
 
 async def interrupt_session(asked: Asked[NoQuery, InterruptPost]) -> Answer:
@@ -86,17 +85,14 @@ async def fork_session(asked: Asked[NoQuery, ForkPost]) -> Answer:
 async def export_session(asked: Asked[ExportQuery, None]) -> Answer:
     """Write a session out."""
     session_id = await session_of(asked)
-    query, owner, exports = asked.query, asked.owner, asked.house.exports
-    file = await exports.export(owner, session_id, query.format, through=query.through)
-    content = file.content
-    if query.format is ExportFormat.JSONL:
-        # In the words of this surface, so that a line is what reading the message gives.
-        _, rows = await exports.rows(owner, session_id, through=query.through)
-        cut = await asked.house.messages.interrupted(owner, session_id, rows)
-        forms = (message_form(row, session_id, is_interrupted=row.id in cut) for row in rows)
-        content = b"".join(exports.masked(encoded(form)) + b"\n" for form in forms)
+    query = asked.query
+    # In the words of this surface, so that a line is what reading the message gives.
+    line = export_line(session_id)
+    file = await asked.house.exports.export(
+        asked.owner, session_id, query.format, through=query.through, line=line
+    )
     named = {"content-disposition": f'attachment; filename="{file.file_name}"'}
-    return Answer(content=content, media_type=file.media_type, headers=named)
+    return Answer(content=file.content, media_type=file.media_type, headers=named)
 
 
 def _change(verb: str, summary: str, act: Any, **rest: Any) -> tuple[Route, Route]:

@@ -26,22 +26,41 @@ Start = Annotated[
 
 
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to begin, and in which form; `after`, `limit` and `types` are for JSON only."""
+    """Where to begin, and in which form; a page and the stream each refuse what is the other's."""
 
     since: Start | None = None
     deltas: Deltas = Deltas.STEP
     words: Words = Words.V1
     until: Literal["settled"] | None = None
     format: Literal["json", "stream"] | None = None
-    after: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    types: str | None = None
+    after: (
+        Annotated[
+            int, Meta(ge=0, le=(1 << 63) - 1, description="Of JSON: only events behind this one.")
+        ]
+        | None
+    ) = None
+    limit: (
+        Annotated[int, Meta(ge=1, le=1000, description="Of JSON: at most so many; else 100.")]
+        | None
+    ) = None
+    cursor: Annotated[str, Meta(description="Of JSON: go on behind an earlier page.")] | None = None
+    types: Annotated[str, Meta(description="Only events with one of these words.")] | None = None
+
+
+class GapForm(Struct, frozen=True, rename={"first": "from", "last": "to"}):
+    """Numbers that will not come, and where to read what they told of."""
+
+    first: int
+    last: int
+    reason: str
+    resync: str
 
 
 class EventList(Struct, frozen=True):
-    """A page of events; the cursor is the number to go on after."""
+    """A page of events, and the numbers between them that will not come."""
 
     data: tuple[EventForm, ...]
+    gaps: tuple[GapForm, ...]
     next_cursor: str | None
 
 

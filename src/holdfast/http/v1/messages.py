@@ -54,7 +54,8 @@ async def list_messages(asked: Asked[MessagesQuery, None]) -> Answer:
     """List messages."""
     session_id = await session_of(asked)
     query, owner = asked.query, asked.owner
-    filters = ("messages", owner, session_id, query.role, query.turn)
+    stretch = (query.after, query.before)
+    filters = ("messages", owner, session_id, *stretch, query.role, query.turn)
     with query_judged():
         wanted = MessageQuery(
             after=max(query.after, after_of(query.cursor, *filters)),

@@ -1,5 +1,6 @@
 """Messages on the wire: content in the shape of its role, and what is beyond that as parts."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -215,6 +216,11 @@ def message_form(
         interrupted=is_interrupted or UNSET,
         inherited=message.session_id != session_id or UNSET,
     )
+
+
+def export_line(session_id: SessionId) -> Callable[[Message, bool], MessageForm]:
+    """Return how a session's messages stand in a file, one on each line."""
+    return lambda row, is_cut: message_form(row, session_id, is_interrupted=is_cut)
 
 
 def with_parts(form: MessageForm, message: Message, wish: str | None) -> MessageForm:

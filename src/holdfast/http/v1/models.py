@@ -5,6 +5,7 @@ from typing import Final
 from holdfast.domain.errors import Code
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer
+from holdfast.http.callers import may_see
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.models_forms import (
     ModelForm,
@@ -14,16 +15,21 @@ from holdfast.http.v1.models_forms import (
     model_request,
 )
 from holdfast.http.v1.repeats import TELLS, made
+from holdfast.services.models import model_not_found
 
 
 async def list_models(asked: Asked[NoQuery, None]) -> Answer:
     """List models."""
-    return Answer(content=ModelList(tuple(map(model_form, await asked.house.models.catalogue()))))
+    found = await asked.house.models.catalogue()
+    shown = (model for model in found if may_see(asked.required_caller, model))
+    return Answer(content=ModelList(tuple(map(model_form, shown))))
 
 
 async def read_model(asked: Asked[NoQuery, None]) -> Answer:
     """Return a model."""
     model = await asked.house.models.get(asked.path["model_id"])
+    if not may_see(asked.required_caller, model):
+        raise model_not_found()
     return Answer(content=model_form(model), has_etag=True)
 
 
@@ -65,7 +71,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         body=ModelPost,
         gives={201: ModelForm, 200: ModelForm},
         tells=TELLS,
-        refuses=(Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND, Code.UNKNOWN_MODEL),
+        refuses=(Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND),
         examples={
             "body": {
                 "provider": "openai",

@@ -29,7 +29,6 @@ from holdfast.http.v1.sessions_forms import (
     states_of,
     wishes_of,
 )
-from holdfast.services.agents import BUILT_IN
 from holdfast.services.endings import Heirs
 
 # What may be wrong with any wish about a session.
@@ -43,8 +42,7 @@ async def open_session(asked: Asked[NoQuery, SessionPost]) -> Answer:
     wish = request_of(replace(asked.body, context=context))
     agent = asked.path["agent_id"]
     # Made when it is first needed; whoever asks for it by name should not have to make it.
-    if agent == BUILT_IN:
-        await asked.house.agents.built_in(asked.owner)
+    await asked.house.agents.seed(asked.owner, agent)
     new = await asked.house.sessions.make(asked.owner, agent, wish, id=id_)
     return await session_made(asked, new.thing, is_new=new.is_new)
 

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.openings import SessionRequest
+from holdfast.domain.programs import ProcessState, state_of
 from holdfast.domain.queries import SessionOrder, StatusWish
 from holdfast.domain.sessions import Budget, OnExceed, Session, Status, StopReason
 from holdfast.http.times import stamp, stamp_or_none
@@ -81,6 +82,14 @@ class SessionAgentForm(Struct, frozen=True, kw_only=True):
     model_ids: tuple[Uuid, ...]
 
 
+class ProgramForm(Struct, frozen=True, kw_only=True):
+    """The agent's own program, which is not the session: it may end and be started again."""
+
+    state: ProcessState
+    exit_code: int | None
+    signal: int | None
+
+
 class SessionForm(Struct, frozen=True, kw_only=True):
     """A session as `/v1` shows it; `state` is the house's own word for `status`."""
 
@@ -111,6 +120,8 @@ class SessionForm(Struct, frozen=True, kw_only=True):
     last_event: int
     metadata: dict[str, Any]
     agent: SessionAgentForm
+    # Only of an agent that is a program of its own.
+    process: ProgramForm | UnsetType = UNSET
 
 
 class SessionList(Struct, frozen=True):
@@ -132,7 +143,7 @@ class SessionPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     turn_cap: Number | None = None
     budget: BudgetForm | None = None
     grant: GrantForm | None = None
-    approval: ApprovalMode = ApprovalMode.ASK
+    approval: ApprovalMode | None = None
     context: ContextForm | None = None
     tools: tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...] | None = None
 
@@ -197,8 +208,29 @@ def session_form(overview: Overview) -> SessionForm:
         cost=cost_form(spent.microcents, priced=not spent.unpriced_requests),
         message_count=session.message_count,
         last_event=session.last_event,
-        metadata=session.metadata,
+        metadata=told_metadata(session),
         agent=_agent_form(session.agent),
+        process=_process_form(session),
+    )
+
+
+def told_metadata(session: Session) -> dict[str, Any]:
+    """Return a session's metadata, and beside it what its agent's program has told of itself."""
+    program = session.program
+    if program is None or not (program.told or program.agent_session):
+        return session.metadata
+    return {**session.metadata, "acp": {**program.told, "session_id": program.agent_session}}
+
+
+def _process_form(session: Session) -> ProgramForm | UnsetType:
+    if not isinstance(session.agent.runtime, AcpRuntime):
+        return UNSET
+    program = session.program
+    end = program.exit if program is not None else None
+    return ProgramForm(
+        state=state_of(program, is_running=session.status is Status.RUNNING),
+        exit_code=end.code if end is not None else None,
+        signal=end.signal if end is not None else None,
     )
 
 

@@ -1,7 +1,7 @@
 """`GET …/events`: the stream, or a page of it as JSON; and where a reader wants to begin."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -13,14 +13,16 @@ from holdfast.http.answers import Answer, Stream, encoded
 from holdfast.http.feeds import Wish
 from holdfast.http.sse import HEADERS, event_frames
 from holdfast.http.table import Asked, Route
-from holdfast.http.v1.events import events_page
+from holdfast.http.v1.events import events_page, forms_of, is_named, wanted_names
 from holdfast.http.v1.events_forms import EventList, EventsQuery, HouseEventList, Words
 from holdfast.http.v1.paths import BY_ITSELF, of_session, session_of
+from holdfast.http.v1.refusals import invalid_query
 from holdfast.http.v1.statuses import status_word
-from holdfast.http.v1.words import Deltas, event_forms
+from holdfast.http.v1.words import Deltas, EventForm, event_forms
 from holdfast.services.tails import News
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_OF_PAGES: Final = ("after", "limit", "cursor")
 
 
 async def events(asked: Asked[EventsQuery, None]) -> Answer | Stream:
@@ -28,16 +30,20 @@ async def events(asked: Asked[EventsQuery, None]) -> Answer | Stream:
     _require_cursor(asked.headers.get("last-event-id") or "0")
     if _wants_json(asked):
         return await events_page(asked)
+    for name in _OF_PAGES:
+        if getattr(asked.query, name) is not None:
+            raise invalid_query(name, "it is for a page of JSON; a stream begins behind since")
     session_id = await session_of(asked)
     caller = asked.required_caller
     after = await _start(asked, caller, session_id)
     # Judged before the stream begins: an error is an answer of its own, never a frame.
-    await asked.house.events.require(caller.owner, session_id, after=after)
+    head = await asked.house.events.require(caller.owner, session_id, after=after)
     feed = asked.streams.feed(
         caller,
         Wish(
             session_id=session_id,
             after=after,
+            head=head,
             frame=_frames_of(asked.query),
             standing=status_word,
             resync=f"{BY_ITSELF.format(session_id=session_id)}/messages",
@@ -48,9 +54,25 @@ async def events(asked: Asked[EventsQuery, None]) -> Answer | Stream:
 
 
 def _frames_of(query: EventsQuery) -> Callable[[News], bytes]:
+    if query.types:
+        return _only(query)
     if query.words is Words.HOUSE:
         return house_frame
     return _SHARED_FRAMES[query.deltas]
+
+
+def _only(query: EventsQuery) -> Callable[[News], bytes]:
+    """Return the frames of events with the wanted words; what others have is told as a gap."""
+    names, forms = wanted_names(query), forms_of(query)
+
+    def frame(news: News) -> bytes:
+        if not is_named(news.event, names):
+            return b""
+        if query.words is Words.HOUSE:
+            return house_frame(news)
+        return _framed(news.sequence, forms(news.event))
+
+    return frame
 
 
 def house_frame(news: News) -> bytes:
@@ -69,9 +91,11 @@ def shared_frame(news: News, deltas: Deltas) -> bytes:
 
 
 def _told(news: News, deltas: Deltas) -> bytes:
-    forms = event_forms(news.event, deltas)
-    words = [(form.event_type, encoded(form)) for form in forms]
-    return event_frames(news.sequence, words)
+    return _framed(news.sequence, event_forms(news.event, deltas))
+
+
+def _framed(sequence: int, forms: Iterable[EventForm]) -> bytes:
+    return event_frames(sequence, [(form.event_type, encoded(form)) for form in forms])
 
 
 _MAKERS: Final = {deltas: partial(_told, deltas=deltas) for deltas in Deltas}
