@@ -1,5 +1,9 @@
 """`holdfast agents …`."""
 
+import asyncio
+from pathlib import Path
+
+from holdfast import open_holdfast
 from tests.cli.conftest import Cli
 
 
@@ -112,6 +116,41 @@ def test_wrong_wishes_are_refused(cli: Cli) -> None:
     assert cli("agents", "create", "--name", "x", "--slug", "a b").code == 2
     assert cli("agents", "create").code == 2
     assert cli("agents", "create", "--name", "x", "--model", "nonsense").code == 2
+    assert cli("agents", "edit", "one", "--model", "", "--model", "offline:holdfast").code == 2
     assert cli("agents", "show", "nobody").code == 4
     assert cli("agents", "archive", "nobody").code == 4
     assert cli("agents", "list", "--limit", "0").code == 2
+
+
+def test_tools_are_named_changed_and_taken_away(cli: Cli) -> None:
+    made = cli("agents", "create", "--name", "One", "--tools", "read_file, find_text", "--json")
+    shown = cli("agents", "show", "one").out
+    less = cli("agents", "edit", "one", "--tools", "find_text", "--json")
+    none = cli("agents", "edit", "one", "--tools", "")
+    wrong = cli("agents", "edit", "one", "--tools", "read_fil", "--json")
+
+    assert "read_file, find_text" in shown
+    assert made.document["tools"] == ["read_file", "find_text"]
+    assert less.document["tools"] == ["find_text"]
+    assert none.code == 0
+    assert (wrong.code, wrong.error["error"]) == (2, "unknown_tool")
+    assert wrong.error["details"] == {"field": "--tools", "tool": "read_fil"}
+    assert "none" in cli("agents", "show", "one").out
+
+
+def test_an_agent_whose_tool_there_is_not_says_how_it_is_put_right(cli: Cli, home: Path) -> None:
+    asyncio.run(make_odd(home))
+
+    refused = cli("chat", "--agent", "odd", "hi", "--json")
+    mended = cli("agents", "edit", "odd", "--tools", "read_file")
+
+    assert (refused.code, refused.error["error"]) == (2, "unknown_tool")
+    assert "`holdfast agents edit odd --tools A,B`" in refused.error["message"]
+    assert mended.code == 0
+    assert cli("chat", "--agent", "odd", "hi").code == 0
+
+
+async def make_odd(home: Path) -> None:
+    """Make an agent with a tool of whose name nobody knows more."""
+    async with open_holdfast(home) as house:
+        await house.agents.create(house.owner, {"name": "Odd", "tools": ["telescope"]})

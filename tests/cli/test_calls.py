@@ -56,6 +56,35 @@ def cut(home: Path, desk: Path, cli: Cli) -> str:
     return session
 
 
+def test_a_call_that_never_ran_says_why(
+    home: Path, desk: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(desk)
+    steps = (
+        asks(call("write_file", call_id="c1", path="a.txt", content="hi")),
+        asks(call("read_file", call_id="c2", path="a.txt", odd=1)),
+        asks(call("list_directory", call_id="c3")),
+        says("so be it"),
+    )
+    cli("chat", "go", "--model", script(desk, *map(dict, steps)))
+    session = cli("sessions", "list", "--json").document["data"][0]["id"]
+
+    listed = cli("calls", "list", "--session", session).out.splitlines()[1:]
+    forms = cli("calls", "list", "--session", session, "--json").document["data"]
+
+    assert [line.split("\t")[:2] for line in listed] == [
+        ["c1", "denied"],
+        ["c2", "error"],
+        ["c3", "finished"],
+    ]
+    # The wire knows four states; that one never ran is told by its missing start.
+    assert [(each["state"], each["started_at"] is None) for each in forms] == [
+        ("finished", True),
+        ("finished", True),
+        ("finished", False),
+    ]
+
+
 def test_without_unknown_calls_the_list_is_empty(cli: Cli, chatted: str) -> None:
     plain, every = cli("calls", "list"), cli("calls", "list", "--session", chatted)
 

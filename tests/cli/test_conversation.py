@@ -4,10 +4,11 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from holdfast import SessionRequest
+from holdfast import SessionRequest, open_holdfast
 from holdfast.bootstrap import Holdfast
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.output import Printer
@@ -200,6 +201,24 @@ async def test_sigterm_leaves_our_turn_waiting_behind_one_of_somebody_else(
     assert await asyncio.wait_for(asyncio.ensure_future(say()), PATIENCE)
     now = await holdfast.sessions.get(holdfast.owner, session.id)
     assert (now.status, now.settled, now.turn) == (Status.RUNNING, 0, 2)
+
+
+async def test_what_is_to_come_next_waits_until_the_turn_before_it_has_begun(
+    quiet: Holdfast, home: Path
+) -> None:
+    conversation = await begun(quiet, Signals())
+    await conversation.put("first")
+
+    waiting = asyncio.ensure_future(conversation.until_begun(1))
+    # Some news that is not the beginning of a turn.
+    await conversation.put("first, too")
+    is_early = (await asyncio.wait([waiting], timeout=0.05))[0]
+    async with open_holdfast(home), asyncio.timeout(PATIENCE):
+        await waiting
+        message = await conversation.put("second")
+
+    assert not is_early
+    assert message.turn == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

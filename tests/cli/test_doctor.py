@@ -20,6 +20,38 @@ def test_a_home_without_a_store_is_well_and_stays_empty(cli: Cli, home: Path) ->
     assert not home.exists()
 
 
+def test_a_key_that_is_none_is_found_before_the_first_session(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_KEY", "abc")
+
+    ran, said = cli("doctor", "--json"), cli("chat", "hi", "--json")
+
+    assert (ran.code, [each["code"] for each in ran.document["findings"]]) == (
+        1,
+        ["store_key_invalid"],
+    )
+    assert said.error["message"] == ran.document["findings"][0]["message"]
+
+
+@pytest.mark.parametrize("kind", ["a link", "no disk"])
+def test_a_home_that_cannot_be_written_is_found_before_the_first_session(
+    cli: Cli, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    homes = {"a link": link, "no disk": Path("/proc/holdfast")}
+    monkeypatch.setenv("HOLDFAST_HOME", str(homes[kind]))
+
+    ran, said = cli("doctor", "--json"), cli("chat", "hi")
+
+    codes = [each["code"] for each in ran.document["findings"]]
+    assert (ran.code, codes[-1]) == (1, "store_unwritable")
+    assert "choose another HOLDFAST_HOME" in ran.document["findings"][-1]["message"]
+    assert said.code != 0
+    assert list(tmp_path.iterdir()) == [link]
+
+
 def test_a_sound_store_is_described(cli: Cli, home: Path, chatted: str) -> None:
     ran, plain = cli("doctor", "--json"), cli("doctor")
 

@@ -231,7 +231,7 @@ def test_an_agent_has_every_key() -> None:
         "fallback_model_ids": [an_id(9)],
         "temperature": 0.5,
         "max_tokens": 9,
-        "tools": [{"name": "read_file", "description": None, "parameters": None, "approval": None}],
+        "tools": ["read_file"],
         "tags": ["t"],
         "runtime": {"type": "llm"},
         "grant": {"fs": "sandboxed", "commands": [], "command_globs": [], "domains": []},

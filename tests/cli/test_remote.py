@@ -65,6 +65,32 @@ def test_a_stream_of_json_is_the_same_stream(far: Far) -> None:
     assert there[-1]["type"] == "session:turn_completed"
 
 
+def test_what_was_spent_is_added_up_as_at_home(far: Far) -> None:
+    assert far.both("costs")["data"] == []
+    far("chat", "What is 2+3?")
+    session = session_in(far)
+
+    assert far.both("costs")["total"]["requests"] == 1
+    (spent,) = far.both("costs", "--group-by", "session", "--session", session[:23])["data"]
+    assert spent["key"] == session
+    assert far.both("costs", "--agent", "holdfast", "--to", "2020-01-01")["data"] == []
+
+
+def test_a_session_is_written_out_as_at_home(far: Far, tmp_path: Path) -> None:
+    far("chat", "What is 2+3?", "--title", "Sums")
+    session = session_in(far)
+
+    for flags in (("--json",), ("--through", "1"), ("--format", "jsonl", "--through", "1")):
+        there, here = (
+            far("sessions", "export", session, *flags),
+            far.here("sessions", "export", session, *flags),
+        )
+        assert (there.code, there.out, there.err) == (0, here.out, here.err)
+    file = tmp_path / "sums.md"
+    assert far("sessions", "export", session[:23], "--out", str(file)).code == 0
+    assert file.read_text() == far.here("sessions", "export", session).out
+
+
 def test_sessions_are_looked_at_as_at_home(far: Far) -> None:
     assert far("sessions", "list").err == "No sessions; `holdfast chat` opens one.\n"
     far("chat", "What is 2+3?", "--title", "Sums")
@@ -290,6 +316,7 @@ def test_a_wrong_token_is_denied_and_never_shown(far: Far, monkeypatch: pytest.M
     ran = far.run("sessions", "list", "--server", far.server.url, "--json", "-vv")
 
     assert (ran.code, ran.error["error"]) == (3, "unauthenticated")
+    assert "HOLDFAST_TOKEN" in ran.error["message"]
     assert "wwww" not in ran.err
 
 
@@ -301,8 +328,13 @@ def test_without_a_server_the_remedy_is_named(cli: Cli, monkeypatch: pytest.Monk
     assert "holdfast serve" in ran.error["message"]
 
 
-def test_what_is_no_address_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_TOKEN", "hf_something")
-    ran = cli("sessions", "list", "--server", "somewhere", "--json")
+@pytest.mark.parametrize("token", ["hf_something", ""])
+@pytest.mark.parametrize("address", ["somewhere", "ftp://x", "http://", "http://[", "x:8765"])
+def test_what_is_no_address_is_refused(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, token: str, address: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TOKEN", token)
+    ran = cli("sessions", "list", "--server", address, "--json")
 
     assert (ran.code, ran.error["error"]) == (2, "invalid_input")
+    assert "http://HOST:PORT" in ran.error["message"]

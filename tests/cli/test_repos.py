@@ -81,3 +81,5 @@ def test_with_a_root_only_what_lies_inside_is_admitted(
     ran = cli("repos", "add", str(tree), "--json")
 
     assert (ran.code, ran.error["error"]) == (3, "repo_outside_root")
+    assert "AGENT_WORKSPACE_ROOT" in ran.error["message"]
+    assert str(tmp_path / "elsewhere") in ran.error["message"]

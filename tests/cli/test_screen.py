@@ -39,7 +39,7 @@ from holdfast.domain.messages import ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import ToolClass
 from holdfast.engine.dispatch import REFUSALS
-from holdfast.engine.policy import Ruling
+from holdfast.services.policy import Ruling
 from tests.builders import MODEL_ID, an_event, an_id
 from tests.cli.test_terminal import StandInTerminal
 
@@ -144,6 +144,21 @@ async def test_a_step_that_was_in_vain_is_told_of_when_the_next_begins(
 
 
 @pytest.mark.parametrize(
+    "advice", ["Send a message to try again.", "Wait 3 s, then send a message to try again."]
+)
+async def test_what_is_tried_again_by_itself_asks_nobody_to_try_again(
+    quiet: Holdfast, capsys: pytest.CaptureFixture[str], advice: str
+) -> None:
+    failure = Failure(code=FailureCode.PROVIDER_UNAVAILABLE, message=f"It is away. {advice}")
+    screen = TextScreen(Printer(Settings()), quiet)
+
+    await shown(screen, STARTED, StepFailed(step=1, failure=failure))
+    await shown(screen, STARTED, delta("yes"), STOPPED)
+
+    assert capsys.readouterr() == ("yes\n", "It is away. Asking again.\n")
+
+
+@pytest.mark.parametrize(
     ("ended", "told"),
     [
         (STOPPED, ""),
@@ -194,7 +209,6 @@ async def test_tools_questions_and_closings_are_remarks(
         "",
         "read_file a.txt …\nread_file a.txt: ok\n"
         "write_file asks: May \\u202eI?\n"
-        f"`holdfast approvals answer {an_id(4)} --allow` answers it, or --deny.\n"
         "The question: denied, by ada\n"
         "The unknown call c1 was skipped.\n"
         "The session was closed: idle_timeout.\n"

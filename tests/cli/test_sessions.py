@@ -1,5 +1,6 @@
 """`holdfast sessions …`, and its other name for the list."""
 
+import asyncio
 import io
 import json
 import sqlite3
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Scope, open_holdfast
+from holdfast.domain.ids import SessionId
 from tests.cli.conftest import Cli, Ran
 
 NOBODY = "019b7a00-0000-7000-8000-000000000000"
@@ -253,6 +256,18 @@ def test_a_deleted_session_is_gone(cli: Cli, chatted: str) -> None:
     assert ran.document == {"deleted": [chatted]}
     assert cli("sessions", "show", chatted).code == 4
     assert cli("sessions", "delete", chatted).code == 4
+
+
+def test_a_fork_leaves_a_turn_that_waits_to_that_turn(cli: Cli, chatted: str, home: Path) -> None:
+    async def wait() -> None:
+        async with open_holdfast(home, scope=Scope.NONE) as house:
+            await house.send(SessionId(chatted), "And 4+4?")
+
+    asyncio.run(wait())
+
+    fork = cli("sessions", "fork", chatted, "--json").document
+
+    assert fork["forked_from"] == {"session_id": chatted, "sequence": 2}
 
 
 def test_forks_are_in_the_way_of_a_deletion(cli: Cli, chatted: str) -> None:

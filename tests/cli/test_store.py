@@ -158,6 +158,22 @@ def test_a_store_in_use_is_not_replaced(cli: Cli, home: Path, chatted: str, tmp_
     assert cli("restore", str(file)).code == 0
 
 
+def test_what_was_made_and_taken_back_is_told_and_what_has_a_place_stays(
+    cli: Cli, home: Path, chatted: str
+) -> None:
+    before = newest() - 1
+
+    refused = cli("migrate", "down", "--to", str(before), "--json")
+    down = cli("migrate", "down", "--to", str(before), "--force")
+    up = cli("migrate", "up")
+
+    assert (refused.code, refused.error["error"]) == (5, "store_not_empty")
+    assert "may have no place for all of them" in refused.error["message"]
+    assert down.out.startswith(f"The store has schema {before}; taken back: {newest():04}_")
+    assert up.out.startswith(f"The store has schema {newest()}; made: {newest():04}_")
+    assert cli("sessions", "show", chatted).code == 0
+
+
 def test_a_wrong_number_is_refused_before_anything_happens(
     cli: Cli, home: Path, chatted: str
 ) -> None:

@@ -209,7 +209,7 @@ def test_notices_of_a_session_are_told(cli: Cli, desk: Path) -> None:
 
     done = cli("chat", "--agent", "far", "repeat after me: yes")
 
-    assert done.err == "The prompt names no variable of the session: nobody\n"
+    assert done.err == "The prompt names a variable that the session does not have: nobody\n"
 
 
 def test_nothing_is_asked_of_a_person_who_is_not_there_in_a_real_pipe(

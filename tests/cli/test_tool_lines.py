@@ -21,6 +21,12 @@ from holdfast.domain.messages import ResultStatus, ToolError
         ("http_request", {"url": "https://a.example"}, "http_request GET https://a.example"),
         ("mcp_books_find", {"title": "a\x1b[31m"}, 'mcp_books_find {"title":"a\\u001b[31m"}'),
         ("checkpoint", {}, "checkpoint"),
+        # Somebody else's agent names kinds of calls, and what it does as it likes.
+        ("execute", {"title": "rm -r probe"}, "execute rm -r probe"),
+        ("execute", {"command": "ls", "cwd": "/srv", "title": "List"}, "execute ls"),
+        ("edit", {"filePath": "a.txt", "content": "x"}, "edit a.txt"),
+        ("fs.write_text_file", {"path": "a.txt", "digest": "x"}, "fs.write_text_file a.txt"),
+        ("execute", {"call_id": 1}, 'execute {"call_id":1}'),
         # What a model leaves out, or gets wrong, is shown as it is.
         ("read_file", {"file": "a"}, 'read_file {"file":"a"}'),
         ("run_command", {"command": 7}, 'run_command {"command":7}'),

@@ -1,17 +1,34 @@
-"""`holdfast agents list|show|create|edit|archive|purge|import|export`: who answers."""
+"""`holdfast agents list|show|create|edit|archive|purge|…`: who answers."""
 
+import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.agent_files import ImportOptions, export_file, import_file
-from holdfast.cli.commands import command
+from holdfast.cli.agent_files import (
+    ImportOptions,
+    export_file,
+    import_file,
+    kept_tools,
+)
+from holdfast.cli.agent_programs import (
+    CheckOptions,
+    KeptOptions,
+    ProgramWishes,
+    check,
+    show_detected,
+    show_kept,
+)
+from holdfast.cli.commands import Nothing, command
+from holdfast.cli.manners import require_tool
 from holdfast.cli.opening import opened, opened_here
 from holdfast.cli.options import LIMIT_MOST, OneAgent, Paging
 from holdfast.cli.output import Printer, local_time
 from holdfast.domain.agents import Agent, AgentStatus, LlmRuntime
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.tools import Grant, ToolSpec
 
 
 class Shown(StrEnum):
@@ -90,8 +107,14 @@ class Wishes:
     model: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="P:N", help="A model, provider:name; repeat it to name what is asked next."
+            metavar="P:N",
+            help="A model, provider:name; repeat it to name what is asked next. '' leaves it to "
+            "the configuration.",
         ),
+    ] = None
+    tools: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="The tools it has, by their names; '' is none."),
     ] = None
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; repeatable.")] = None
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is for.")] = None
@@ -100,11 +123,14 @@ class Wishes:
         """Return the fields that were named; an empty description takes it away."""
         from holdfast.config import absolute_model
 
+        models = None if self.model is None else [each for each in self.model if each]
+        if models and models != self.model:
+            raise Invalid(Code.INVALID_INPUT, "--model '' stands alone: it names no model.")
         named = {
             "slug": self.slug,
             "system_prompt": self.system_prompt,
-            # Nothing named is no wish: an empty list would take all models away.
-            "models": tuple(map(absolute_model, self.model)) if self.model else None,
+            "models": None if models is None else tuple(map(absolute_model, models)),
+            "tools": None if self.tools is None else _tools(self.tools),
             "tags": tuple(self.tag) if self.tag else None,
             "description": self.description,
         }
@@ -114,20 +140,35 @@ class Wishes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateOptions(Wishes):
+class CreateOptions(ProgramWishes, Wishes):
     """A new agent."""
 
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="What it is called.", show_default=False)
-    ]
+        str | None,
+        typer.Option(metavar="NAME", help="What it is called; needed without a preset."),
+    ] = None
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields that make it; what was named goes before what a preset says."""
+        own = {} if self.name is None else {"name": self.name}
+        # What it may reach is the configuration's to say, as for an agent out of a file.
+        found = {"grant": None} | self.fields() | super().changes() | own
+        if "name" not in found:
+            raise Invalid(Code.INVALID_INPUT, "An agent needs a name: --name NAME.")
+        return found
 
 
 async def create(printer: Printer, wanted: CreateOptions) -> None:
-    """Create an agent."""
+    """Create an agent.
+
+    It asks a model, or it is a program of its own: a well-known one (--preset) or another
+    (--command).
+    """
     from holdfast.cli.forms import agent_form
 
+    fields = wanted.changes()
+    _require_tools(fields)
     async with opened(printer) as holdfast:
-        fields = {"name": wanted.name, **wanted.changes()}
         agent = await holdfast.agents.create(holdfast.owner, fields)
     told = f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
     printer.done(agent_form(agent), told)
@@ -153,7 +194,6 @@ async def edit(printer: Printer, wanted: EditOptions) -> None:
     Sessions that are open keep the one they know.
     """
     from holdfast.cli.forms import agent_form
-    from holdfast.domain.errors import Code, Invalid
 
     changes = wanted.changes()
     if not changes:
@@ -161,6 +201,10 @@ async def edit(printer: Printer, wanted: EditOptions) -> None:
             Code.INVALID_INPUT, "Say what to change; `holdfast agents edit --help` shows what can."
         )
     async with opened(printer) as holdfast:
+        before = await holdfast.agents.get(holdfast.owner, wanted.ref)
+        if "tools" in changes:
+            _require_tools(changes, before.tools)
+            changes["tools"] = kept_tools(before, changes["tools"])
         agent = await holdfast.agents.update(holdfast.owner, wanted.ref, changes)
     printer.done(agent_form(agent), f"Agent {agent.slug} is changed.")
 
@@ -195,6 +239,9 @@ def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
     runtime = agent.runtime
     # An agent with a program of its own chooses its own models.
     chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
+    program = (
+        None if isinstance(runtime, LlmRuntime) else shlex.join([runtime.command, *runtime.args])
+    )
     facts: dict[str, object] = {
         "slug": agent.slug,
         "id": agent.id,
@@ -202,12 +249,39 @@ def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
         "description": agent.description,
         "status": agent.status.value,
         "models": ", ".join(models.get(each.model_id, each.model_id) for each in chain) or None,
+        "program": program,
+        "tools": ", ".join(tool.name for tool in agent.tools) or "none",
+        "grant": _granted(agent.grant),
         "tags": ", ".join(agent.tags) or None,
         "created": local_time(agent.created_at),
         "updated": local_time(agent.updated_at),
         "system prompt": agent.system_prompt or None,
     }
     printer.record(agent_form(agent), facts)
+
+
+def _tools(text: str) -> list[dict[str, Any]]:
+    """Return the tools of a list with commas, each once."""
+    names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    return [{"name": name} for name in names]
+
+
+def _require_tools(fields: dict[str, Any], known: tuple[ToolSpec, ...] = ()) -> None:
+    """Refuse a tool that there is not; with one, no session would open. Known ones may stay."""
+    names = {tool.name for tool in known}
+    for tool in fields.get("tools", ()):
+        if tool["name"] not in names:
+            require_tool(tool["name"], field="--tools")
+
+
+def _granted(grant: Grant | None) -> str:
+    """Return what an agent may reach at most, in one line."""
+    if grant is None:
+        return "what [chat] of holdfast.toml says"
+    commands = [*grant.commands, *grant.command_globs]
+    told = [("commands", commands), ("domains", grant.domains)]
+    rest = [f"{what}: {', '.join(each) or 'none'}" for what, each in told]
+    return "; ".join([f"files: {grant.fs}", *rest])
 
 
 def register(app: typer.Typer) -> None:
@@ -221,4 +295,7 @@ def register(app: typer.Typer) -> None:
     command(group, "purge", OneAgent, only_here=True)(purge)
     command(group, "import", ImportOptions)(import_file)
     command(group, "export", OneAgent)(export_file)
+    command(group, "detect", Nothing, only_here=True)(show_detected)
+    command(group, "check", CheckOptions, only_here=True)(check)
+    command(group, "sessions", KeptOptions, only_here=True)(show_kept)
     app.add_typer(group)

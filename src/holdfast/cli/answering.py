@@ -1,7 +1,8 @@
-"""Answering for nobody: what a house in this process would decide by itself, said to a server.
+"""Answering for nobody: what a house in this process would decide by itself, said to another.
 
 A server asks and waits, because somebody may come. A command that nobody sits at answers the
-questions of its own turns at once: with what its flags say, else with no.
+questions of its own turns at once: with what its flags say, else with no. For those of other
+turns it says how they are answered.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 BY_FLAG: Final = "flag"
 NOBODY: Final = "Nobody is there to be asked."
+_NO: Final = Answer(state=ApprovalState.DENIED, by=BY_FLAG, note=NOBODY)
 
 
 class Answering:
@@ -40,10 +42,16 @@ class Answering:
 
     def begin(self, tasks: asyncio.TaskGroup, approval: Approval, *, own: bool = False) -> None:
         """Answer a question of an own turn, unless that was done already or somebody may come."""
+        if approval.id in self._seen:
+            return
+        self._seen.add(approval.id)
         is_due = not self._manner.is_attended or self._manner.answers(approval.question)
-        if own and is_due and approval.id not in self._seen:
-            self._seen.add(approval.id)
+        if own and is_due:
             tasks.create_task(self._answer(approval))
+        else:
+            self._screen.remark(
+                f"`holdfast approvals answer {approval.id} --allow` answers it, or --deny."
+            )
 
     async def withdraw(self, answered: ApprovalAnswered) -> None:
         """Do nothing: nothing is shown that could be taken back."""
@@ -55,22 +63,28 @@ class Answering:
         """Do nothing: nothing is shown that could be taken back."""
 
     async def _answer(self, approval: Approval) -> None:
-        question = approval.question
-        answer = Answer(state=ApprovalState.ALLOWED, by=BY_FLAG)
-        if not self._manner.answers(question):
-            answer = Answer(state=ApprovalState.DENIED, by=BY_FLAG, note=NOBODY)
-            is_vain = question.tool == NEVER_BY_FLAG
-            advice = "" if is_vain else f" --yes-to {question.tool} answers for you."
+        tool = approval.question.tool
+        if self._manner.answers(approval.question):
+            await allow_by_flag(self._holdfast, approval)
+        elif await _give(self._holdfast, approval, _NO):
+            advice = "" if tool == NEVER_BY_FLAG else f" --yes-to {tool} answers for you."
             self._screen.remark(f"{NOBODY}{advice}")
-        try:
-            await self._holdfast.approvals.answer(
-                self._holdfast.owner,
-                approval.session_id,
-                approval.id,
-                answer,
-                digest=question.digest,
-            )
-        except Conflict as error:
-            # Somebody elsewhere was faster.
-            if error.code is not Code.APPROVAL_CLOSED:
-                raise
+
+
+async def allow_by_flag(holdfast: "House", approval: Approval) -> None:
+    """Answer a question with what a flag says."""
+    await _give(holdfast, approval, Answer(state=ApprovalState.ALLOWED, by=BY_FLAG))
+
+
+async def _give(holdfast: "House", approval: Approval, answer: Answer) -> bool:
+    """Answer a question; tell whether nobody elsewhere was faster."""
+    session_id, digest = approval.session_id, approval.question.digest
+    try:
+        await holdfast.approvals.answer(
+            holdfast.owner, session_id, approval.id, answer, digest=digest
+        )
+    except Conflict as error:
+        if error.code is not Code.APPROVAL_CLOSED:
+            raise
+        return False
+    return True

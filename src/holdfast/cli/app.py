@@ -11,11 +11,13 @@ import typer
 from typer.exceptions import TyperException
 
 from holdfast.cli import (
+    acp,
     agents,
     approvals,
     calls,
     chat,
     configuration,
+    costs,
     doctor,
     keys,
     repos,
@@ -33,8 +35,8 @@ from holdfast.domain.texts import is_encodable
 
 PROGRAM: Final = "holdfast"
 _PARTS: Final = (
-    *(chat, sessions, approvals, calls, agents, repos, keys, tokens),
-    *(serve, store, doctor, configuration),
+    *(chat, sessions, approvals, calls, costs, agents, repos, keys, tokens),
+    *(acp, serve, store, doctor, configuration),
 )
 HELP: Final = """Holdfast: the durable session layer for AI agents.
 

@@ -1,20 +1,22 @@
 """How a conversation begins: with a new session in a place, or with one that is picked up."""
 
 import asyncio
+import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.cli.answering import Answering
+from holdfast.cli.answering import Answering, allow_by_flag
 from holdfast.cli.asking import Asking
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.manners import Manner
 from holdfast.cli.opening import find_session
 from holdfast.cli.options import ChatOptions
 from holdfast.cli.output import Printer
-from holdfast.cli.places import git_ref, named_path, working_dir
+from holdfast.cli.places import git_ref, named_path, repository_around, working_dir
 from holdfast.cli.prompts import AnswerPrompt
 from holdfast.cli.questions import Questions
 from holdfast.cli.screen import JsonScreen, TextScreen
@@ -22,12 +24,12 @@ from holdfast.cli.signals import Signals
 from holdfast.cli.stream import EventLines
 from holdfast.cli.terminal import is_terminal
 from holdfast.config import absolute_model
-from holdfast.domain.agents import AgentStatus
+from holdfast.domain.agents import AcpRuntime, AgentStatus
 from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.openings import SessionRequest
-from holdfast.domain.sessions import Session, Status
+from holdfast.domain.sessions import Session
 from holdfast.domain.tools import FsTier, Grant, narrowest_tier
 from holdfast.services.agents import BUILT_IN
 
@@ -69,7 +71,8 @@ async def begin(
         # Read before it is woken: what happens from then on is news.
         session_id = await find_session(holdfast, wanted.resume)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
-        await _require_answered(holdfast, session, manner)
+        if not manner.is_attended:
+            await _require_answered(holdfast, session, manner)
         conversation = await _following(printer, holdfast, session, signals, manner)
         place = await _place(wanted.cwd, is_remote=manner.is_remote)
         await holdfast.sessions.resume(holdfast.owner, session.id, context=place)
@@ -106,11 +109,10 @@ async def _tell_changed(holdfast: "House", session: Session, conversation: Conve
 
 
 async def _require_answered(holdfast: "House", session: Session, manner: Manner) -> None:
-    """Refuse to go on, with nobody there, where a question waits: that could take a day."""
-    # Somebody else plays the turn, and its question is theirs; a server plays everybody's.
-    is_theirs = session.status is Status.RUNNING and not manner.is_remote
-    if manner.is_attended or is_theirs:
-        return
+    """Refuse to go on, with nobody there, where a question waits: that could take a day.
+
+    Also where a server holds the turn, which waits, and knows no flag of ours.
+    """
     waiting = await holdfast.approvals.list(holdfast.owner, session.id, state=ApprovalState.WAITING)
     for approval in waiting.items:
         if not manner.answers(approval.question):
@@ -120,6 +122,8 @@ async def _require_answered(holdfast: "House", session: Session, manner: Manner)
                 f"`holdfast approvals answer {approval.id} --allow` or --deny.",
                 {"approval": approval.id, "tool": approval.question.tool},
             )
+    for approval in waiting.items:
+        await allow_by_flag(holdfast, approval)
 
 
 async def _following(
@@ -134,7 +138,7 @@ async def _following(
         return conversing(printer, holdfast, session, signals, manner)
     lines = await EventLines.behind(holdfast, session, session.last_event)
     screen = JsonScreen(printer, lines)
-    answering = Answering(holdfast, screen, manner) if manner.is_remote else None
+    answering = Answering(holdfast, screen, manner)
     return Conversation(holdfast, session, screen, signals, answering)
 
 
@@ -147,16 +151,15 @@ def conversing(
 ) -> Conversation:
     """Return a conversation in words for people; remarks are left out where JSON is wanted."""
     screen = TextScreen(printer, holdfast, manner)
-    asking: Asking | Answering | None = None
+    asking: Asking | Answering = Answering(holdfast, screen, manner)
     if manner.asks:
         asking = Asking(holdfast, screen, Questions(printer, AnswerPrompt(), manner))
-    elif manner.is_remote:
-        asking = Answering(holdfast, screen, manner)
     return Conversation(holdfast, session, screen, signals, asking)
 
 
 async def _opened(holdfast: "House", wanted: ChatOptions, *, is_remote: bool) -> Session:
     """Open the session; whatever can be refused is refused before anything is written."""
+    wanted = wanted if is_remote else await _housed(holdfast, wanted)
     context = _remote_context(wanted) if is_remote else await _context(holdfast, wanted)
     request = SessionRequest(
         title=wanted.title,
@@ -173,6 +176,31 @@ async def _opened(holdfast: "House", wanted: ChatOptions, *, is_remote: bool) ->
         if is_remote and context is not None:
             request = replace(request, context=replace(context, working_dir=repo.path))
     return await holdfast.open(wanted.agent or BUILT_IN, request)
+
+
+async def _housed(holdfast: "House", wanted: ChatOptions) -> ChatOptions:
+    """Name the repository around the folder, for an agent that works in nothing else."""
+    from holdfast.acp.starting import program_of
+
+    if wanted.agent is None or wanted.agent == BUILT_IN:
+        return wanted
+    agent = await holdfast.agents.get(holdfast.owner, wanted.agent)
+    if not isinstance(agent.runtime, AcpRuntime):
+        return wanted
+    # Said before a repository is registered for a session that could not be opened.
+    program_of(agent.runtime, os.environ)
+    if wanted.repo is not None:
+        return wanted
+    folder = working_dir(wanted.cwd)
+    # In a thread, because a signal must be heard while a slow disk is looked at.
+    around = await asyncio.to_thread(repository_around, folder) if folder else None
+    if around is None:
+        raise Invalid(
+            Code.REPO_REQUIRED,
+            f"Agent {agent.slug} works in a Git repository, and there is none around this folder; "
+            "run this inside of one, or name one with --repo.",
+        )
+    return dataclasses.replace(wanted, repo=Path(around), cwd=None)
 
 
 async def _require_openable(
@@ -210,7 +238,7 @@ async def _context(holdfast: "House", wanted: ChatOptions) -> SessionContext | N
         working_dir=folder,
         # In a thread, because a signal must be heard while git waits for a slow disk.
         git_ref=await asyncio.to_thread(git_ref, folder),
-        fs_scope_tier=wanted.fs_scope or await _widest(holdfast, wanted.agent),
+        fs_scope_tier=wanted.fs_scope or await widest_tier(holdfast, wanted.agent),
         variables=variables,
     )
 
@@ -238,7 +266,7 @@ def _remote_context(wanted: ChatOptions) -> SessionContext | None:
     )
 
 
-async def _widest(holdfast: "House", agent: str | None) -> FsTier:
+async def widest_tier(holdfast: "House", agent: str | None) -> FsTier:
     """Return the tier of a session that asks for no narrower one: its agent's, as configured."""
     allowed = holdfast.config.chat.fs_scope
     granted = None

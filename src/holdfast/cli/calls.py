@@ -43,6 +43,7 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
     Without a session and a state, those of all sessions whose outcome nobody knows: the process
     that ran them died before it could tell.
     """
+    from holdfast.cli.results import standing
     from holdfast.cli.work_forms import call_form
     from holdfast.domain.queries import require_limit
 
@@ -57,11 +58,14 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
         page = await holdfast.calls.list(
             holdfast.owner, session, state=state, cursor=wanted.cursor, limit=limit
         )
+        # Programs read what came of a call from its result.
+        told = () if printer.is_json else page.items
+        words = [await standing(holdfast, each) for each in told]
     printer.listing(
         [call_form(each) for each in page.items],
         page.next_cursor,
         ("ID", "STATE", "STARTED", "SESSION", "CALL"),
-        map(_row, page.items),
+        map(_row, page.items, words),
     )
     if not page.items and wanted.cursor is None:
         is_about_unknown = state is CallState.UNKNOWN
@@ -180,12 +184,12 @@ async def _found(holdfast: "House", wanted: OneCall) -> Call:
     )
 
 
-def _row(call: Call) -> tuple[str, ...]:
+def _row(call: Call, word: str) -> tuple[str, ...]:
     from holdfast.cli.tool_lines import call_line
 
     return (
         call.id,
-        call.settlement.value if call.settlement else call.state.value,
+        word,
         local_time(call.started_at),
         call.session_id,
         call_line(call.name, call.arguments),

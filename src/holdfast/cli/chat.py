@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.cli.conversation import Conversation
     from holdfast.cli.screen import Screen
     from holdfast.cli.signals import Signals
+    from holdfast.domain.messages import Message
 
 
 async def chat(printer: Printer, wanted: ChatOptions) -> int:
@@ -103,9 +104,8 @@ async def _said(conversation: "Conversation", incoming: "AsyncIterator[str]") ->
     # That it was opened or resumed is news too, also where nothing is said.
     await conversation.catch_up()
     session = await conversation.session()
-    # What was left open goes first: the answer to a new message belongs behind it.
     if session.turn > session.settled:
-        await conversation.settle(session.turn)
+        await _behind(conversation, session.turn, incoming)
     else:
         # It may have been ended between the two lines above.
         await conversation.catch_up()
@@ -122,6 +122,37 @@ async def _said(conversation: "Conversation", incoming: "AsyncIterator[str]") ->
     if conversation.is_over:
         return EXIT_CODES[Conflict]
     return turn_code(conversation.last) if conversation.last is not None else 0
+
+
+async def _behind(conversation: "Conversation", turn: int, incoming: "AsyncIterator[str]") -> None:
+    """Show an open turn to its end; what is said meanwhile is on disk before that, and comes next.
+
+    The answer to a new message belongs behind what was left open.
+    """
+    saying = asyncio.create_task(_put_next(conversation, turn, incoming))
+    try:
+        await conversation.settle(turn)
+        message = None if conversation.has_finished() else await saying
+    finally:
+        saying.cancel()
+        await asyncio.wait([saying])
+    if message is not None and message.turn > turn:
+        await conversation.settle(message.turn, own=True)
+
+
+async def _put_next(
+    conversation: "Conversation", turn: int, incoming: "AsyncIterator[str]"
+) -> "Message | None":
+    text = await anext(incoming, None)
+    if text is None:
+        return None
+    await conversation.until_begun(turn)
+    message = await conversation.put(text)
+    if conversation.is_theirs:
+        conversation.screen.remark(
+            "Another process plays a turn of this session; what you said is saved and comes next."
+        )
+    return message
 
 
 def _left(aside: "Printer | Screen") -> int:

@@ -21,7 +21,8 @@ from holdfast.domain.events import (
     ToolEnded,
     TurnEnded,
 )
-from holdfast.domain.sessions import Session
+from holdfast.domain.messages import Message
+from holdfast.domain.sessions import Session, Status
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
@@ -38,7 +39,10 @@ class Conversation:
         signals: Signals,
         asking: Asking | Answering | None = None,
     ) -> None:
-        """Without `asking`, questions are shown and answered elsewhere, or by nobody."""
+        """Without `asking`, questions are shown and answered elsewhere, or by nobody.
+
+        `session` is as it was before it was picked up here.
+        """
         self.holdfast = holdfast
         self.screen = screen
         self.signals = signals
@@ -46,6 +50,8 @@ class Conversation:
         self.cursor = session.last_event
         self.is_over = False
         self.is_left = False
+        # Somebody else had its turn in hand when this conversation came.
+        self.is_theirs = session.status is Status.RUNNING
         self.last: TurnEnded | None = None
         self._asking = asking
 
@@ -64,9 +70,13 @@ class Conversation:
 
     async def say(self, text: str) -> None:
         """Write a message down, and show the news until its turn has settled."""
-        message = await self.holdfast.send(self.session_id, text, id=_new_id())
+        message = await self.put(text)
         self.screen.waiting()
         await self.settle(message.turn, own=True)
+
+    async def put(self, text: str) -> Message:
+        """Write a message down; it is on disk when this returns."""
+        return await self.holdfast.send(self.session_id, text, id=_new_id())
 
     async def settle(self, turn: int, *, own: bool = False) -> None:
         """Show the news until a turn has settled, or the session was closed.
@@ -100,6 +110,14 @@ class Conversation:
                 if self._asking is not None and _is_question(item):
                     return
 
+    async def until_begun(self, turn: int) -> None:
+        """Return when a turn runs or has ended: what is written before would be a part of it."""
+        session = await self.session()
+        async with aclosing(self.holdfast.follow(session.id, after=session.last_event)) as news:
+            while session.status is not Status.RUNNING and session.settled < turn:
+                await anext(news)
+                session = await self.session()
+
     async def join(self) -> None:
         """Show the turn that runs now to its end, and ask what it asks."""
         session = await self.session()
@@ -118,7 +136,7 @@ class Conversation:
         # What is there already is shown first: its questions may have their answers.
         known = (await self.session()).last_event
         if self.cursor >= known:
-            await self._ask_what_waits(tasks, own=own)
+            await self._ask_what_waits(turn, tasks, own=own)
         async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as news:
             async for item in news:
                 is_behind = self.cursor < known
@@ -126,13 +144,17 @@ class Conversation:
                 if self.is_over or await self._has_settled(item, turn):
                     return
                 if self.cursor >= known and (is_behind or _is_question(item)):
-                    await self._ask_what_waits(tasks, own=own)
+                    await self._ask_what_waits(turn, tasks, own=own)
 
-    async def _ask_what_waits(self, tasks: asyncio.TaskGroup, *, own: bool) -> None:
+    async def _ask_what_waits(self, turn: int, tasks: asyncio.TaskGroup, *, own: bool) -> None:
         """Ask what waits in the session; it may have been asked before this conversation came."""
-        if self._asking is not None:
-            for approval in await self._asking.waiting(self.session_id):
-                self._asking.begin(tasks, approval, own=own)
+        waiting = await self._asking.waiting(self.session_id) if self._asking is not None else []
+        if self._asking is None or not waiting:
+            return
+        # While ours waits behind another turn, the questions are that one's.
+        is_ours = own and (await self.session()).settled + 1 >= turn
+        for approval in waiting:
+            self._asking.begin(tasks, approval, own=is_ours)
 
     async def _show(self, item: Event | Gap) -> None:
         self.cursor = item.to_sequence if isinstance(item, Gap) else item.sequence

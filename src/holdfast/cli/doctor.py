@@ -1,5 +1,6 @@
 """`holdfast doctor`: what holds, what does not, and what waits."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,8 @@ async def examine(printer: Printer, _: Nothing) -> int:
     # Where there is no store, opening it would make one.
     if facts["store"] is not None:
         await _inside(config, facts, findings)
+    else:
+        findings += _ahead(config)
     report = {**facts, "findings": findings}
     if printer.is_json:
         printer.document(report)
@@ -65,6 +68,7 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
 
 async def _work(config: "Config") -> dict[str, Any]:
     """Look at what agents can work with here, and how well they are kept from the rest."""
+    from holdfast.acp.detecting import detect
     from holdfast.cli.secrets import secrets_here
     from holdfast.tools.files import file_weaknesses
     from holdfast.tools.launcher import Launcher
@@ -89,7 +93,36 @@ async def _work(config: "Config") -> dict[str, Any]:
         "keys": [
             {"account": each.account, "origin": each.origin} for each in await secrets_here().list()
         ],
+        "programs": [
+            {"preset": each.preset, "version": each.version, "path": each.path}
+            for each in await detect(os.environ)
+            if each.path is not None
+        ],
     }
+
+
+def _ahead(config: "Config") -> list[dict[str, str]]:
+    """Return what would keep the first session from being written."""
+    from holdfast import keychain
+    from holdfast.storage.files import unusable
+    from holdfast.storage.keys import KeySources, key_of
+
+    found = []
+    if (told := unusable(config.home)) is not None:
+        found.append(_finding(Code.STORE_UNWRITABLE, told))
+    sources = KeySources(
+        environment=os.environ.get("HOLDFAST_KEY"),
+        read_keychain=keychain.read,
+        keep_in_keychain=keychain.write,
+        encryption=config.encryption,
+    )
+    try:
+        # As if there were a store: for a new one, a key would be made.
+        key_of(config.home, sources, is_new=False)
+    except HoldfastError as error:
+        if error.code is not Code.STORE_KEY_MISSING:
+            found.append(_finding(error.code, error.message))
+    return found
 
 
 async def _inside(config: "Config", facts: dict[str, Any], findings: list[dict[str, str]]) -> None:
@@ -147,12 +180,14 @@ def _work_told(facts: dict[str, Any]) -> dict[str, str]:
     allowed = facts["allowed"]
     commands = [*allowed["commands"], *allowed["command_globs"]]
     keys = sorted({each["account"] for each in facts["keys"]})
+    programs = [f"{each['preset']} {each['version'] or ''}".strip() for each in facts["programs"]]
     return {
         "approval": allowed["approval"],
         "file scope": ", ".join([allowed["fs_scope"], *allowed["extra_roots"]]),
         "commands": ", ".join(commands) or "none",
         "domains": ", ".join(allowed["domains"]) or "none",
         "keys": ", ".join(keys) or "none",
+        "programs": ", ".join(programs) or "none; `holdfast agents detect` says how to get some",
     }
 
 

@@ -162,7 +162,7 @@ def agent_form(agent: Agent) -> Form:
         "fallback_model_ids": models[1:],
         "temperature": llm.temperature,
         "max_tokens": llm.max_tokens,
-        "tools": _plain(agent.tools),
+        "tools": [tool.as_given() for tool in agent.tools],
         "tags": list(agent.tags),
         "runtime": _runtime_form(runtime),
         "grant": _plain(agent.grant),

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from holdfast.domain.ids import Owner, SessionId
     from holdfast.domain.messages import Message
     from holdfast.domain.models import Model
-    from holdfast.domain.openings import SessionRequest
+    from holdfast.domain.openings import ForkRequest, SessionRequest
     from holdfast.domain.queries import AgentQuery, Page, SessionQuery
+    from holdfast.domain.repeats import Made
     from holdfast.domain.repos import Repo
     from holdfast.domain.sessions import Session, Status
     from holdfast.services.calls import Wish
     from holdfast.services.endings import Heirs
+    from holdfast.services.exports import Export, ExportFormat, Line
     from holdfast.services.interruptions import Interruption
     from holdfast.services.verifications import Verification
 
@@ -65,14 +67,9 @@ class Sessions(Protocol):
         status: "Status" = ...,
         reason: str | None = None,
     ) -> "Session": ...
-    async def fork(
-        self,
-        owner: "Owner",
-        session_id: "SessionId",
-        *,
-        at: int | None = None,
-        title: str | None = None,
-    ) -> "Session": ...
+    async def make_fork(
+        self, owner: "Owner", session_id: "SessionId", wish: "ForkRequest"
+    ) -> "Made[Session]": ...
     async def delete(
         self, owner: "Owner", session_id: "SessionId", *, heirs: "Heirs" = ...
     ) -> "tuple[SessionId, ...]": ...
@@ -175,6 +172,20 @@ class Costs(Protocol):
     async def report(self, query: "CostQuery") -> "CostReport": ...
 
 
+class Exports(Protocol):
+    """Sessions as files."""
+
+    async def export(
+        self,
+        owner: "Owner",
+        session_id: "SessionId",
+        form: "ExportFormat",
+        *,
+        through: int | None = None,
+        line: "Line" = ...,
+    ) -> "Export": ...
+
+
 class Compactions(Protocol):
     """Summaries that stand for what came before."""
 
@@ -200,6 +211,8 @@ class House(Protocol):
     def costs(self) -> Costs: ...
     @property
     def events(self) -> Events: ...
+    @property
+    def exports(self) -> Exports: ...
     @property
     def messages(self) -> Messages: ...
     @property

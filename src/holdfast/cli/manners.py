@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
 # What the tools of MCP servers are called is known only when their server is.
 _REMOTE: Final = "mcp_"
+# What agents that are programs ask about: they name kinds of calls, and two verbs of ours.
+_FOREIGN: Final = frozenset(
+    {"delete", "edit", "execute", "fetch", "move", "other", "read", "search", "switch_mode"}
+    | {"think", "fs.write_text_file", "terminal.create"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +54,23 @@ def manner_of(printer: "Printer", yes_to: Iterable[str] | None) -> Manner:
     return Manner(
         is_attended=is_attended,
         asks=is_attended and not printer.is_json,
-        yes_to=frozenset(map(_tool, yes_to or ())),
+        yes_to=frozenset(_answerable(each) for each in yes_to or ()),
         is_remote=printer.settings.server is not None,
     )
 
 
-def _tool(name: str) -> str:
+def _answerable(name: str) -> str:
+    """Return the name of a tool, or of a kind of call that somebody else's agent asks about."""
+    return name if name in _FOREIGN else require_tool(name, field="--yes-to")
+
+
+def require_tool(name: str, *, field: str) -> str:
+    """Return the name of a tool; one that there cannot be is refused, by the flag that names it."""
     if name not in CATALOGUE and not name.startswith(_REMOTE):
         raise Invalid(
             Code.UNKNOWN_TOOL,
             f"There is no tool {name}; the tools are {', '.join(sorted(CATALOGUE))}, and those "
             f"of MCP servers, {_REMOTE}SERVER_TOOL.",
-            {"field": "--yes-to", "tool": name},
+            {"field": field, "tool": name},
         )
     return name

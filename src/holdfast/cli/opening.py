@@ -4,15 +4,17 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from holdfast.cli.manners import ANYBODY, Manner
-from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.errors import Code, Denied, Invalid, NotFound
 from holdfast.domain.ids import SessionId, is_uuid
 
 if TYPE_CHECKING:
     from holdfast.bootstrap import Holdfast
     from holdfast.cli.house import House
     from holdfast.cli.output import Printer
+    from holdfast.cli.remote.house import RemoteHouse
 
 # Ids begin with the time: with less, all sessions of a quarter of an hour look alike.
 BEGINNING_SHORTEST: Final = 8
@@ -34,16 +36,49 @@ async def opened(
         async with opened_here(printer, scope, manner=manner, flags=flags) as holdfast:
             yield holdfast
         return
+    async with opened_there(printer, server) as house:
+        yield house
+
+
+@asynccontextmanager
+async def opened_there(printer: "Printer", server: str) -> AsyncIterator["RemoteHouse"]:
+    """Reach the house behind a server."""
     from holdfast.cli.logs import scrub_with
     from holdfast.cli.remote.house import remote_house
     from holdfast.cli.secrets import secrets_here
 
+    _require_address(server)
     secrets = secrets_here()
     # Without the command's own settings: what may be reached is the server's to judge.
     config = printer.settings.load()
     scrub_with(lambda: secrets.scrubber)
-    async with remote_house(server, config, secrets) as house:
-        yield house
+    try:
+        async with remote_house(server, config, secrets) as house:
+            yield house
+    except Denied as error:
+        if error.code is not Code.UNAUTHENTICATED:
+            raise
+        # The server tells programs what to send; a person at a command sets a variable.
+        raise Denied(
+            Code.UNAUTHENTICATED,
+            "The server was sent no token that it takes; put one of that server into "
+            "HOLDFAST_TOKEN. `holdfast token create` makes one where the server runs.",
+        ) from None
+
+
+def _require_address(server: str) -> None:
+    """Refuse what cannot be the address of a server, before a token is looked for."""
+    try:
+        parts = urlsplit(server)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "--server (HOLDFAST_SERVER) takes an address like http://HOST:PORT, or https://HOST.",
+            {"field": "--server"},
+        )
 
 
 @asynccontextmanager

@@ -46,6 +46,12 @@ def _folder(path: Path) -> Path:
     return resolved
 
 
+def repository_around(folder: str) -> str | None:
+    """Return the Git work tree that a folder lies in; nothing where it lies in none."""
+    around = (Path(folder), *Path(folder).parents)
+    return next((str(each) for each in around if (each / ".git").exists()), None)
+
+
 def git_ref(folder: str) -> str | None:
     """Return `branch@commit` of the work tree around a folder, the commit alone when detached."""
     told = _git(folder, "rev-parse", "--is-inside-work-tree", "HEAD", "--abbrev-ref", "HEAD")

@@ -12,6 +12,7 @@ from holdfast.cli.opening import opened
 from holdfast.cli.options import LIMIT_MOST, Paging
 from holdfast.cli.output import Printer
 from holdfast.cli.places import named_path
+from holdfast.domain.errors import Code, Denied
 from holdfast.domain.repos import Repo
 
 
@@ -58,7 +59,16 @@ async def add(printer: Printer, wanted: AddOptions) -> None:
     path = str(named_path(wanted.path))
     async with opened(printer) as holdfast:
         # At a terminal no root is needed: whoever types here reaches the folder anyway.
-        repo = await holdfast.repos.add(holdfast.owner, path, name=wanted.name, at_terminal=True)
+        try:
+            repo = await holdfast.repos.add(
+                holdfast.owner, path, name=wanted.name, at_terminal=True
+            )
+        except Denied as error:
+            root = holdfast.config.workspace_root
+            is_here = printer.settings.server is None
+            if error.code is not Code.REPO_OUTSIDE_ROOT or not is_here:
+                raise
+            raise Denied(error.code, f"{error.message} Here it is {root}.") from None
     printer.done(repo_form(repo), f"Repository {repo.name} is registered as {repo.id}.")
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.domain.calls import Call
+from holdfast.domain.calls import Call, CallState
 from holdfast.domain.messages import ToolResult
 
 if TYPE_CHECKING:
@@ -17,3 +17,13 @@ async def result_of(holdfast: "House", call: Call) -> ToolResult | None:
     page = await holdfast.messages.list(holdfast.owner, call.session_id, after=number - 1, limit=1)
     parts = [part for message in page.items for part in message.parts]
     return next((part for part in parts if isinstance(part, ToolResult)), None)
+
+
+async def standing(holdfast: "House", call: Call) -> str:
+    """Return how far a call has come; one that never ran says why: it was denied, or skipped."""
+    if call.settlement is not None:
+        return call.settlement.value
+    if call.state is CallState.FINISHED and call.started_at is None:
+        result = await result_of(holdfast, call)
+        return call.state.value if result is None else result.status.value
+    return call.state.value

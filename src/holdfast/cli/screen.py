@@ -1,7 +1,8 @@
 """What a conversation looks like: text as it arrives for people, lines of JSON for programs."""
 
+import re
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.cli.forms import words_of
 from holdfast.cli.manners import ANYBODY, Manner
@@ -51,6 +52,10 @@ class Screen(Protocol):
 
 # Notices of which the news of a turn or a session tell already.
 _TOLD_ELSEWHERE = CLOSING | {NoticeCode.SESSION_CLOSED, NoticeCode.CALL_SETTLED}
+
+
+# What a person is told to do when a turn has failed; after a try, it is done without them.
+_ADVICE: Final = re.compile(r" (?:Wait [^.]*, then s|S)end a message to try again\.$")
 
 
 class JsonScreen:
@@ -141,7 +146,7 @@ class TextScreen:
         self._shown = 0
         self._missed = False
         if self._failure is not None:
-            self.remark(f"{self._failure} Asking again.")
+            self.remark(f"{_ADVICE.sub('', self._failure)} Asking again.")
             self._failure = None
 
     def _delta(self, delta: StepDelta) -> None:

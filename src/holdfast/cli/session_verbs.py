@@ -4,7 +4,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,11 @@ from holdfast.cli.opening import find_session, opened
 from holdfast.cli.options import OneSession
 from holdfast.cli.output import Printer
 from holdfast.cli.terminal import is_terminal
+
+if TYPE_CHECKING:
+    from holdfast.cli.house import House
+    from holdfast.domain.ids import SessionId
+    from holdfast.domain.sessions import Session
 
 
 # Not `Status` itself: of its values only these two are for a person to choose.
@@ -55,6 +60,8 @@ async def interrupt(printer: Printer, wanted: OneSession) -> None:
         form = await form_of(holdfast, done.session)
     shown = {"session": form, "interrupted": done.turn is not None, "turn": done.turn}
     printer.done(shown, f"Session {done.session.id} is {done.session.status}.")
+    if not done.is_settled:
+        printer.remark(f"Turn {done.turn} ends as soon as the store can be written.")
 
 
 async def compact(printer: Printer, wanted: OneSession) -> None:
@@ -79,9 +86,22 @@ class ForkOptions(OneSession):
 
     at: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Go on from this message; else from the last one."),
+        typer.Option(
+            metavar="N", help="Go on from this message; else from where the last turn ended."
+        ),
     ] = None
     title: Annotated[str | None, typer.Option(metavar="TITLE", help="The fork's title.")] = None
+
+
+async def forked(
+    holdfast: "House", session_id: "SessionId", *, at: int | None, title: str | None = None
+) -> "Session":
+    """Open a session that goes on from a message, as it would over HTTP."""
+    from holdfast.domain.openings import ForkRequest
+
+    # What a turn that runs has written so far is left to that turn.
+    wish = ForkRequest(at=at, is_settled=True, title=title)
+    return (await holdfast.sessions.make_fork(holdfast.owner, session_id, wish)).thing
 
 
 async def fork(printer: Printer, wanted: ForkOptions) -> None:
@@ -90,9 +110,7 @@ async def fork(printer: Printer, wanted: ForkOptions) -> None:
 
     async with opened(printer) as holdfast:
         parent_id = await find_session(holdfast, wanted.id)
-        session = await holdfast.sessions.fork(
-            holdfast.owner, parent_id, at=wanted.at, title=wanted.title
-        )
+        session = await forked(holdfast, parent_id, at=wanted.at, title=wanted.title)
         form = await form_of(holdfast, session)
     printer.done(form, f"Session {session.id} goes on from {parent_id}.")
 

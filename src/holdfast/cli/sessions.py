@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import session_events, session_verbs
+from holdfast.cli import session_events, session_export, session_verbs
 from holdfast.cli.commands import command
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.opening import find_session, opened
@@ -244,6 +244,7 @@ def register(app: typer.Typer) -> None:
     command(group, "messages", MessagesOptions)(show_messages)
     session_events.register(group)
     session_verbs.register(group)
+    session_export.register(group)
     command(group, "verify", VerifyOptions)(verify)
     app.add_typer(group)
     command(app, "chat-list", ListOptions)(show_list)

@@ -5,6 +5,7 @@ from typing import Final
 
 from holdfast.cli import slash_work
 from holdfast.cli.output import local_time
+from holdfast.cli.session_verbs import forked
 from holdfast.cli.slashes import Slash, Talk, WrongArgumentError, number, require_nothing
 from holdfast.cli.transcript import last_turns, lines_of_turns
 from holdfast.domain.approvals import ApprovalMode
@@ -89,7 +90,7 @@ async def _fork(talk: Talk, argument: str) -> bool:
     conversation = talk.conversation
     holdfast = conversation.holdfast
     at = await _last_row(talk, number(argument)) if argument else None
-    fork = await holdfast.sessions.fork(holdfast.owner, conversation.session_id, at=at)
+    fork = await forked(holdfast, conversation.session_id, at=at)
     talk.printer.line(f"This is session {fork.id} now; {conversation.session_id} stays as it is.")
     conversation.move_to(fork)
     return False

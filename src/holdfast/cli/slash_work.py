@@ -6,6 +6,7 @@ from holdfast.cli import doctor as doctors
 from holdfast.cli.commands import Nothing, require_here
 from holdfast.cli.costs import by_model
 from holdfast.cli.output import price
+from holdfast.cli.results import standing
 from holdfast.cli.slashes import Talk, WrongArgumentError, require_nothing
 from holdfast.cli.stream import known_models
 from holdfast.cli.tool_lines import call_line
@@ -92,7 +93,7 @@ async def calls(talk: Talk, argument: str) -> bool:
     )
     found = page.items
     for each in found:
-        told = each.settlement or each.state
+        told = await standing(conversation.holdfast, each)
         talk.printer.line(f"{each.id}  {told}  {call_line(each.name, each.arguments)}")
     if not found:
         talk.printer.line("The agent has done nothing yet.")

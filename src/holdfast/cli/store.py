@@ -119,8 +119,8 @@ def _keep_rows(config: "Config", connection: "Connection", *, force: bool) -> Pa
     if not force:
         raise Conflict(
             Code.STORE_NOT_EMPTY,
-            "The store has agents or sessions, which would be lost; add --force to lose them. A "
-            "backup is written first.",
+            "The store has agents or sessions, and an older schema may have no place for all of "
+            "them; add --force to go back all the same. A backup is written first.",
         )
     path = _path(config)
     return back_up(path, store_key(config, path).value, free_name(path, "down"))
@@ -224,7 +224,10 @@ def _names(done: "list[Migration]") -> list[str]:
 
 
 def _told(done: "list[Migration]", now: int) -> str:
-    return f"The store has schema {now}; {', '.join(_names(done)) or 'nothing to do'}."
+    if not done:
+        return f"The store has schema {now}; nothing to do."
+    verb = "made" if done[-1].number == now else "taken back"
+    return f"The store has schema {now}; {verb}: {', '.join(_names(done))}."
 
 
 def register(app: typer.Typer) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from typing import Any
+from typing import Any, Final
 
 from holdfast import __version__
 from holdfast.cli.conversation import Conversation
@@ -14,6 +14,8 @@ from holdfast.cli.stream import first_model, known_models
 from holdfast.cli.transcript import last_turns, lines_of_turns
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.errors import Code, HoldfastError
+
+_THEIRS: Final = "Another process plays this turn; reading along (Ctrl-C stops it)."
 
 
 async def talk(
@@ -105,7 +107,7 @@ async def _recall(printer: Printer, conversation: Conversation, most: int | None
     # Before the remark, which goes to stderr and would overtake it.
     sys.stdout.flush()
     if session.turn > session.settled:
-        printer.remark("A turn was left open; it goes on.")
+        printer.remark(_THEIRS if conversation.is_theirs else "A turn was left open; it goes on.")
         await conversation.settle(session.turn)
     else:
         # It may have been ended since the session was picked up.

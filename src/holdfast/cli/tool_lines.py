@@ -21,7 +21,7 @@ def call_line(name: str, arguments: Values) -> str:
     try:
         said = tell(arguments) if tell else _compact(arguments)
     # A model may leave out what a tool needs; then the call is refused, and told of as it is.
-    except (KeyError, TypeError):
+    except (KeyError, StopIteration, TypeError):
         said = _compact(arguments)
     return f"{name} {one_line(said, longest=ARGUMENT_LONGEST)}".strip()
 
@@ -68,6 +68,16 @@ def _path(given: Values) -> str:
     return str(given["path"])
 
 
+def _foreign(given: Values) -> str:
+    """Return what somebody else's agent does, by the first word of it that people know."""
+    found = next(given[name] for name in _TELLING if isinstance(given.get(name), str))
+    return str(found)
+
+
+_TELLING: Final = ("command", "file_path", "filePath", "path", "url", "query", "title")
+# Kinds of calls: most agents name no tool.
+_KINDS: Final = ("delete", "edit", "execute", "fetch", "move", "other", "read", "search", "think")
+
 _ESSENTIALS: Final[Mapping[str, Callable[[Values], str]]] = {
     "read_file": _path,
     "list_directory": lambda given: str(given.get("path", ".")),
@@ -78,6 +88,7 @@ _ESSENTIALS: Final[Mapping[str, Callable[[Values], str]]] = {
     "git_commit": lambda given: str(given["message"]).partition("\n")[0],
     "run_command": _command,
     "http_request": lambda given: f"{given.get('method', 'GET')} {given['url']}",
+    **dict.fromkeys((*_KINDS, "fs.write_text_file", "terminal.create"), _foreign),
 }
 
 _SUMMARIES: Final[Mapping[str, Callable[[Values], str]]] = {

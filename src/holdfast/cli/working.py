@@ -10,7 +10,7 @@ from holdfast.domain.events import ApprovalAnswered, ApprovalRequested, ToolEnde
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Message, ResultStatus, ToolCall
 from holdfast.engine.dispatch import REFUSALS
-from holdfast.engine.policy import Ruling
+from holdfast.services.policy import Ruling
 
 Work = ToolStarted | ToolEnded | ApprovalRequested | ApprovalAnswered
 
@@ -45,17 +45,12 @@ class Working:
                 self._remark(f"{line}: {told}{self._advice(news)}")
             # Where somebody is asked, the question is shown by whoever asks it.
             case ApprovalRequested() if not self._manner.asks:
-                self._remark(f"{news.tool} asks: {spelled_out(news.question)}{self._how(news)}")
+                self._remark(f"{news.tool} asks: {spelled_out(news.question)}")
             case ApprovalAnswered() if not self._manner.asks:
                 line = self._lines.get(news.call_id, "The question")
                 self._remark(f"{line}: {news.decision}, by {news.by}")
             case _:
                 pass
-
-    def _how(self, asked: ApprovalRequested) -> str:
-        if asked.tool in self._manner.yes_to:
-            return ""
-        return f"\n`holdfast approvals answer {asked.approval_id} --allow` answers it, or --deny."
 
     def _advice(self, ended: ToolEnded) -> str:
         """Return how a call is allowed where nobody can be asked."""

@@ -154,6 +154,13 @@ def file_form(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> dic
             "An agent with a program of its own has no file form.",
             {"fields": ["runtime"]},
         )
+    if not agent.system_prompt:
+        raise Invalid(
+            Code.AGENT_INVALID,
+            f"Agent {agent.slug} has no system prompt, and a file needs one; `holdfast agents edit "
+            f"{agent.slug} --system-prompt TEXT` gives it one.",
+            {"fields": ["system_prompt"]},
+        )
     chain = [(refs[each.model_id], each.max_attempts) for each in runtime.models]
     (first, _), *others = chain or [(default, None)]
     settings = msgspec.to_builtins(runtime)

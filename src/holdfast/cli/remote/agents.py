@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
+from msgspec.structs import asdict
+
 from holdfast.cli.remote.values import agent_of, model_value, repo_of
 from holdfast.client import AgentPatch, AgentPost, AgentsQuery, Client
-from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.models import Model
 from holdfast.domain.queries import AgentQuery, Page
 from holdfast.domain.repos import Repo
-from holdfast.http.v1.agents_forms import LlmRuntimeForm
+from holdfast.http.v1.agents_forms import AcpRuntimeForm, LlmRuntimeForm
 
 # Under the same name on both sides.
 _PLAIN: Final = ("slug", "name", "description", "system_prompt", "recovery", "tags", "status")
@@ -66,6 +68,10 @@ class RemoteModels:
         """Return all models."""
         return [model_value(form) for form in await self._client.models.list()]
 
+    async def catalogue(self) -> tuple[Model, ...]:
+        """Return every model that can be named there."""
+        return tuple(await self.list())
+
     async def check(self, *refs: str) -> None:
         """Leave it to the server, which judges a model where it is used."""
 
@@ -81,6 +87,10 @@ class RemoteRepos:
     ) -> Repo:
         """Register a folder of the server's machine; nobody is at a terminal of it from here."""
         return repo_of(await self._client.repos.add(path, name=name))
+
+    async def require_folder(self, _: Owner, path: str) -> str:
+        """Return the folder as it was named: the server judges it when a session opens there."""
+        return path
 
     async def list(self, _: Owner) -> list[Repo]:
         """Return the repositories by name."""
@@ -102,7 +112,12 @@ def wire_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     if "models" in fields:
         first, *others = fields["models"] or (None,)
         told |= {"default_model_id": first, "fallback_model_ids": tuple(others)}
+    # Only that the server's own configuration decides can be said from here.
+    if "grant" in fields and fields["grant"] is None:
+        told["grant"] = None
     runtime = fields.get("runtime")
+    if isinstance(runtime, AcpRuntime):
+        told["runtime"] = AcpRuntimeForm(**asdict(runtime))
     if isinstance(runtime, LlmRuntime):
         if any(each.max_attempts not in _USUAL_ATTEMPTS for each in runtime.models):
             _refuse("fallback_chain.max_attempts")

@@ -11,13 +11,15 @@ import msgspec
 from msgspec.structs import asdict
 
 from holdfast.cli.remote.agents import RemoteAgents, RemoteModels, RemoteRepos
+from holdfast.cli.remote.attachments import RemoteGuests, RemoteMedia
 from holdfast.cli.remote.sessions import (
     RemoteEvents,
+    RemoteExports,
     RemoteMessages,
     RemoteSessions,
     house_events,
 )
-from holdfast.cli.remote.values import OWNER, message_of, session_of
+from holdfast.cli.remote.values import OWNER, message_of, parts_form, session_of
 from holdfast.cli.remote.work import RemoteApprovals, RemoteCalls
 from holdfast.client import Client, Patience, SessionPost
 from holdfast.client.following import Following, Wish
@@ -25,13 +27,14 @@ from holdfast.config import Config
 from holdfast.domain.errors import Code, Denied
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import SessionId
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, Part
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Session
 from holdfast.http.v1.agents_forms import GrantForm
 from holdfast.http.v1.contexts_forms import context_form
 from holdfast.http.v1.defaults_forms import DefaultsForm
+from holdfast.http.v1.messages_forms import UserPost
 from holdfast.http.v1.sessions_forms import BudgetForm
 from holdfast.services.agents import BUILT_IN
 
@@ -57,6 +60,9 @@ class RemoteHouse:
         self.approvals: Final = RemoteApprovals(client)
         self.calls: Final = RemoteCalls(client)
         self.events: Final = RemoteEvents(client)
+        self.exports: Final = RemoteExports(client)
+        self.guests: Final = RemoteGuests()
+        self.media: Final = RemoteMedia(client)
         self.messages: Final = RemoteMessages(client)
         self.models: Final = RemoteModels(client)
         self.repos: Final = RemoteRepos(client)
@@ -82,9 +88,12 @@ class RemoteHouse:
         )
         return session_of(await self._client.sessions.open(agent, body))
 
-    async def send(self, session_id: SessionId, content: str, *, id: str | None = None) -> Message:
+    async def send(
+        self, session_id: SessionId, content: str | tuple[Part, ...], *, id: str | None = None
+    ) -> Message:
         """Write a message down; the server plays its turn."""
-        return message_of(await self._client.messages.send(session_id, content, id=id))
+        said = content if isinstance(content, str) else UserPost(parts=parts_form(content))
+        return message_of(await self._client.messages.send(session_id, said, id=id))
 
     async def follow(
         self, session_id: SessionId, *, after: int = 0

@@ -25,13 +25,22 @@ from holdfast.domain.costs import CostQuery, CostReport, CostSum
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import Message
+from holdfast.domain.openings import ForkRequest
 from holdfast.domain.queries import LIMIT_MOST, MESSAGES_MOST, Page, SessionQuery
+from holdfast.domain.repeats import Made
 from holdfast.domain.sessions import Session, Status
 from holdfast.http.v1.contexts_forms import context_form
-from holdfast.http.v1.endings_forms import Compacted, CompactPost, ResumePost, Verified
+from holdfast.http.v1.endings_forms import (
+    Compacted,
+    CompactPost,
+    ExportQuery,
+    ResumePost,
+    Verified,
+)
 from holdfast.http.v1.events_forms import EventsQuery, HouseEventList, Words
 from holdfast.http.v1.messages_forms import MessageForm, MessageWish
 from holdfast.services.endings import Heirs
+from holdfast.services.exports import FILES, Export, ExportFormat, Line
 from holdfast.services.interruptions import Interruption
 from holdfast.services.verifications import Verification
 
@@ -77,7 +86,9 @@ class RemoteSessions:
     ) -> Interruption:
         """Stop the running turn, or only that one."""
         done = await self._client.sessions.interrupt(session_id, InterruptPost(turn=turn))
-        return Interruption(session=self._noted(done.session), turn=done.turn)
+        session = self._noted(done.session)
+        is_settled = done.turn is None or done.turn <= session.settled
+        return Interruption(session=session, turn=done.turn, is_settled=is_settled)
 
     async def resume(
         self, _: Owner, session_id: SessionId, *, context: SessionContext | None = None
@@ -99,13 +110,17 @@ class RemoteSessions:
         wish = ClosePost(ending="cancelled" if is_cancelled else "completed", reason=reason)
         return self._noted(await self._client.sessions.close(session_id, wish))
 
-    async def fork(
-        self, _: Owner, session_id: SessionId, *, at: int | None = None, title: str | None = None
-    ) -> Session:
-        """Go on from a message in a new session."""
-        return self._noted(
-            await self._client.sessions.fork(session_id, ForkPost(at=at, title=title))
+    async def make_fork(self, _: Owner, session_id: SessionId, wish: ForkRequest) -> Made[Session]:
+        """Go on from a message in a new session; every one is new, because it is given an id."""
+        body = ForkPost(
+            at=wish.at,
+            title=wish.title,
+            tags=wish.tags,
+            model_id=wish.model,
+            agent_id=wish.agent,
         )
+        made = self._noted(await self._client.sessions.fork(session_id, body))
+        return Made(thing=made, is_new=True)
 
     async def delete(
         self, _: Owner, session_id: SessionId, *, heirs: Heirs = Heirs.REFUSE
@@ -210,15 +225,40 @@ class RemoteEvents:
     ) -> Page[Event | Gap]:
         """Return a page of events, and of numbers that will not come."""
         found: list[Event | Gap] = []
+        cursor: str | None = None
         while True:
             most = min(limit - len(found), LIMIT_MOST)
-            query = EventsQuery(after=after, limit=most, words=Words.HOUSE)
+            query = EventsQuery(after=after, limit=most, cursor=cursor, words=Words.HOUSE)
             target = of(session_id, "events")
             page = await self._client.requests.get(target, HouseEventList, query)
             found += sorted((*page.data, *page.gaps), key=_number)
-            if page.next_cursor is None or len(found) >= limit:
-                return Page(items=tuple(found), next_cursor=page.next_cursor)
-            after = int(page.next_cursor)
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= limit:
+                break
+        more = str(_number(found[-1])) if cursor is not None else None
+        return Page(items=tuple(found), next_cursor=more)
+
+
+class RemoteExports:
+    """Sessions of there as files."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def export(
+        self,
+        _: Owner,
+        session_id: SessionId,
+        form: ExportFormat,
+        *,
+        through: int | None = None,
+        line: Line | None = None,
+    ) -> Export:
+        """Return a session written out; what stands on a line are the words of the server."""
+        wanted = ExportQuery(format=form, through=through)
+        content = await self._client.sessions.export(session_id, wanted)
+        ending, media_type = FILES[form]
+        return Export(file_name=f"{session_id}.{ending}", media_type=media_type, content=content)
 
 
 def house_events(session_id: SessionId) -> str:

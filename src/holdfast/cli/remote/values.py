@@ -19,18 +19,18 @@ from holdfast.domain.ids import (
     RepoId,
     SessionId,
 )
-from holdfast.domain.messages import Message, Text
+from holdfast.domain.messages import Media, Message, Part, Text
 from holdfast.domain.models import Model, Prices
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Budget, ForkPoint, Session
-from holdfast.domain.tools import Grant, ToolSpec
+from holdfast.domain.tools import Grant, ToolSpec, tool_fields
 from holdfast.http.api.forms import RepoForm
 from holdfast.http.v1.agents_forms import AcpRuntimeForm, AgentForm
 from holdfast.http.v1.approvals_forms import ApprovalForm
 from holdfast.http.v1.calls_forms import CallForm
 from holdfast.http.v1.contexts_forms import context_of
 from holdfast.http.v1.costs_forms import CostGroupForm, CostList, CostTotalForm
-from holdfast.http.v1.messages_forms import MessageForm
+from holdfast.http.v1.messages_forms import MediaPart, MessageForm, TextPart
 from holdfast.http.v1.models_forms import ModelForm
 from holdfast.http.v1.sessions_forms import SessionForm
 from holdfast.http.v1.words import UsageForm
@@ -49,10 +49,7 @@ def agent_of(form: AgentForm) -> Agent:
         description=form.description,
         system_prompt=form.system_prompt,
         runtime=_runtime(form),
-        tools=tuple(
-            ToolSpec(name=tool) if isinstance(tool, str) else ToolSpec(**asdict(tool))
-            for tool in form.tools
-        ),
+        tools=tuple(ToolSpec(**tool_fields(tool)) for tool in form.tools),
         mcp_servers=() if isinstance(form.mcp_servers, UnsetType) else form.mcp_servers,
         grant=None if form.grant is None else Grant(**asdict(form.grant)),
         recovery=form.recovery,
@@ -165,6 +162,15 @@ def message_of(form: MessageForm) -> Message:
         created_at=_time(form.created_at),
         # Only the server can tell whether the chain holds.
         hash="",
+    )
+
+
+def parts_form(parts: tuple[Part, ...]) -> tuple[TextPart | MediaPart, ...]:
+    """Return the parts of a user's message as they are sent."""
+    return tuple(
+        MediaPart(**asdict(part)) if isinstance(part, Media) else TextPart(text=part.text)
+        for part in parts
+        if isinstance(part, Media | Text)
     )
 
 
