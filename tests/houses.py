@@ -15,6 +15,7 @@ import apsw
 import msgspec
 
 from holdfast import keychain
+from holdfast.acp.fleet import Fleet
 from holdfast.bootstrap import STORE_NAME, Holdfast, Outside, open_store
 from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime
@@ -29,11 +30,13 @@ from holdfast.execution.local import LocalCoordinator, Scope
 from holdfast.ports import Limits, Runtime, Tx
 from holdfast.services.agents import Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
+from holdfast.services.berths import Berths
 from holdfast.services.calls import Calls
 from holdfast.services.compactions import Compactions
 from holdfast.services.costs import Costs
 from holdfast.services.events import Events
 from holdfast.services.exports import Exports
+from holdfast.services.guests import Guests
 from holdfast.services.housekeeping import Housekeeping
 from holdfast.services.ink import Ink
 from holdfast.services.inputs import Inputs
@@ -49,12 +52,15 @@ from holdfast.services.places import Places
 from holdfast.services.repos import Repos
 from holdfast.services.secrets import Secrets
 from holdfast.services.sessions import Sessions
+from holdfast.services.slots import Slots
 from holdfast.services.snapshots import OpeningRules
 from holdfast.services.tokens import Tokens
 from holdfast.services.turns import Turns
+from holdfast.services.zones import Zones
 from holdfast.storage.doorbell import StoreDoorbell
 from holdfast.storage.token_file import SecretFile
 from holdfast.storage.workspaces import Workspaces
+from holdfast.tools.toolbox import LocalToolbox
 from tests.stand_ins import PATIENCE, GatedRuntime, an_answer, asked, streamed
 
 
@@ -122,7 +128,8 @@ async def _assembled(
     doorbell = await stack.enter_async_context(StoreDoorbell(sqlite.version))
     mint = Mint(outside.clock, outside.randomness)
     secrets = Secrets(keychain, {})
-    journal = Journal(store, doorbell, Ink(clock=outside.clock, mint=mint))
+    ink = Ink(clock=outside.clock, mint=mint)
+    journal = Journal(store, doorbell, ink)
     leases = Leases(store, journal, outside.clock, outside.machine)
     models = Models(store, config.default_model, Anything())
     folders = Workspaces(config.home)
@@ -131,10 +138,13 @@ async def _assembled(
     places = Places(store, folders, Grant())
     inputs = Inputs(models, places, approvals, Limits())
     runtimes = {LlmRuntime: runtime}
-    turns = Turns(store, journal, inputs, runtimes, mint)
+    turns = Turns(store, journal, inputs, runtimes, Slots())
     events = await stack.enter_async_context(Events(store, doorbell))
     coordinator = await stack.enter_async_context(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
+    )
+    berths = await stack.enter_async_context(
+        Berths(store, journal, doorbell, outside.machine, Fleet())
     )
     repos = Repos(store, outside.clock, mint, config.workspace_root)
     openings = Openings(journal, models, repos, folders, OpeningRules())
@@ -146,8 +156,10 @@ async def _assembled(
         key_source=key.source,
         agents=Agents(store, models, outside.clock, mint),
         approvals=approvals,
+        berths=berths,
         calls=Calls(store, journal, coordinator, mint),
         compactions=Compactions(store, journal, inputs, runtimes),
+        guests=Guests({}, LocalToolbox(())),
         models=models,
         repos=repos,
         secrets=secrets,
@@ -160,6 +172,7 @@ async def _assembled(
         exports=Exports(store, lambda: secrets.scrubber),
         housekeeping=Housekeeping(store, sessions, leases, coordinator, outside.clock),
         tokens=Tokens(store, outside.clock, mint, SecretFile(config.home), secrets.remember),
+        zones=Zones(store, journal, ink),
         journal=journal,
         leases=leases,
         coordinator=coordinator,

@@ -44,6 +44,14 @@ def skip_row(row: str, missing: str) -> NoReturn:
     pytest.skip(f"{row} ({' '.join(row_named(row).promise)}): needs {missing}")
 
 
+def skip_package(package: str) -> NoReturn:
+    """Leave a judge from outside unasked because its package is not there, and have the run say so.
+
+    It is a development dependency; a run without it is one that was not set up in full.
+    """
+    pytest.skip(f"needs the package {package}, which is not installed")
+
+
 def sources(root: Path = TESTS) -> Iterator[tuple[str, ast.Module]]:
     """Yield every Python file below the folder, by relative path, except this one."""
     for path in sorted(root.rglob("*.py")):

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import pytest
 
 from holdfast import Config, Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, open_store
-from holdfast.domain.errors import Code, HoldfastError, Unavailable
+from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
 from holdfast.domain.events import TurnEnded
+from holdfast.domain.messages import Part, Text
 from holdfast.storage.sqlite import is_plain
 from tests.houses import news_until, played, script, texts
 from tests.marks import demands
@@ -34,6 +35,45 @@ async def test_a_new_home_has_an_encrypted_store_and_a_key_beside_it(home: Path)
 
     assert not is_plain(home / "history.db")
     assert {"history.db", "key"} <= set(_held(home))
+
+
+async def test_what_a_verb_does_not_take_is_refused_in_words(quiet: Holdfast) -> None:
+    session = await quiet.open()
+    odd: Any = quiet
+    attempts: dict[str, Callable[[], Awaitable[object]]] = {
+        "request must be a SessionRequest, not dict.": lambda: odd.open(request={"title": "x"}),
+        "agent is named by a text, not int.": lambda: odd.open(5),
+        "content must be a str, or a tuple of parts, not int.": lambda: odd.send(session.id, 5),
+        "content must be a str, or a tuple of parts, not bytes.": (
+            lambda: odd.send(session.id, b"x")
+        ),
+        "content must be a str, or a tuple of parts, not tuple.": (
+            lambda: odd.send(session.id, ("x",))
+        ),
+        "session_id is named by a text, not Session.": lambda: odd.send(session, "x"),
+        "on_busy must be one of queue, reject, interrupt.": (
+            lambda: odd.send(session.id, "x", on_busy="later")
+        ),
+        "after must be an int, not str.": lambda: odd.read(session.id, after="1"),
+        "after must be an int, not bool.": lambda: anext(odd.follow(session.id, after=True)),
+    }
+
+    for told, attempt in attempts.items():
+        with pytest.raises(Invalid) as caught:
+            await attempt()
+        assert (caught.value.code, caught.value.message) == (Code.INVALID_INPUT, told)
+    assert await quiet.read(session.id) == ()
+
+
+async def test_the_word_of_a_choice_is_the_choice(quiet: Holdfast) -> None:
+    odd: Any = quiet
+    session = await quiet.open()
+
+    message = await odd.send(session.id, Code.INTERNAL, on_busy="reject")
+    parts = await quiet.send(session.id, (Text(text="and more"),))
+
+    assert (message.turn, message.text) == (1, "internal")
+    assert (parts.turn, parts.text) == (1, "and more")
 
 
 @demands("S1-012", "S2-131")
@@ -229,20 +269,27 @@ async def test_a_house_that_cannot_be_built_closes_its_store(home: Path) -> None
 async def test_a_lack_of_memory_outside_of_the_store_is_refused_like_one_inside(
     home: Path,
 ) -> None:
-    class Hungry(int):
-        def starve(self, *_: object) -> Any:
-            raise MemoryError
+    def starve(*_: object, **__: object) -> Any:
+        raise MemoryError
 
-        __eq__ = __lt__ = __gt__ = __le__ = __ge__ = starve  # type: ignore[assignment]
-        __iter__ = __len__ = starve
+    class HungryNumber(int):
+        __eq__ = __lt__ = __gt__ = __le__ = __ge__ = starve
         __hash__ = None  # type: ignore[assignment]
+
+    class HungryText(str):
+        __slots__ = ()
+        __eq__ = __hash__ = starve
+
+    class HungryParts(tuple[Part, ...]):
+        __slots__ = ()
+        __iter__ = starve
 
     async with open_holdfast(home, scope=Scope.NONE) as house:
         session = await house.open()
         verbs: list[Awaitable[object]] = [
-            house.open(Hungry()),  # type: ignore[arg-type]
-            house.send(session.id, Hungry()),  # type: ignore[arg-type]
-            house.read(session.id, after=Hungry()),
+            house.open(HungryText("agent")),
+            house.send(session.id, HungryParts()),
+            house.read(session.id, after=HungryNumber()),
         ]
         told = await asyncio.gather(*verbs, return_exceptions=True)
         sent = await house.send(session.id, "and again")

@@ -54,7 +54,20 @@ OTHERS: dict[str, tuple[str, Any, str, Any]] = {
     "chat.auto_compact": ("0", False, "false", False),
     "chat.compact_threshold": ("0.5", 0.5, "1", 1.0),
     "chat.reasoning_effort": ("low", ReasoningEffort.LOW, '"max"', ReasoningEffort.MAX),
+    "acp.agent": ("gemini", "gemini", '"codex"', "codex"),
+    "acp.workspace_flag": ("--workspace", "--workspace", '"-w"', "-w"),
+    "acp.wrap": ("", None, '["bwrap", "--"]', ("bwrap", "--")),
+    "acp.line_limit": ("1048576", 1 << 20, "2048", 2048),
+    "acp.raw_log": ("false", False, "false", False),
+    "acp.start_timeout": ("3s", timedelta(seconds=3), "4", timedelta(seconds=4)),
+    "acp.session_timeout": ("3s", timedelta(seconds=3), "4", timedelta(seconds=4)),
+    "acp.option_timeout": ("3s", timedelta(seconds=3), "4", timedelta(seconds=4)),
+    "acp.silence_timeout": ("3s", timedelta(seconds=3), "4", timedelta(seconds=4)),
+    "acp.cancel_timeout": ("3s", timedelta(seconds=3), "4", timedelta(seconds=4)),
+    "acp.write_timeout": ("3s", timedelta(seconds=3), "4", timedelta(seconds=4)),
     "approvals_expire_after": ("90m", timedelta(minutes=90), "3600", timedelta(hours=1)),
+    "events_delta_retention": ("2h", timedelta(hours=2), "60", timedelta(minutes=1)),
+    "events_retention": ("30d", timedelta(days=30), '"52d"', timedelta(days=52)),
     "turn_cap": ("7", 7, "8", 8),
     "max_tool_rounds": ("3", 3, "4", 4),
     "turns_at_a_time": ("3", 3, "4", 4),
@@ -114,6 +127,8 @@ def test_without_anything_said_the_defaults_hold(folder: Path) -> None:
             reasoning_effort=None,
         ),
         approvals_expire_after=timedelta(hours=24),
+        events_delta_retention=timedelta(hours=24),
+        events_retention=timedelta(),
         turn_cap=50,
         max_tool_rounds=16,
         turns_at_a_time=64,
@@ -131,7 +146,7 @@ def test_every_setting_has_its_places() -> None:
     assert set(PLACES) == set(kinds()) == set(OTHERS)
     assert len({place[:2] for place in PLACES.values()}) == len(PLACES)
     variables = [place.variable for place in PLACES.values() if place.variable]
-    assert len(set(variables)) == len(variables) == len(PLACES) - 2
+    assert len(set(variables)) == len(variables) == len(PLACES) - 3
 
 
 def test_the_page_about_operations_names_every_setting_and_its_default() -> None:
@@ -396,6 +411,10 @@ def test_a_file_may_be_a_link_and_have_a_mebibyte(folder: Path) -> None:
         ("approvals_expire_after", "soon"),
         ("approvals_expire_after", "0"),
         ("approvals_expire_after", "9999d"),
+        ("events_delta_retention", "soon"),
+        ("events_delta_retention", "36501d"),
+        ("events_retention", "59s"),
+        ("events_retention", "36501d"),
         ("chat.auto_compact", "perhaps"),
         ("chat.compact_threshold", "0"),
         ("chat.compact_threshold", "1.1"),

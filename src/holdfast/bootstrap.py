@@ -5,13 +5,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from holdfast import keychain
 from holdfast.config import Config, absolute_model, load
-from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.agents import AcpRuntime, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
+from holdfast.domain.arguments import (
+    content_of,
+    on_busy_of,
+    require_name,
+    require_number,
+    require_request,
+)
 from holdfast.domain.errors import Code, Invalid, out_of_memory
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
@@ -24,15 +32,17 @@ from holdfast.llm.providers import KEY_VARIABLES, base_urls
 from holdfast.llm.router import Llms
 from holdfast.llm.vendors import Vendors
 from holdfast.ports import Clock, Llm, Machine, Randomness, Runtime, Store, Toolbox
-from holdfast.services.agents import BUILT_IN, Agents
+from holdfast.services.agents import BUILT_IN, AgentRules, Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.background import Background
+from holdfast.services.berths import Berths, Ground
 from holdfast.services.calls import Calls
 from holdfast.services.compactions import Compactions
 from holdfast.services.costs import Costs
 from holdfast.services.events import Events
 from holdfast.services.exports import Exports
-from holdfast.services.housekeeping import Housekeeping
+from holdfast.services.guests import Guests
+from holdfast.services.housekeeping import Housekeeping, Retention
 from holdfast.services.ink import Ink
 from holdfast.services.inputs import Inputs
 from holdfast.services.journal import Journal
@@ -43,7 +53,7 @@ from holdfast.services.mint import Mint
 from holdfast.services.models import Models
 from holdfast.services.openings import Openings
 from holdfast.services.overviews import Overviews
-from holdfast.services.places import Places
+from holdfast.services.places import Places, Visitors
 from holdfast.services.repos import Repos
 from holdfast.services.secrets import Secrets
 from holdfast.services.sessions import Sessions
@@ -51,6 +61,7 @@ from holdfast.services.slots import Slots
 from holdfast.services.snapshots import OpeningRules
 from holdfast.services.tokens import Tokens
 from holdfast.services.turns import Turns
+from holdfast.services.zones import Zones
 from holdfast.storage.doorbell import StoreDoorbell
 from holdfast.storage.files import private_folder, require_suitable
 from holdfast.storage.keys import KeySources, StoreKey, key_of
@@ -76,8 +87,10 @@ class Holdfast:
     key_source: str
     agents: Agents
     approvals: Approvals
+    berths: Berths
     calls: Calls
     compactions: Compactions
+    guests: Guests
     models: Models
     repos: Repos
     secrets: Secrets
@@ -90,14 +103,16 @@ class Holdfast:
     exports: Exports
     housekeeping: Housekeeping
     tokens: Tokens
+    zones: Zones
 
     async def open(
         self, agent: str = BUILT_IN, request: SessionRequest | None = None, *, id: str | None = None
     ) -> Session:
         """Open a session; it is on disk when this returns."""
         try:
-            if agent == BUILT_IN:
-                await self.agents.built_in(self.owner)
+            require_name(agent, what="agent")
+            require_request(request)
+            await self.agents.seed(self.owner, agent)
             return await self.sessions.open(self.owner, agent, request, id=id)
         except MemoryError as error:
             raise out_of_memory() from error
@@ -112,16 +127,22 @@ class Holdfast:
     ) -> Message:
         """Write a message down; its turn is played after this returns."""
         try:
-            return await self.messages.send(self.owner, session_id, content, id=id, on_busy=on_busy)
+            require_name(session_id, what="session_id")
+            said, wish = content_of(content), on_busy_of(on_busy)
+            return await self.messages.send(self.owner, session_id, said, id=id, on_busy=wish)
         except MemoryError as error:
             raise out_of_memory() from error
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[Event | Gap, None]:
         """Yield the session's news after a cursor, then what comes."""
+        require_name(session_id, what="session_id")
+        require_number(after, what="after")
         return self.events.follow(self.owner, session_id, after=after)
 
     async def read(self, session_id: SessionId, *, after: int = 0) -> tuple[Message, ...]:
         """Return the session's messages after a number, up to 10,000 of them."""
+        require_name(session_id, what="session_id")
+        require_number(after, what="after")
         try:
             return (await self.messages.list(self.owner, session_id, after=after)).items
         except MemoryError as error:
@@ -164,20 +185,34 @@ async def open_holdfast(
         await built.tokens.learn_local()
         # Before anybody is served: no session is in doubt once this returns.
         if scope is Scope.ALL:
+            await built.berths.recover()
             await built.housekeeping.recover()
             keeping = await stack.enter_async_context(Background())
             idle = timedelta(minutes=settings.idle_timeout_minutes)
-            keeping.start(built.housekeeping.keep(idle))
+            retention = Retention(
+                deltas=settings.events_delta_retention, events=settings.events_retention
+            )
+            keeping.start(built.berths.tend())
+            keeping.start(built.housekeeping.keep(idle, retention))
         yield built
 
 
-async def _assembled(
-    stack: AsyncExitStack, config: Config, owner: Owner, scope: Scope, outside: Outside
-) -> Holdfast:
-    """Put the floors together, each closed in the reverse order of its opening."""
-    # Here and not above: whoever only imports us has no use for all the tools.
-    from holdfast.equipment import ceiling_of, limits_of, toolbox
+@dataclass(frozen=True, kw_only=True)
+class _Records:
+    """What everything is written down with."""
 
+    key_source: str
+    store: Store
+    doorbell: StoreDoorbell
+    mint: Mint
+    secrets: Secrets
+    journal: Journal
+    leases: Leases
+    approvals: Approvals
+    zones: Zones
+
+
+async def _records(stack: AsyncExitStack, config: Config, outside: Outside) -> _Records:
     # Opened first and closed last: what lets go of a lease still has to write.
     key, sqlite = open_store(config, vfs=outside.vfs)
     stack.push_async_callback(sqlite.close)
@@ -187,36 +222,65 @@ async def _assembled(
     secrets = Secrets(keychain, os.environ, KEY_VARIABLES)
     ink = Ink(clock=outside.clock, mint=mint, scrubber=lambda: secrets.scrubber)
     journal = Journal(store, doorbell, ink)
-    leases = Leases(store, journal, outside.clock, outside.machine)
+    return _Records(
+        key_source=key.source,
+        store=store,
+        doorbell=doorbell,
+        mint=mint,
+        secrets=secrets,
+        journal=journal,
+        leases=Leases(store, journal, outside.clock, outside.machine),
+        approvals=Approvals(store, journal, doorbell, outside.clock, _rules(config, outside)),
+        zones=Zones(store, journal, ink),
+    )
+
+
+async def _assembled(
+    stack: AsyncExitStack, config: Config, owner: Owner, scope: Scope, outside: Outside
+) -> Holdfast:
+    """Put the floors together, each closed in the reverse order of its opening."""
+    # Here and not above: whoever only imports us has no use for all the tools.
+    from holdfast.equipment import ceiling_of, limits_of, programs, toolbox
+
+    records = await _records(stack, config, outside)
+    store, journal, secrets = records.store, records.journal, records.secrets
+    clock, mint, leases = outside.clock, records.mint, records.leases
     llms = Llms(Vendors(secrets.key_of, base_urls(os.environ)))
-    stack.push_async_callback(llms.aclose)
     models = Models(store, config.default_model, llms, absolute=absolute_model)
-    tools = toolbox(config, secrets, outside.clock)
-    stack.push_async_callback(tools.aclose)
+    tools = toolbox(config, secrets, clock)
+    fleet, player = programs(config, secrets, clock, outside.randomness)
+    for each in (llms, tools, fleet):
+        stack.push_async_callback(each.aclose)
     (await stack.enter_async_context(Background())).start(tools.rest())
-    approvals = Approvals(store, journal, doorbell, outside.clock, _rules(config, outside))
-    folders = Workspaces(config.home)
-    ceiling = ceiling_of(config)
-    inputs = Inputs(models, Places(store, folders, ceiling), approvals, limits_of(config))
-    runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: _engine(llms, tools, outside)}
-    turns = Turns(store, journal, inputs, runtimes, mint)
-    events = await stack.enter_async_context(Events(store, doorbell))
+    folders, visitors, rules = Workspaces(config.home), Visitors(), _opening_rules(config, secrets)
+    berths = Berths(store, journal, records.doorbell, outside.machine, fleet)
+    await stack.enter_async_context(berths)
+    repos = Repos(store, clock, mint, config.workspace_root)
+    places = Places(store, folders, ceiling_of(config), visitors)
+    berth = partial(berths.of, Ground(repos, folders))
+    inputs = Inputs(models, places, records.approvals, limits_of(config), berth)
+    own = _engine(llms, tools, outside)
+    runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: own, AcpRuntime: player}
+    turns = Turns(store, journal, inputs, runtimes, rules.slots)
+    events = await stack.enter_async_context(Events(store, records.doorbell))
+    most = config.turns_at_a_time
     # Entered last, so it is left first: turns stop while the store can still be told.
     coordinator = await stack.enter_async_context(
-        LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
+        LocalCoordinator(leases, turns, scope=scope, at_a_time=most, harbour=fleet)
     )
-    repos = Repos(store, outside.clock, mint, config.workspace_root)
-    openings = Openings(journal, models, repos, folders, _opening_rules(config, secrets))
+    openings = Openings(journal, models, repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
     return Holdfast(
         config=config,
         owner=owner,
         store=store,
-        key_source=key.source,
-        agents=Agents(store, models, outside.clock, mint, lambda: secrets.scrubber),
-        approvals=approvals,
+        key_source=records.key_source,
+        agents=Agents(store, models, clock, mint, _agent_rules(config, secrets)),
+        approvals=records.approvals,
+        berths=berths,
         calls=Calls(store, journal, coordinator, mint),
         compactions=Compactions(store, journal, inputs, runtimes),
+        guests=Guests(visitors, tools),
         models=models,
         repos=repos,
         secrets=secrets,
@@ -227,8 +291,9 @@ async def _assembled(
         overviews=Overviews(store, leases),
         costs=Costs(store),
         exports=Exports(store, lambda: secrets.scrubber),
-        housekeeping=Housekeeping(store, sessions, leases, coordinator, outside.clock),
-        tokens=Tokens(store, outside.clock, mint, SecretFile(config.home), secrets.remember),
+        housekeeping=Housekeeping(store, sessions, leases, coordinator, clock),
+        tokens=Tokens(store, clock, mint, SecretFile(config.home), secrets.remember),
+        zones=records.zones,
     )
 
 
@@ -248,7 +313,27 @@ def _opening_rules(config: Config, secrets: Secrets) -> OpeningRules:
         reasoning_effort=config.chat.reasoning_effort,
         scrubber=lambda: secrets.scrubber,
         slots=Slots(config.max_concurrent_sessions),
+        require_program=partial(_require_program, os.environ),
     )
+
+
+def _require_program(environment: Mapping[str, str], runtime: AcpRuntime) -> None:
+    from holdfast.acp.starting import program_of
+
+    program_of(runtime, environment)
+
+
+def _agent_rules(config: Config, secrets: Secrets) -> AgentRules:
+    from holdfast.acp.launching import find
+    from holdfast.acp.presets import PRESETS, SEEDED, fields_of
+
+    def usual() -> str:
+        # Without the program a model answers, and says so: better than nobody.
+        is_there = find(PRESETS[SEEDED].command, os.environ) is not None
+        return config.acp.agent or (SEEDED if is_there else BUILT_IN)
+
+    seeds = {SEEDED: fields_of(SEEDED, is_root=os.geteuid() == 0)}
+    return AgentRules(scrubber=lambda: secrets.scrubber, seeds=seeds, in_repositories=usual)
 
 
 def _rules(config: Config, outside: Outside) -> ApprovalRules:

@@ -6,25 +6,33 @@ A part of `bootstrap`: it only turns settings into plain arguments.
 import os
 from functools import partial
 
+from holdfast.acp.boarding import Boarding, Deadlines
+from holdfast.acp.fleet import Fleet
+from holdfast.acp.runtime import ProgramRuntime
+from holdfast.acp.starting import Yard
 from holdfast.config import Config, Credential
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
-from holdfast.ports import Clock, Limits
+from holdfast.ports import Clock, Limits, Randomness
 from holdfast.services.secrets import Secrets
 from holdfast.tools.checkpoints import checkpoint_tool
 from holdfast.tools.commands import command_tools
 from holdfast.tools.fetching import WebSettings
 from holdfast.tools.files import FileSettings, file_tools
 from holdfast.tools.git import git_tools
+from holdfast.tools.hosting import HostedFiles
+from holdfast.tools.kernel import ask_kernel
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.lines import McpSettings
+from holdfast.tools.opening import Doorkeeper
 from holdfast.tools.remote import McpTools
 from holdfast.tools.shelves import output_tool
 from holdfast.tools.surroundings import ProcessSettings
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web import web_tools
+from holdfast.tools.worktrees import GitStatus
 
 
 def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
@@ -59,6 +67,40 @@ def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
         processes=processes,
     )
     return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber)
+
+
+def yard(config: Config, secrets: Secrets) -> Yard:
+    """Return what programs of this installation are started with."""
+    return Yard(
+        environment=os.environ,
+        secret=secrets.of_variable,
+        wrap=config.acp.wrap,
+        workspace_flag=config.acp.workspace_flag,
+    )
+
+
+def programs(
+    config: Config, secrets: Secrets, clock: Clock, randomness: Randomness
+) -> tuple[Fleet, ProgramRuntime]:
+    """Return the programs of this process, none as yet, and what plays turns with them."""
+    limits = config.acp
+    deadlines = Deadlines(
+        start=limits.start_timeout.total_seconds(),
+        session=limits.session_timeout.total_seconds(),
+        option=limits.option_timeout.total_seconds(),
+        silence=limits.silence_timeout.total_seconds(),
+        cancel=limits.cancel_timeout.total_seconds(),
+        write=limits.write_timeout.total_seconds(),
+    )
+    fleet = Fleet()
+    boarding = Boarding(fleet, yard(config, secrets), deadlines, line_limit=limits.line_limit)
+    return fleet, ProgramRuntime(fleet, boarding, _hosted_files(config), clock, randomness)
+
+
+def _hosted_files(config: Config) -> HostedFiles:
+    settings = FileSettings(protected=(str(config.home),), linked_dirs=config.chat.linked_dirs)
+    processes = ProcessSettings(environment=os.environ, hidden=(str(config.home),))
+    return HostedFiles(Doorkeeper(settings, ask_kernel()), GitStatus(processes, Launcher()))
 
 
 async def _of_host(secrets: Secrets, credential: Credential) -> Secret:

@@ -14,7 +14,7 @@ KINDS = frozenset({"python", "sh", "console", "toml", "yaml", "json", "text"})
 # Commands that set up or test the checkout itself. A page may show them; what they do is held by
 # the run that executes this very file.
 NOT_RUN = re.compile(
-    r"git clone \S+|cd holdfast|make (?:setup|up|test|check|torture|bench|lock)(?: .*)?"
+    r"git clone \S+|cd holdfast|make (?:setup|up|test|check|torture|interop|bench|lock)(?: .*)?"
     r"|PORT=\d+ make up"
 )
 

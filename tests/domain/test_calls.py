@@ -15,6 +15,7 @@ from holdfast.domain.calls import (
     Call,
     CallState,
     Settlement,
+    detailing,
     finished,
     is_open,
     is_unrun_retry,
@@ -170,3 +171,11 @@ def test_no_history_gives_a_call_two_results_or_two_settlements(
 
 def test_a_call_is_unsafe_until_its_tool_says_otherwise() -> None:
     assert a_call().effect is Effect.UNSAFE
+
+
+def test_arguments_that_became_known_later_change_nothing_else() -> None:
+    call = started(a_call(arguments={}), at=AT)
+
+    detailed = detailing({"command": "ls"})(call)
+
+    assert detailed == msgspec.structs.replace(call, arguments={"command": "ls"})

@@ -3,14 +3,27 @@
 from typing import get_args
 
 from holdfast.domain.approvals import Question
-from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, Summary, ToolsFound
+from holdfast.domain.drafts import (
+    CallDetails,
+    CostDraft,
+    Decided,
+    Draft,
+    MessageDraft,
+    Outcome,
+    Summary,
+    Titled,
+    ToolsFound,
+)
 from holdfast.domain.events import Payload
 from holdfast.domain.ids import ModelId
 
-OWN = {MessageDraft, CostDraft, Question, Summary, ToolsFound, Outcome}
+OWN = {
+    *(MessageDraft, CostDraft, Question, Decided, Titled, Summary, ToolsFound, CallDetails),
+    Outcome,
+}
 
 
-def test_a_runtime_yields_rows_costs_questions_summaries_tools_an_outcome_and_any_news() -> None:
+def test_a_runtime_yields_what_is_written_an_outcome_and_any_news() -> None:
     assert set(get_args(Draft)) == OWN | set(get_args(Payload))
 
 

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     CHAIN_START,
     CLOSING,
     MEDIA_MOST,
     PARTS_OF,
     TEXT_LARGEST,
+    Location,
     Media,
     Message,
     NoticeCode,
@@ -25,6 +27,7 @@ from holdfast.domain.messages import (
     Reasoning,
     Role,
     Text,
+    ToolCall,
     decode_parts,
     encode_parts,
     media_handle,
@@ -112,9 +115,16 @@ def test_the_notices_that_close_a_turn_are_those_of_a_bad_end() -> None:
         NoticeCode.UNKNOWN_VARIABLE,
         NoticeCode.TOOL_UNAVAILABLE,
         NoticeCode.MCP_UNAVAILABLE,
+        NoticeCode.MEDIA_REFUSED,
         NoticeCode.BUDGET_WARNING,
         NoticeCode.UNPRICED_MODEL,
         NoticeCode.WORKSPACE_MOVED,
+        NoticeCode.WORKTREE_CHANGED,
+        NoticeCode.AGENT_FAILED,
+        NoticeCode.AGENT_SILENT,
+        NoticeCode.AGENT_RESTARTED,
+        NoticeCode.AGENT_OPTION_REFUSED,
+        NoticeCode.AGENT_COMPACTED,
         NoticeCode.INFORMATION,
     }
 
@@ -342,3 +352,18 @@ def test_a_row_changed_afterwards_breaks_every_later_hash(
 
     same = [one.hash == other.hash for one, other in zip(told, forged, strict=True)]
     assert same == [True] * at + [False] * (len(lines) - at)
+
+
+def test_what_only_another_agent_says_of_a_call_takes_no_room_in_rows_of_ours() -> None:
+    own = ToolCall(id=CallId("c"), name="ls", arguments={})
+    foreign = ToolCall(
+        id=CallId("c"),
+        name="ls",
+        arguments={},
+        title="List",
+        kind="read",
+        locations=(Location(path="/a", line=3), Location(path="/b")),
+    )
+
+    assert encode_parts((own,)) == b'[{"type":"tool_call","id":"c","name":"ls","arguments":{}}]'
+    assert decode_parts(encode_parts((own, foreign))) == (own, foreign)

@@ -53,7 +53,7 @@ def test_a_caller_need_not_say_anything() -> None:
         context=None,
         grant=None,
         tools=None,
-        approval=ApprovalMode.ASK,
+        approval=None,
         turn_cap=None,
         budget=None,
         metadata={},

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.texts import is_encodable, require_tags, require_text
+from holdfast.domain.texts import is_encodable, require_tags, require_text, storable
 
 ANY_TEXT = st.text(alphabet=st.characters(), max_size=12)
 
@@ -97,3 +97,18 @@ def test_a_tag_is_text_of_1_to_64_characters(tag: str) -> None:
 
     assert refused.value.code == Code.INVALID_TEXT
     assert refused.value.details["field"] == "tags"
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("plain", "plain"),
+        ("größer 🦀", "größer 🦀"),
+        ("a\x00b", "a\ufffdb"),
+        ("\ud83e\udd80", "🦀"),
+        ("\ud83e", "\ufffd"),
+        ("a\udd80b", "a\ufffdb"),
+    ],
+)
+def test_text_from_outside_is_mended_until_a_row_can_hold_it(text: str, stored: str) -> None:
+    assert storable(text) == stored

@@ -4,13 +4,26 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.drafts import Outcome
+from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import StepFailed
-from holdfast.domain.messages import Media, Message, Role, Text, media_handle
+from holdfast.domain.ids import CallId
+from holdfast.domain.messages import (
+    Media,
+    Message,
+    Notice,
+    NoticeCode,
+    ResultStatus,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    media_handle,
+)
 from holdfast.domain.models import Intake, Model, model_of
 from holdfast.domain.sessions import StopReason
-from holdfast.engine.attachments import attached, in_words
+from holdfast.engine.attachments import REFUSED, attached, in_words
+from holdfast.engine.runtime import MEDIA_REFUSED
 from holdfast.ports import (
     Failed,
     FailureKind,
@@ -211,6 +224,64 @@ async def test_a_request_that_was_refused_is_made_once_more_in_words(
     assert second.messages == (said(words),)
     # For the rest of the turn, because it would be refused again.
     assert third.messages[0] == said(words)
+
+
+async def test_the_record_says_what_was_refused_and_no_later_turn_tries_it_again() -> None:
+    refused = [Failed(kind=FailureKind.BAD_REQUEST, message="No.", status=400)]
+    stage = Stage(ScriptedLlm(refused, says("Well.")))
+    shelf = StandInShelf()
+    for content in (PNG, OTHER):
+        await shelf.keep(content, mime_type="image/png")
+    turn = stage.turn(a_picture(1, PNG), models=(a_seeing(),), shelf=shelf)
+
+    batches = await stage.play(turn)
+
+    rows = [draft for batch in batches for draft in batch if isinstance(draft, MessageDraft)]
+    notice = Notice(code=NoticeCode.MEDIA_REFUSED, text=MEDIA_REFUSED)
+    assert [row.parts for row in rows] == [(notice,), (Text(text="Well."),)]
+    history = [
+        a_picture(1, PNG),
+        a_row(2, Role.SYSTEM, notice),
+        assistant(3, "Well."),
+        a_picture(4, OTHER, turn=2),
+    ]
+    (request,) = await asked(ScriptedLlm(says("A dog.")), *history, turn=2)
+    words = f"What is this?\n[attached: image/png; its content is not shown: {REFUSED}]"
+    # What was attached since is tried: nobody has refused it.
+    assert request.messages == (
+        said(words),
+        LlmMessage(role="assistant", text="Well."),
+        said("What is this?", shown(OTHER, at=13)),
+    )
+
+
+async def test_what_a_tool_drew_is_hidden_as_well_once_it_was_refused() -> None:
+    drawn = {"mimeType": "image/png", "ref": media_handle(PNG)}
+    result = ToolResult(call_id=CallId("c1"), name="look", status=ResultStatus.OK, result=drawn)
+    history = [
+        user(1, "Draw."),
+        a_row(2, Role.TOOL_CALL, ToolCall(id=CallId("c1"), name="look", arguments={})),
+        a_row(3, Role.TOOL_RESULT, result),
+        a_row(4, Role.SYSTEM, Notice(code=NoticeCode.MEDIA_REFUSED, text=MEDIA_REFUSED)),
+        assistant(5, "Well."),
+        user(6, "And?", turn=2),
+    ]
+
+    (request,) = await asked(ScriptedLlm(says("No.")), *history, turn=2)
+
+    assert [message.media for message in request.messages] == [()] * 5
+
+
+async def test_a_refusal_that_words_do_not_help_is_not_put_down_to_what_was_attached() -> None:
+    refused = [Failed(kind=FailureKind.BAD_REQUEST, message="No.", status=400)]
+    stage = Stage(ScriptedLlm(refused, refused))
+    shelf = StandInShelf()
+    await shelf.keep(PNG, mime_type="image/png")
+
+    batches = await stage.play(stage.turn(a_picture(1, PNG), models=(a_seeing(),), shelf=shelf))
+
+    assert len(stage.llm.requests) == 2
+    assert not [draft for batch in batches for draft in batch if isinstance(draft, MessageDraft)]
 
 
 @pytest.mark.parametrize("is_sent", [True, False])

@@ -24,9 +24,9 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.tools import Effect, ResultCode, ToolClass, ToolSpec
 from holdfast.engine.dispatch import NOT_AN_OBJECT, REFUSALS
-from holdfast.engine.policy import Ruling
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.ports import Asked, Done, LlmDelta, Workplace
+from holdfast.services.policy import Ruling
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
 from holdfast.tools.toolbox import LocalToolbox
 from tests.engine.builders import CountingRandomness, StillClock, call, result, user

@@ -13,11 +13,17 @@ from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, Outcome
 from holdfast.domain.errors import Code, StorageFull
+from holdfast.domain.events import ToolEnded
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.models import Prices
 from holdfast.domain.sessions import Budget, OnExceed
 from holdfast.domain.tools import ToolClass
-from holdfast.engine.cancelling import CancelledItselfError, stop_if_cancelled, uncancelled
+from holdfast.engine.cancelling import (
+    CancelledItselfError,
+    finished,
+    stop_if_cancelled,
+    uncancelled,
+)
 from holdfast.engine.coalesce import coalesce
 from holdfast.engine.results import LARGEST
 from holdfast.ports import (
@@ -308,6 +314,75 @@ async def test_a_shelf_that_is_slow_keeps_a_turn_from_going_on_with_a_lost_resul
     await interrupted(stage, stage.turn(), gate)
 
     assert len(stage.llm.requests) == 1
+
+
+async def test_a_result_that_is_being_put_away_is_written_in_spite_of_the_signal() -> None:
+    gate = Gate()
+
+    class SlowShelf(StandInShelf):
+        async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
+            await gate.passed()
+            return await super().keep(content, mime_type=mime_type)
+
+    stage = Stage(
+        ScriptedLlm(looks("c1", "c2"), says("Never.")),
+        StandInToolbox({"look": StandInTool(acts=lambda _: "x" * (LARGEST + 1))}),
+    )
+    stage.shelf = SlowShelf()
+    task = asyncio.create_task(stage.play(stage.turn()))
+    await gate.reached()
+
+    task.cancel()
+    await asyncio.sleep(0)
+    gate.open()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    told = stage.paper.batches[-1][0]
+    assert isinstance(told, ToolEnded)
+    assert told.call_id == "c1"
+    # Nobody is asked about the next call, and no model about anything.
+    assert stage.toolbox.done == ["plan c1", "run c1"]
+    assert len(stage.llm.requests) == 1
+
+
+async def test_the_last_result_is_not_held_back_for_a_request_that_will_not_be_made() -> None:
+    gate = Gate()
+
+    class SlowShelf(StandInShelf):
+        async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
+            await gate.passed()
+            return await super().keep(content, mime_type=mime_type)
+
+    stage = Stage(
+        ScriptedLlm(looks("c1"), says("Never.")),
+        StandInToolbox({"look": StandInTool(acts=lambda _: b"bytes")}),
+    )
+    stage.shelf = SlowShelf()
+    task = asyncio.create_task(stage.play(stage.turn()))
+    await gate.reached()
+
+    task.cancel()
+    await asyncio.sleep(0)
+    gate.open()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert isinstance(stage.paper.batches[-1][0], ToolEnded)
+    assert len(stage.llm.requests) == 1
+
+
+async def test_a_second_signal_is_not_waited_with() -> None:
+    never = asyncio.Event()
+    task = asyncio.create_task(finished(never.wait()))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0)
+
+    async with asyncio.timeout(0.5):
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
 async def test_what_the_store_raises_is_for_whoever_writes_to_it() -> None:

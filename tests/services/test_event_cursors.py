@@ -1,16 +1,17 @@
 """News by type, and where to go on from an event's id."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.bootstrap import Outside
-from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.errors import Code, Internal, Invalid, NotFound
 from holdfast.domain.events import Event, Gap, event_id, name_of
 from holdfast.domain.sessions import Session
 from tests.builders import AT, an_id
-from tests.houses import House, counted, counting_house
+from tests.houses import House, counted, counting_house, played, raw
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -72,16 +73,93 @@ async def test_where_nothing_is_found_for_long_the_page_says_where_to_go_on(
     assert (page.items, page.next_cursor) == ((), "4")
 
 
-async def test_gaps_are_not_told_among_some_types(
+async def test_gaps_are_told_among_types_that_may_have_been_in_them(
     house: House, session: Session, clock: SettableClock
 ) -> None:
     clock.advance(days=30)
     await house.housekeeping.prune()
 
-    page = await house.events.list(house.owner, session.id, types=["step.delta", "turn.ended"])
+    with_text = await house.events.list(house.owner, session.id, types=["step.delta", "turn.ended"])
+    without = await house.events.list(house.owner, session.id, types=["turn.ended"])
 
-    assert _names(page.items) == [(12, "turn.ended")]
-    assert len(page.items) == 1
+    assert with_text.items == (Gap(from_sequence=5, to_sequence=9), *without.items)
+    assert (_names(without.items), len(without.items)) == ([(12, "turn.ended")], 1)
+
+
+async def test_no_type_at_all_is_nothing(house: House, session: Session) -> None:
+    page = await house.events.list(house.owner, session.id, types=())
+
+    assert (page.items, page.next_cursor) == ((), None)
+
+
+async def test_all_news_of_old_turns_may_be_forgotten_and_that_is_told(
+    house: House, session: Session, clock: SettableClock
+) -> None:
+    rows = await house.read(session.id)
+    whole = (await house.events.list(house.owner, session.id)).items
+    clock.advance(days=30)
+    assert await house.housekeeping.forget(timedelta(days=31)) == 0
+
+    # All but the two messages, which are news of their own.
+    assert await house.housekeeping.forget(timedelta(days=29)) == 10
+
+    left = (await house.events.list(house.owner, session.id)).items
+    assert left == (
+        Gap(from_sequence=1, to_sequence=1, reason="retention"),
+        whole[1],
+        Gap(from_sequence=3, to_sequence=9, reason="retention"),
+        whole[9],
+    )
+    rest = await house.events.list(house.owner, session.id, after=10)
+    assert rest.items == (Gap(from_sequence=11, to_sequence=12, reason="retention"),)
+    typed = await house.events.list(house.owner, session.id, types=["turn.ended"])
+    assert [type(item) for item in typed.items] == [Gap, Gap, Gap]
+    assert await house.read(session.id) == rows
+    assert await house.store.check() == []
+    assert await house.housekeeping.forget(timedelta(days=29)) == 0
+
+
+async def test_news_of_a_turn_that_waits_or_ended_lately_is_not_forgotten(
+    house: House, session: Session, clock: SettableClock
+) -> None:
+    clock.advance(days=30)
+    await house.send(session.id, "more")
+    await played(house, session.id)
+    whole = (await house.events.list(house.owner, session.id)).items
+    other = await house.open()
+    clock.advance(hours=1)
+
+    assert await house.housekeeping.forget(timedelta(days=29)) == 10
+
+    kept = (await house.events.list(house.owner, session.id, after=12)).items
+    assert kept == whole[12:]
+    assert len((await house.events.list(house.owner, other.id)).items) == 1
+
+
+async def test_many_old_news_go_in_several_batches(
+    house: House, session: Session, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.services.housekeeping.PRUNE_BATCH", 3)
+    monkeypatch.setattr("holdfast.services.housekeeping.LOOK_BATCH", 1)
+    for _ in range(2):
+        await house.open()
+    clock.advance(days=30)
+
+    assert await house.housekeeping.forget(timedelta(days=29)) == 10
+
+
+async def test_damage_is_not_taken_for_what_was_forgotten(
+    house: House, session: Session, clock: SettableClock
+) -> None:
+    clock.advance(days=30)
+    await house.housekeeping.forget(timedelta(days=29))
+    with raw(house.config.home) as connection:
+        connection.execute("UPDATE forgotten SET through = through + 1")
+
+    with pytest.raises(Internal) as caught:
+        await house.events.list(house.owner, session.id)
+
+    assert caught.value.code is Code.CORRUPT_ROW
 
 
 async def test_a_type_that_does_not_exist_is_refused(house: House, session: Session) -> None:

@@ -1,5 +1,6 @@
 """Pruning keeps what is needed: only deltas, only of turns that ended, only after an hour."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,12 +8,15 @@ import pytest
 
 from holdfast import Scope
 from holdfast.bootstrap import Outside
-from holdfast.domain.events import StepDelta
+from holdfast.domain.events import Gap, StepDelta
+from holdfast.domain.sessions import Session
 from holdfast.ports import Tx
+from holdfast.services.housekeeping import Retention
 from tests.builders import an_event
-from tests.houses import key_of, open_house, payloads, played
+from tests.houses import House, key_of, open_house, payloads, played
 from tests.marks import demands
 from tests.stand_ins import (
+    PATIENCE,
     Gate,
     GatedRuntime,
     SettableClock,
@@ -90,6 +94,32 @@ async def test_many_deltas_go_in_several_batches(
         assert await house.housekeeping.prune() == 5_001
         left = payloads(list((await house.events.list(house.owner, session.id)).items))
         assert not any(isinstance(each, StepDelta) for each in left)
+
+
+async def test_whoever_keeps_house_forgets_what_is_too_old(
+    home: Path, outside: Outside, clock: SettableClock
+) -> None:
+    runtime = GatedRuntime([(asked(),), (streamed("x"),), an_answer("x")])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        rows = await played(house, session.id)
+        clock.advance(days=2)
+
+        retention = Retention(deltas=timedelta(days=3), events=timedelta(days=1))
+        keeping = asyncio.create_task(house.housekeeping.keep(timedelta(0), retention))
+        async with asyncio.timeout(PATIENCE):
+            while not await _gaps(house, session):
+                pass
+        keeping.cancel()
+
+        assert {gap.reason for gap in await _gaps(house, session)} == {"retention"}
+        assert await house.read(session.id) == rows
+
+
+async def _gaps(house: House, session: Session) -> list[Gap]:
+    page = await house.events.list(house.owner, session.id)
+    return [item for item in page.items if isinstance(item, Gap)]
 
 
 async def test_recovery_names_the_sessions_it_wakes(home: Path, outside: Outside) -> None:

@@ -59,6 +59,7 @@ SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "record": lambda house, id: house.messages.record(STRANGER, id, NOTE),
     "page": lambda house, id: house.messages.page(STRANGER, id, MessageQuery()),
     "unfinished": lambda house, id: house.messages.unfinished(STRANGER, id),
+    "excerpt": lambda house, id: house.messages.excerpt(STRANGER, id),
     "make_resuming": lambda house, id: house.messages.make_resuming(STRANGER, id, "x"),
     "require": lambda house, id: house.events.require(STRANGER, id, after=0),
     "reader": _standing,

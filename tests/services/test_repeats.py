@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.bootstrap import Holdfast
-from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.openings import ForkRequest, SessionRequest
 from holdfast.domain.queries import AgentQuery, SessionQuery
@@ -108,13 +108,18 @@ async def test_a_repeated_agent_is_shown_as_it_is_now(house: Holdfast) -> None:
     assert len((await house.agents.list(AgentQuery(owner=house.owner))).items) == 2
 
 
-async def test_an_agents_id_that_somebody_else_has_is_taken(house: Holdfast) -> None:
-    await _agent(house, "one", ID)
+async def test_an_agents_id_that_somebody_else_has_is_as_good_as_any(house: Holdfast) -> None:
+    mine = (await _agent(house, "one", ID)).thing
+    theirs = await house.agents.make(STRANGER, {"name": "other"}, id=ID)
 
-    with pytest.raises(Conflict) as caught:
-        await house.agents.make(STRANGER, {"name": "one"}, id=ID)
-
-    assert (caught.value.code, caught.value.details) == (Code.ID_REUSED, {})
+    assert (theirs.is_new, theirs.thing.id, theirs.thing.name) == (True, ID, "other")
+    await house.sessions.make(STRANGER, ID, SessionRequest())
+    renamed = await house.agents.update(STRANGER, ID, {"name": "theirs"})
+    await house.agents.archive(house.owner, ID)
+    await house.agents.purge(house.owner, ID)
+    assert await house.agents.get(STRANGER, ID) == renamed
+    with pytest.raises(NotFound):
+        await house.agents.get(house.owner, mine.id)
 
 
 async def test_an_agent_without_an_id_of_its_sender_is_not_made_again_under_its_id(

@@ -28,7 +28,7 @@ STRANGER = Owner("stranger")
 async def repo(quiet: Holdfast, tmp_path: Path) -> Repo:
     """Have an agent that is a program, and a repository for it."""
     (tmp_path / "tree" / ".git").mkdir(parents=True)
-    await quiet.agents.create(quiet.owner, {"name": "Cli", "runtime": AcpRuntime(command="gemini")})
+    await quiet.agents.create(quiet.owner, {"name": "Cli", "runtime": AcpRuntime(command="sh")})
     return await quiet.repos.add(quiet.owner, str(tmp_path / "tree"), at_terminal=True)
 
 
@@ -118,7 +118,7 @@ async def test_models_need_no_slot_and_owners_share_them(
 ) -> None:
     await _full(quiet, repo)
     await quiet.agents.built_in(STRANGER)
-    await quiet.agents.create(STRANGER, {"name": "Cli", "runtime": AcpRuntime(command="x")})
+    await quiet.agents.create(STRANGER, {"name": "Cli", "runtime": AcpRuntime(command="sh")})
     theirs = await quiet.repos.add(STRANGER, str(tmp_path / "tree"), at_terminal=True)
 
     request = SessionRequest(repo_id=theirs.id)
@@ -131,9 +131,7 @@ async def test_the_limit_is_configured(home: Path, outside: Outside, tmp_path: P
     (tmp_path / "tree" / ".git").mkdir(parents=True)
     config = Config(home=home, max_concurrent_sessions=1)
     async with open_holdfast(config=config, outside=outside, scope=Scope.NONE) as house:
-        await house.agents.create(
-            house.owner, {"name": "Cli", "runtime": AcpRuntime(command="gemini")}
-        )
+        await house.agents.create(house.owner, {"name": "Cli", "runtime": AcpRuntime(command="sh")})
         repo = await house.repos.add(house.owner, str(tmp_path / "tree"), at_terminal=True)
         await _opened(house, repo)
 

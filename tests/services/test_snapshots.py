@@ -154,7 +154,11 @@ class TestVariables:
 
         assert session.agent.system_prompt == "{{ctx.a}} {{ctx.b}} {{ctx.a}} {{other}}"
         assert await notices(quiet, session) == [
-            (0, "unknown_variable", f"The prompt names no variable of the session: {name}")
+            (
+                0,
+                "unknown_variable",
+                f"The prompt names a variable that the session does not have: {name}",
+            )
             for name in ("a", "b")
         ]
 

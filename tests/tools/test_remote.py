@@ -309,7 +309,7 @@ async def test_a_server_knows_its_own_variables_and_no_others_of_ours(
 
     fixed = {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR"}
     assert set(known) - fixed == {"MINE", "TOKEN"}
-    assert (known["TOKEN"], known["TMPDIR"]) == ("value of books", str(tmp_path))
+    assert (known["TOKEN"], known["TMPDIR"]) == ("value of books", f"{tmp_path}.servers/of-books")
     assert "value of" not in repr(plan)
     assert looked_up == ["books"]
 

@@ -22,7 +22,7 @@ from holdfast.tools.remote import McpTools
 from holdfast.tools.sandbox import Means
 from holdfast.tools.servers import StdioServer
 from holdfast.tools.starting import order_for
-from holdfast.tools.surroundings import ProcessSettings
+from holdfast.tools.surroundings import ProcessSettings, surroundings_of
 from holdfast.tools.tool import ToolTrouble
 from tests.tools.hosts import code_of
 from tests.tools.mcp_servers import Book, Hands, a_tool, welcoming, with_servers
@@ -218,7 +218,54 @@ def test_a_server_is_told_what_commands_are_told_and_what_is_named(
 
     usual = {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR"}
     assert set(known) - usual == {"CI"}
-    assert known["HOME"] == (str(world.scratch) if is_confined else os.environ["HOME"])
+    own = f"{world.scratch}.servers/of-s"
+    assert known["HOME"] == (own if is_confined else os.environ["HOME"])
+    assert known["TMPDIR"] == (own if is_confined else str(world.scratch))
+
+
+async def test_a_server_has_a_home_of_its_own_that_nobody_else_in_the_session_reaches(
+    world: World,
+) -> None:
+    place = msgspec.structs.replace(
+        with_servers(world.work, grants=(Grant(),)), scratch=str(world.scratch)
+    )
+    # Whatever a server may be called, it is at home below its session.
+    one, other = (
+        StdioServer(id=id_, command=PYTHON, args=("-I", "-c", LEAVING)) for id_ in ("one", "..")
+    )
+    first, second = (order_for(server, place, world.processes) for server in (one, other))
+    homes = [Path(f"{world.scratch}.servers/of-{id_}") for id_ in ("one", "..")]
+
+    said = [
+        (await Launcher(known_means()).run(order, time_limit=20)).stderr.strip()
+        for order in (first, second)
+    ]
+
+    assert said == ["['left']", "['left']"]
+    assert [[each.name for each in home.iterdir()] for home in homes] == [["left"], ["left"]]
+    assert {home.stat().st_mode & 0o777 for home in homes} == {0o700}
+    reached = [set(order.confinement.writable) for order in (first, second)]
+    assert [str(home) in reach for home in homes for reach in reached] == [True, False, False, True]
+    commands = surroundings_of(place, world.processes)
+    assert not [root for root in commands.roots if str(homes[0]).startswith(f"{root}/")]
+
+
+LEAVING = (
+    "import os, pathlib, sys\n"
+    "home = pathlib.Path(os.environ['HOME'])\n"
+    "(home / 'left').touch()\n"
+    "sys.exit(str(os.listdir(home)))\n"
+)
+
+
+def test_a_server_without_a_home_is_not_started(world: World) -> None:
+    place = msgspec.structs.replace(
+        with_servers(world.work, grants=(Grant(),)), scratch=str(world.scratch)
+    )
+    Path(f"{world.scratch}.servers").write_text("in the way")
+
+    with pytest.raises(ToolTrouble, match="its folder cannot be made"):
+        order_for(StdioServer(id="s", command=PYTHON), place, world.processes)
 
 
 def test_a_full_tier_is_no_jail_for_servers_either(world: World) -> None:

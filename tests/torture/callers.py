@@ -24,6 +24,7 @@ class Caller:
     ) -> None:
         """The token is the server's own unless another one is given."""
         self._record = record
+        self._server = server
         self._client = httpx.AsyncClient(
             base_url=server.url,
             headers={"authorization": f"Bearer {token or server.token}"},
@@ -49,11 +50,17 @@ class Caller:
             while True:
                 try:
                     answer = await self._client.request(method, path, json=body)
+                    self._require_explained(answer)
                     if answer.status_code != 503:
                         return answer
                 except httpx.TransportError:
                     self.repeats += 1
                 await asyncio.sleep(PAUSE)
+
+    def _require_explained(self, answer: httpx.Response) -> None:
+        """Fail at a fault of the server's, with its log: nothing else tells what it was."""
+        if answer.status_code == 500 and answer.json()["error"] == "internal":
+            raise AssertionError(f"{answer.text}\n{self._server.log[-8_000:]}")
 
     async def get(self, path: str) -> Json:
         """Return the document at a path."""

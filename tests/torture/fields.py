@@ -3,11 +3,21 @@
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
+from holdfast.domain.approvals import Approval, Question
+from holdfast.domain.calls import CallState
+from holdfast.domain.ids import ApprovalId, CallId, SessionId
+from holdfast.domain.tools import ToolClass
+from holdfast.ports import Tx
+from tests.builders import AT
 from tests.http.api.client import Client
 from tests.http.asgi import Answer
+from tests.http.v1.visitor import a_repository
 
 # What was answered, and each place where the text stands then.
 Outcome = tuple[Answer, list[Any]]
@@ -185,6 +195,130 @@ async def _modelled(client: Client, text: str) -> Outcome:
     return answer, [shown["name"], shown["display_name"]]
 
 
+async def _forked(client: Client, text: str) -> Outcome:
+    session = await _session(client)
+    path = f"/v1/sessions/{session['id']}/fork"
+    answer = await client.post(path, {"title": text, "tags": [text]})
+    if answer.status != 201:
+        return answer, []
+    whole = await client.whole(answer.document)
+    shown = (await client.get(f"/v1/sessions/{answer.document['id']}")).document
+    return answer, [whole["title"], shown["title"], *shown["tags"], *answer.document["tags"]]
+
+
+async def _retitled(client: Client, text: str) -> Outcome:
+    session = await _session(client)
+    answer = await client.patch(f"/v1/sessions/{session['id']}", {"title": text})
+    if answer.status != 200:
+        return answer, []
+    exported = await client.get(f"/v1/sessions/{session['id']}/export?format=markdown")
+    # A heading has one line, whatever is in the title.
+    heading = exported.body.decode().split("\n", 1)[0].removeprefix("# ")
+    is_kept = heading == " ".join(text.split()) or not text.strip()
+    return answer, [answer.document["title"], text if is_kept else heading]
+
+
+async def _opened(client: Client, text: str) -> Outcome:
+    answer = await client.post("/api/sessions", {"repoId": client.repo["id"], "title": text})
+    if answer.status != 201:
+        return answer, []
+    return answer, [answer.document["title"], (await client.whole(answer.document))["title"]]
+
+
+async def _registered(client: Client, text: str) -> Outcome:
+    root = Path(client.repo["path"]).parent
+    folder = a_repository(root / f"tree-{len(list(root.iterdir()))}")
+    answer = await client.post("/api/repos", {"path": str(folder), "name": text})
+    if answer.status != 201:
+        return answer, []
+    listed = (await client.get("/api/repos")).document["repos"]
+    names = [each["name"] for each in listed if each["id"] == answer.document["id"]]
+    return answer, [answer.document["name"], *names]
+
+
+async def _changed(client: Client, text: str) -> Outcome:
+    agent = await client.agent(name="Changing")
+    body = {"name": text, "description": text, "system_prompt": text, "tags": [text]}
+    answer = await client.patch(f"/v1/agents/{agent['id']}", body)
+    if answer.status != 200:
+        return answer, []
+    shown = (await client.get(f"/v1/agents/{agent['id']}")).document
+    found = await client.get(f"/v1/agents?limit=1000&tag={quote(text)}")
+    listed = [each["name"] for each in found.document["data"] if each["id"] == agent["id"]]
+    return answer, [shown["name"], shown["description"], shown["system_prompt"], *listed]
+
+
+async def _tooled(client: Client, text: str) -> Outcome:
+    tool = {"name": text, "description": "Looks.", text: {"said": text}}
+    # A key of ours cannot be one of theirs.
+    own = {"name", "description", "parameters", "approval"}
+    body = {"name": "Tools", "system_prompt": "", "tools": [tool]}
+    answer = await client.post("/v1/agents", body)
+    if answer.status != 201 or text in own:
+        return answer, [text] if answer.status == 201 else []
+    [shown] = (await client.get(f"/v1/agents/{answer.document['id']}")).document["tools"]
+    return answer, [shown["name"], shown[text]["said"]]
+
+
+async def _known(client: Client, text: str) -> Outcome:
+    agent = (await client.get("/v1/agents")).document["data"][0]["id"]
+    context = {"working_dir": client.repo["path"], "variables": {"said": text}}
+    body = {"repo_id": client.repo["id"], "context": context}
+    answer = await client.post(f"/v1/agents/{agent}/sessions", body)
+    if answer.status != 201:
+        return answer, []
+    shown = (await client.get(f"/v1/sessions/{answer.document['id']}")).document
+    return answer, [shown["context"]["variables"]["said"]]
+
+
+async def _settled(client: Client, text: str) -> Outcome:
+    session = await _session(client)
+    path = f"/v1/sessions/{session['id']}"
+    call = {"role": "tool_call", "content": {"id": "c", "name": "look", "arguments": {}}}
+    assert (await client.post(f"{path}/messages", call)).status == 201
+    house = client.house
+
+    async def lose(tx: Tx) -> None:
+        head = await tx.sessions.head(house.owner, SessionId(session["id"]))
+        assert head is not None
+        call = await tx.calls.by_id(head, CallId("c"))
+        assert call is not None
+        await tx.calls.save(head.key, replace(call, state=CallState.UNKNOWN, result_sequence=1))
+
+    await house.store.write(lose)
+    answer = await client.post(f"{path}/calls/c/settle", {"how": "skip", "note": text})
+    if answer.status != 200:
+        return answer, []
+    said = (await client.messages(session))[-1]["content"]["text"]
+    # Nothing is no note.
+    return answer, [said.partition(". Note: ")[2] if text else ""]
+
+
+async def _answered(client: Client, text: str) -> Outcome:
+    session = await _session(client)
+    house, session_id = client.house, SessionId(session["id"])
+    question = Question(
+        id=ApprovalId(session["id"]),
+        tool="look",
+        tool_class=ToolClass.PROCESS,
+        question="May I?",
+        digest="0" * 64,
+    )
+    waiting = Approval(session_id=session_id, question=question, asked_at=AT)
+
+    async def ask(tx: Tx) -> None:
+        head = await tx.sessions.head(house.owner, session_id)
+        assert head is not None
+        await tx.approvals.save(head.key, waiting)
+
+    await house.store.write(ask)
+    path = f"/v1/sessions/{session_id}/approvals/{question.id}"
+    answer = await client.post(path, {"decision": "deny", "note": text})
+    if answer.status != 200:
+        return answer, []
+    return answer, [(await house.approvals.get(house.owner, session_id, session["id"])).note]
+
+
 FIELDS = (
     Field("user text", _said("user"), is_said=True),
     Field("user part", _part),
@@ -200,4 +334,13 @@ FIELDS = (
     Field("agent", _named, shortest=1, longest=255),
     Field("tools", _equipped, shortest=1, longest=64),
     Field("model", _modelled, shortest=1, longest=255, is_said=True),
+    Field("fork", _forked, shortest=1, longest=64),
+    Field("new title", _retitled, shortest=1, longest=255),
+    Field("title of /api", _opened, shortest=1, longest=255),
+    Field("repository", _registered, shortest=1, longest=255),
+    Field("changed agent", _changed, shortest=1, longest=64),
+    Field("tool", _tooled, shortest=1, longest=255, is_said=True),
+    Field("variable", _known, longest=2_000),
+    Field("settlement's note", _settled, longest=500),
+    Field("answer's note", _answered, longest=500),
 )

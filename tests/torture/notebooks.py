@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import apsw
 
@@ -147,8 +148,8 @@ def read_books(home: Path) -> Books:
         ]
         orphans = connection.execute("PRAGMA foreign_key_check")
         faults += [f"a row of {row[0]} is an orphan" for row in orphans]
-        rows = _grouped(connection, Row, MESSAGES)
-        news = _grouped(connection, News, EVENTS)
+        rows = _grouped(connection, _row, MESSAGES)
+        news = _grouped(connection, _news, EVENTS)
         calls: dict[int, list[tuple[str, str, str]]] = {}
         for key, *call in connection.execute(CALLS):
             calls.setdefault(key, []).append((call[0], call[1], call[2]))
@@ -191,7 +192,7 @@ SELECT session_key, sequence, id, turn, role, parts, model_id, created_at, hash,
 """
 
 EVENTS = """
-SELECT session_key, sequence, turn, at, name, payload
+SELECT session_key, sequence, turn, at, name, ids, payload
   FROM events
  ORDER BY session_key, sequence
 """
@@ -209,14 +210,35 @@ SELECT session_key, id
 """
 
 
+def _row(sequence: int, id_: bytes, turn: int, role: str, parts: bytes, *rest: Any) -> Row:
+    model, created_at, hash_, event = rest
+    model_id = _spelled(model) if isinstance(model, bytes) else model
+    return Row(sequence, _spelled(id_), turn, role, parts, model_id, created_at, hash_, event)
+
+
+def _news(sequence: int, turn: int | None, at: int, name: str, *rest: bytes | None) -> News:
+    """Return an event with all that it says: its name and its ids are not in its payload."""
+    ids, payload = rest[0] or b"", rest[1] or b""
+    told = {"type": name}
+    for place, field in enumerate(("message_id", "model_id")):
+        if id_ := ids[place * 16 : place * 16 + 16]:
+            told[field] = _spelled(id_)
+    start = json.dumps(told, separators=(",", ":")).encode()[:-1]
+    return News(sequence, turn, at, name, start + payload)
+
+
+def _spelled(id_: bytes) -> str:
+    return str(UUID(bytes=id_))
+
+
 def _merged(news: list[News], rows: list[Row]) -> tuple[News, ...]:
     """Return the whole log; rows that a fork copied from its parent were never its news."""
     appended = [row.news for row in rows if row.event]
     return tuple(sorted(news + appended, key=lambda each: each.sequence))
 
 
-def _grouped(connection: apsw.Connection, kind: Any, sql: str) -> dict[int, list[Any]]:
+def _grouped(connection: apsw.Connection, made: Any, sql: str) -> dict[int, list[Any]]:
     groups: dict[int, list[Any]] = {}
     for key, *columns in connection.execute(sql):
-        groups.setdefault(key, []).append(kind(*columns))
+        groups.setdefault(key, []).append(made(*columns))
     return groups

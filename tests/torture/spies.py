@@ -52,7 +52,7 @@ KINDS = (
 
 TABLES = (
     *("agents", "models", "repos", "sessions", "messages", "events"),
-    *("calls", "approvals", "media", "costs", "tokens"),
+    *("calls", "approvals", "media", "costs", "programs", "tokens"),
 )
 
 

@@ -30,7 +30,7 @@ SELECT s.key, m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_a
 
 EVENTS = """
 INSERT INTO events
-SELECT s.key, e.sequence, e.turn, e.at, e.name, e.payload, e.checksum
+SELECT s.key, e.stays, e.sequence, e.turn, e.at, e.name, e.ids, e.payload, e.checksum
   FROM sessions s
   JOIN events e ON e.session_key = :template
  WHERE s.key BETWEEN :first AND :last

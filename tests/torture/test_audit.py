@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 SESSION, OTHER, FORK, GONE = (new_id(random.Random(number)) for number in range(4))
 MESSAGE = new_id(random.Random(9))
+STORED = f"x'{MESSAGE.replace('-', '')}'"
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_a_store_in_order_is_clean(folder: Path) -> None:
 
 
 EDITS: dict[str, tuple[str, str]] = {
-    "a message is gone": ("LOST", f"DELETE FROM messages WHERE id = '{MESSAGE}'"),
+    "a message is gone": ("LOST", f"DELETE FROM messages WHERE id = {STORED}"),
     "a message has other words": (
         "LOST",
         """UPDATE messages SET parts = CAST('[{"type":"text","text":"else"}]' AS BLOB)
@@ -84,12 +85,12 @@ EDITS: dict[str, tuple[str, str]] = {
     "a closing is gone": ("LOST", "UPDATE events SET name = 'x' WHERE name = 'session.closed'"),
     "a message stands twice": (
         "DUP",
-        f"""INSERT INTO messages SELECT session_key, 9, id || '', turn, role, parts, model_id,
-            created_at, hash, 99, told FROM messages WHERE id = '{MESSAGE}'""",
+        f"""INSERT INTO messages SELECT session_key, 9, id, turn, role, parts, model_id,
+            created_at, hash, 99, told FROM messages WHERE id = {STORED}""",
     ),
     "a message nobody sent": (
         "PHANTOM",
-        """INSERT INTO messages SELECT session_key, sequence + 1, 'x', turn, 'user', parts,
+        """INSERT INTO messages SELECT session_key, sequence + 1, zeroblob(16), turn, 'user', parts,
            model_id, created_at + 9, hash, 99, told FROM messages WHERE sequence = 4""",
     ),
     "a session nobody opened": ("PHANTOM", f"UPDATE sessions SET id = 'x' WHERE id = '{FORK}'"),

@@ -29,7 +29,10 @@ pytestmark = pytest.mark.slow
 # Always the same ones; the last few are no text that anybody may send.
 TEXTS = [*naughty(random.Random(44), 300), "\x00", "a\x00b", "\ud800", "\udfff x", "", " ", "\t\n"]
 # NUL, lone surrogates, nothing but blanks, too long for the field.
-REASONS = {"invalid_body", "invalid_input", "invalid_text", "message_empty", "model_not_found"}
+REASONS = {
+    *("agent_invalid", "invalid_body", "invalid_input", "invalid_text"),
+    *("message_empty", "model_not_found"),
+}
 LEGAL = [text for text in TEXTS if Field("any", FIELDS[0].through, is_said=True).is_legal(text)]
 
 

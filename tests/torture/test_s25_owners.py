@@ -196,7 +196,7 @@ def mentions(found: World) -> Iterator[tuple[str, str, Any, str]]:
     agent, session = found.bobs["agent_id"], found.bobs["session_id"]
     new = {"name": "A", "system_prompt": ""}
     text = {"role": "user", "content": {"text": "x"}}
-    # Not the id of a new agent: in this version those are unique over all owners.
+    yield "POST", "/v1/agents", {**new, "id": "@", "slug": "a-@"}, "agent_id"
     yield "POST", "/v1/agents", {**new, "slug": "@"}, "slug"
     yield "POST", f"/v1/agents/{agent}/sessions", {"id": "@"}, "session_id"
     yield "POST", f"/v1/agents/{agent}/sessions", {"repo_id": "@"}, "repo"

@@ -107,7 +107,7 @@ async def opened(folder: Path, count: int, *, is_program: bool = True) -> tuple[
     """Open sessions all at once with an agent that is a program; return how many are active."""
     async with doors(folder / "home") as house:
         inside = house.visitor.house
-        fields = {"runtime": AcpRuntime(command="agent")} if is_program else {"system_prompt": ""}
+        fields = {"runtime": AcpRuntime(command="sh")} if is_program else {"system_prompt": ""}
         agent = await inside.agents.create(inside.owner, {"name": "A", **fields})
         tree = a_repository(folder / "tree")
         repo = await inside.repos.add(inside.owner, str(tree), at_terminal=True)

@@ -8,10 +8,11 @@ from holdfast.config.loading import default_home, duration, explain, load
 from holdfast.config.models import absolute_model
 from holdfast.config.places import PLACES, Place
 from holdfast.config.servers import McpServer, SecretEntry
-from holdfast.config.values import Chat, Config, Credential, kinds, value_of
+from holdfast.config.values import Acp, Chat, Config, Credential, kinds, value_of
 
 __all__ = [
     "PLACES",
+    "Acp",
     "Chat",
     "Config",
     "Credential",

@@ -15,7 +15,7 @@ from holdfast.config.models import absolute_model, usual_model
 from holdfast.config.places import CHAT_VARIABLES, PLACES
 from holdfast.config.rules import RULES
 from holdfast.config.servers import McpServer, servers_of
-from holdfast.config.values import Chat, Config, Credential, kinds, value_of
+from holdfast.config.values import PARTS, Config, Credential, kinds, value_of
 from holdfast.domain.approvals import TIGHTNESS
 from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.models import OFFLINE, model_of
@@ -150,10 +150,12 @@ def _read(name: str, value: Any, *, strict: bool, folder: Path | None) -> Any:
     match name:
         case "default_model" if isinstance(value, str):
             return _model(value, folder)
-        case "approvals_expire_after":
+        case "approvals_expire_after" | "events_delta_retention" | "events_retention":
             return duration(value)
         case "chat.on_exceed" if value == "pause_for_approval":
             return OnExceed.PAUSE
+        case _ if kinds()[name] is timedelta:
+            return duration(value)
         case _:
             return value
 
@@ -195,9 +197,13 @@ def duration(value: Any) -> timedelta:
 
 
 def _config(home: Path, values: Mapping[str, Any]) -> Config:
-    inner = {name[5:]: value for name, value in values.items() if name.startswith("chat.")}
-    outer = {name: value for name, value in values.items() if not name.startswith("chat.")}
-    return Config(home=home, chat=Chat(**inner), **outer)
+    outer = {name: value for name, value in values.items() if "." not in name}
+    parts: dict[str, Any] = {}
+    for part, kind in PARTS.items():
+        begins = f"{part}."
+        given = {n[len(begins) :]: value for n, value in values.items() if n.startswith(begins)}
+        parts[part] = kind(**given)
+    return Config(home=home, **parts, **outer)
 
 
 def _require_narrower(before: Config, flags: Mapping[str, Any], source: Path) -> None:

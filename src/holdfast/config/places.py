@@ -29,6 +29,10 @@ def _limit(key: str, variable: str) -> Place:
     return Place("limits", key, variable)
 
 
+def _acp(key: str) -> Place:
+    return Place("acp", key, f"HOLDFAST_ACP_{key.upper()}")
+
+
 PLACES: Final[Mapping[str, Place]] = {
     "default_model": Place("chat", "default_model", "HOLDFAST_MODEL"),
     "approval": _chat("approval"),
@@ -46,7 +50,21 @@ PLACES: Final[Mapping[str, Place]] = {
     "chat.auto_compact": _chat("auto_compact"),
     "chat.compact_threshold": _chat("compact_threshold"),
     "chat.reasoning_effort": _chat("reasoning_effort"),
+    "acp.agent": _acp("agent"),
+    "acp.workspace_flag": _acp("workspace_flag"),
+    # A command is no list of words with commas between them, so no variable has a form for it.
+    "acp.wrap": Place("acp", "wrap", None),
+    "acp.line_limit": _acp("line_limit"),
+    "acp.raw_log": _acp("raw_log"),
+    "acp.start_timeout": _acp("start_timeout"),
+    "acp.session_timeout": _acp("session_timeout"),
+    "acp.option_timeout": _acp("option_timeout"),
+    "acp.silence_timeout": _acp("silence_timeout"),
+    "acp.cancel_timeout": _acp("cancel_timeout"),
+    "acp.write_timeout": _acp("write_timeout"),
     "approvals_expire_after": Place("approvals", "expire_after", "HOLDFAST_APPROVALS_EXPIRE_AFTER"),
+    "events_delta_retention": Place("events", "delta_retention", "HOLDFAST_EVENTS_DELTA_RETENTION"),
+    "events_retention": Place("events", "retention", "HOLDFAST_EVENTS_RETENTION"),
     "turn_cap": _limit("turn_cap", "HOLDFAST_TURN_CAP"),
     "max_tool_rounds": _limit("max_tool_rounds", "HOLDFAST_MAX_TOOL_ROUNDS"),
     "turns_at_a_time": _limit("turns_at_a_time", "HOLDFAST_TURNS_AT_A_TIME"),

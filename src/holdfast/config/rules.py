@@ -17,6 +17,7 @@ Rule = Callable[[Any], str | None]
 MILLION: Final = 1_000_000
 # What a store can count without running over.
 MICROCENTS_MOST: Final = 10**18
+DAY: Final = timedelta(days=1)
 YEAR: Final = timedelta(days=365)
 LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -62,6 +63,12 @@ def _share(value: float) -> str | None:
 
 def _expiry(value: timedelta) -> str | None:
     return None if timedelta() < value <= YEAR else "must be above 0 and at most 365 days"
+
+
+def _retention(least: timedelta, *, but: str = "") -> Rule:
+    most = 100 * YEAR
+    told = f"must be {least // timedelta(minutes=1)} minutes to {most.days:,} days{but}"
+    return lambda value: None if least <= value <= most or (but and not value) else told
 
 
 def _each(rule: Rule) -> Rule:
@@ -110,9 +117,14 @@ def passed_on_fault(name: str) -> str | None:
         return "must be the name of a variable"
     if _STEERING.fullmatch(name):
         return "names a variable that decides what a program loads; it is never passed on"
-    if _CREDENTIAL.fullmatch(name):
+    if is_credential(name):
         return "names a variable that looks like a credential; it is never passed on"
     return None
+
+
+def is_credential(name: str) -> bool:
+    """Tell whether a variable of this name holds what opens something."""
+    return _CREDENTIAL.fullmatch(name) is not None
 
 
 def _domain(entry: str) -> str | None:
@@ -157,7 +169,40 @@ def _credentials(entries: Sequence[Any]) -> str | None:
     return fault or (None if len(hosts) == len(entries) else "must name each host once")
 
 
+def _patience(value: timedelta) -> str | None:
+    return None if timedelta() < value <= DAY else "must be above 0 and at most a day"
+
+
+def _slug(value: str | None) -> str | None:
+    return None if value is None or _SLUG.fullmatch(value) else "must be the slug of an agent"
+
+
+def _flag(value: str | None) -> str | None:
+    is_flag = value is None or _FLAG.fullmatch(value) is not None
+    return None if is_flag else "must be an option of a program, such as --workspace"
+
+
+def _wrap(words: Sequence[str]) -> str | None:
+    if not words:
+        return None
+    is_sure = bool(words[0].strip()) and ("/" not in words[0] or words[0].startswith("/"))
+    return None if is_sure else "must begin with the name of a program, or an absolute path"
+
+
+_SLUG: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
+_FLAG: Final = re.compile(r"-{1,2}[A-Za-z0-9][A-Za-z0-9-]*")
+
 RULES: Final[Mapping[str, Rule]] = {
+    "acp.agent": _slug,
+    "acp.cancel_timeout": _patience,
+    "acp.line_limit": _between(1 << 10, 1 << 30),
+    "acp.option_timeout": _patience,
+    "acp.session_timeout": _patience,
+    "acp.silence_timeout": _patience,
+    "acp.start_timeout": _patience,
+    "acp.workspace_flag": _flag,
+    "acp.wrap": _wrap,
+    "acp.write_timeout": _patience,
     "approvals_expire_after": _expiry,
     "chat.allowed_command_globs": _each(_glob),
     "chat.allowed_commands": _each(_command),
@@ -170,6 +215,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "chat.max_messages": _between(1, MILLION),
     "credentials": _credentials,
     "encryption": _among("auto", "keychain", "off"),
+    "events_delta_retention": _retention(timedelta()),
+    "events_retention": _retention(timedelta(minutes=1), but=", and 0 is for ever"),
     "idle_timeout_minutes": _between(0, 525_600, but=", and 0 is never"),
     "log_level": _among(*LEVELS),
     "max_concurrent_sessions": _between(1, MILLION),

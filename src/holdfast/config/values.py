@@ -1,9 +1,9 @@
-"""What can be set, with its default: one frozen value, the conversations' part nested in it."""
+"""What can be set, with its default: one frozen value, with parts for chats and programs."""
 
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import fields
@@ -47,6 +47,29 @@ class Chat(Struct, frozen=True, kw_only=True):
         _require_valid(self, prefix="chat.")
 
 
+class Acp(Struct, frozen=True, kw_only=True):
+    """How programs that are agents are started, spoken to and waited for.
+
+    `agent` answers where `/api` names none. `workspace_flag` is put before the folder, for
+    programs that want to be told it. `wrap` is a command that runs the program's own.
+    """
+
+    agent: str | None = None
+    workspace_flag: str | None = None
+    wrap: tuple[str, ...] = ()
+    line_limit: int = 32 << 20
+    raw_log: bool = True
+    start_timeout: timedelta = timedelta(seconds=30)
+    session_timeout: timedelta = timedelta(seconds=60)
+    option_timeout: timedelta = timedelta(seconds=10)
+    silence_timeout: timedelta = timedelta(seconds=60)
+    cancel_timeout: timedelta = timedelta(seconds=5)
+    write_timeout: timedelta = timedelta(seconds=30)
+
+    def __post_init__(self) -> None:
+        _require_valid(self, prefix="acp.")
+
+
 class Config(Struct, frozen=True, kw_only=True):
     """Everything that can be set, with its default."""
 
@@ -54,7 +77,10 @@ class Config(Struct, frozen=True, kw_only=True):
     default_model: str = OFFLINE
     approval: ApprovalMode = ApprovalMode.ASK
     chat: Chat = field(default_factory=Chat)
+    acp: Acp = field(default_factory=Acp)
     approvals_expire_after: timedelta = timedelta(hours=24)
+    events_delta_retention: timedelta = timedelta(hours=24)
+    events_retention: timedelta = timedelta()
     turn_cap: int = TURN_CAP
     max_tool_rounds: int = 16
     turns_at_a_time: int = 64
@@ -72,16 +98,24 @@ class Config(Struct, frozen=True, kw_only=True):
 
 def kinds() -> Mapping[str, Any]:
     """Return the type of every setting but the home; those of the nested part have a dot."""
-    outer = {each.name: each.type for each in fields(Config) if each.name not in {"home", "chat"}}
-    return outer | {f"chat.{each.name}": each.type for each in fields(Chat)}
+    outer = {each.name: each.type for each in fields(Config)}
+    found = {name: kind for name, kind in outer.items() if name != "home" and name not in PARTS}
+    for part, kind in PARTS.items():
+        found |= {f"{part}.{each.name}": each.type for each in fields(kind)}
+    return found
 
 
 def value_of(config: Config, name: str) -> Any:
     """Return the value of a setting."""
-    return getattr(config.chat, name[5:]) if name.startswith("chat.") else getattr(config, name)
+    part, dot, key = name.partition(".")
+    return getattr(getattr(config, part), key) if dot else getattr(config, name)
 
 
-def _require_valid(part: Config | Chat, *, prefix: str) -> None:
+# What is nested, by the name of its field.
+PARTS: Final[Mapping[str, type[Chat] | type[Acp]]] = {"chat": Chat, "acp": Acp}
+
+
+def _require_valid(part: Config | Chat | Acp, *, prefix: str) -> None:
     for key in part.__struct_fields__:
         name = f"{prefix}{key}"
         fault = RULES[name](getattr(part, key)) if name in RULES else None

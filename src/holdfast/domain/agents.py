@@ -139,8 +139,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _require(is_slug(self.slug), "slug", "1 to 255 characters out of A-Z, a-z, 0-9, _ and -")
         require_text(self.name, field="name", shortest=1, longest=255)
-        require_text(self.description or "", field="description", longest=10 << 10)
-        require_text(self.system_prompt, field="system_prompt", longest=SYSTEM_PROMPT_LONGEST)
+        _require_size(self.description or "", field="description", largest=10 << 10)
+        _require_size(self.system_prompt, field="system_prompt", largest=SYSTEM_PROMPT_LONGEST)
         _refuse_secret_references(self.system_prompt)
         names = [tool.name for tool in self.tools]
         _require(len(names) <= 128, "tools", "at most 128")
@@ -151,6 +151,18 @@ class Agent(Struct, frozen=True, kw_only=True):
 def _require(holds: bool, field: str, rule: str) -> None:
     if not holds:
         raise Invalid(Code.AGENT_INVALID, f"{field} must be {rule}.", {"fields": [field]})
+
+
+def _require_size(text: str, *, field: str, largest: int) -> None:
+    require_text(text, field=field, longest=largest)
+    # In bytes, because that is what a store and a provider have to carry.
+    size = len(text.encode())
+    if size > largest:
+        raise Invalid(
+            Code.INVALID_TEXT,
+            f"{field} must have {largest >> 10:,} KiB at most, not {size:,} bytes.",
+            {"field": field, "bytes": size},
+        )
 
 
 def _refuse_secret_references(prompt: str) -> None:

@@ -39,11 +39,24 @@ class ApprovalScope(StrEnum):
     SESSION = "session"
 
 
+class Choice(Struct, frozen=True, kw_only=True):
+    """One of the answers that somebody else's agent offers; the kind says what it means."""
+
+    id: str
+    name: str
+    kind: str
+
+
+ALLOW_ONCE: Final = "allow_once"
+ALLOW_ALWAYS: Final = "allow_always"
+
+
 class Question(Struct, frozen=True, kw_only=True):
     """What somebody is asked, whole; an answer holds for this digest and nothing else.
 
     `memory` names what an answer for the whole session would cover, `amount` the micro-cents
-    that a yes adds to the session's budget.
+    that a yes adds to the session's budget. `choices` are the answers that the asking agent takes;
+    none where the question is our own.
     """
 
     id: ApprovalId
@@ -57,6 +70,7 @@ class Question(Struct, frozen=True, kw_only=True):
     preview: dict[str, str] = {}
     memory: str | None = None
     amount: int | None = None
+    choices: tuple[Choice, ...] = ()
 
 
 class Approval(Struct, frozen=True, kw_only=True):
@@ -68,6 +82,8 @@ class Approval(Struct, frozen=True, kw_only=True):
     scope: ApprovalScope = ApprovalScope.ONCE
     answered_by: str | None = None
     note: str | None = None
+    # Which of the question's choices somebody has named, where they named one.
+    choice: str | None = None
     asked_at: datetime
     # Told by whoever reads it: how long a question waits is a setting of today, not of its asking.
     expires_at: datetime | None = None
@@ -86,6 +102,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     by: str
     scope: ApprovalScope = ApprovalScope.ONCE
     note: str | None = None
+    choice: str | None = None
 
 
 NOTE_LONGEST: Final = 500
@@ -124,11 +141,29 @@ def answered(approval: Approval, answer: Answer, *, at: datetime) -> Approval:
         raise Conflict(
             Code.OPTION_NOT_OFFERED, "This can be allowed once only, not for the whole session."
         )
+    _require_offered(approval.question, answer)
     return msgspec.structs.replace(
         approval,
+        choice=answer.choice,
         state=answer.state,
         scope=answer.scope,
         answered_by=answer.by,
         note=answer.note,
         answered_at=at,
     )
+
+
+def _require_offered(question: Question, answer: Answer) -> None:
+    """Refuse an answer that the asking agent does not take; a yes for once is never widened."""
+    if answer.choice is not None and answer.choice not in {each.id for each in question.choices}:
+        raise Conflict(Code.OPTION_NOT_OFFERED, "The question has no such option.")
+    if answer.state is not ApprovalState.ALLOWED or not question.choices or answer.choice:
+        return
+    kinds = {each.kind for each in question.choices}
+    fitting = {ALLOW_ONCE} if answer.scope is ApprovalScope.ONCE else {ALLOW_ONCE, ALLOW_ALWAYS}
+    if not kinds & fitting:
+        raise Conflict(
+            Code.OPTION_NOT_OFFERED,
+            f"The agent does not offer this answer; it takes {', '.join(sorted(kinds)) or 'none'}.",
+            {"options": [each.id for each in question.choices]},
+        )

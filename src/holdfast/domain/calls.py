@@ -7,7 +7,7 @@ intended ──▶ started ──▶ finished
 What was settled by a retry is unknown again when the retry was not run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -81,6 +81,11 @@ def finished(call: Call, status: ResultStatus, *, at: datetime, sequence: int) -
     unknown = status is ResultStatus.UNKNOWN
     moved = _moved(call, CallState.UNKNOWN if unknown else CallState.FINISHED)
     return msgspec.structs.replace(moved, ended_at=at, result_sequence=sequence)
+
+
+def detailing(arguments: dict[str, Any]) -> Callable[[Call], Call]:
+    """Return how a call becomes one whose arguments became known after it was announced."""
+    return lambda call: msgspec.structs.replace(call, arguments=arguments)
 
 
 def settled(call: Call, how: Settlement) -> Call:

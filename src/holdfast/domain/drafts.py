@@ -3,12 +3,14 @@
 A batch of drafts is one transaction; nothing in a batch counts before all of it is on disk.
 """
 
+from typing import Any
+
 from msgspec import Struct
 
-from holdfast.domain.approvals import Question
+from holdfast.domain.approvals import Answer, Question
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import Failure, Payload
-from holdfast.domain.ids import MessageId, ModelId
+from holdfast.domain.ids import CallId, MessageId, ModelId
 from holdfast.domain.messages import Part, Role
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
@@ -56,12 +58,54 @@ class ToolsFound(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
 
 
+class CallDetails(Struct, frozen=True, kw_only=True):
+    """What somebody else's agent has said of a call since its row was written, which stays."""
+
+    call_id: CallId
+    arguments: dict[str, Any]
+
+
+class Decided(Struct, frozen=True, kw_only=True):
+    """A question that nobody had to be asked, with the answer that a rule has given."""
+
+    question: Question
+    answer: Answer
+
+
+class Titled(Struct, frozen=True, kw_only=True):
+    """How an agent calls the session, instead of one of these titles; a person's own stays."""
+
+    title: str
+    instead: tuple[str | None, ...] = (None,)
+
+    def over(self, current: str | None) -> str | None:
+        """Return the title that a session has from now on."""
+        return self.title if current in self.instead else current
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The last draft of a turn: how it ended, and why in the words of who ended it."""
+    """The last draft of a turn: how it ended, and why in the words of who ended it.
+
+    `is_lost` says that the agent is gone for good and the session with it; `evidence` is what the
+    agent left to tell why.
+    """
 
     stop_reason: StopReason
     failure: Failure | None = None
     reason: str | None = None
+    is_lost: bool = False
+    evidence: str = ""
 
 
-Draft = MessageDraft | CostDraft | Question | Summary | ToolsFound | Outcome | Payload
+Draft = (
+    MessageDraft
+    | CostDraft
+    | Question
+    | Decided
+    | Titled
+    | Summary
+    | ToolsFound
+    | CallDetails
+    | Outcome
+    | Payload
+)

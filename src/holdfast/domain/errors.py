@@ -30,6 +30,7 @@ class Code(StrEnum):
     APPROVAL_CLOSED = "approval_closed"
     APPROVAL_NOT_FOUND = "approval_not_found"
     APPROVAL_WAITING = "approval_waiting"
+    ARCHIVE_NOT_FOUND = "archive_not_found"
     BACKUP_INVALID = "backup_invalid"
     BACKUP_PLAIN = "backup_plain"
     CALL_NOT_FOUND = "call_not_found"
@@ -48,6 +49,7 @@ class Code(StrEnum):
     INVALID_BODY = "invalid_body"
     INVALID_CONTEXT = "invalid_context"
     INVALID_CURSOR = "invalid_cursor"
+    INVALID_DEFINITION_ID = "invalid_definition_id"
     INVALID_FILTER = "invalid_filter"
     INVALID_HOST = "invalid_host"
     INVALID_ID = "invalid_id"
@@ -75,6 +77,7 @@ class Code(StrEnum):
     OPTION_NOT_OFFERED = "option_not_offered"
     PATH_NOT_FOUND = "path_not_found"
     PORT_IN_USE = "port_in_use"
+    RANGE_NOT_SATISFIABLE = "range_not_satisfiable"
     REPO_INVALID = "repo_invalid"
     REPO_IN_USE = "repo_in_use"
     REPO_NOT_FOUND = "repo_not_found"
@@ -114,6 +117,7 @@ class Code(StrEnum):
     SYSTEM_LIMIT = "system_limit"
     TOKEN_FILE_UNSAFE = "token_file_unsafe"
     TOKEN_NOT_FOUND = "token_not_found"
+    TOO_LARGE = "too_large"
     TURN_NOT_RUNNING = "turn_not_running"
     TURN_RUNNING = "turn_running"
     UNAUTHENTICATED = "unauthenticated"
@@ -123,6 +127,9 @@ class Code(StrEnum):
     UNSUITABLE_FILE_SYSTEM = "unsuitable_file_system"
     WORKSPACE_MISSING = "workspace_missing"
     WORKSPACE_ROOT_UNSET = "workspace_root_unset"
+    ZONE_CHANGED = "zone_changed"
+    ZONE_EXISTS = "zone_exists"
+    ZONE_MOVE_INCOMPLETE = "zone_move_incomplete"
 
 
 class HoldfastError(Exception):

@@ -153,18 +153,18 @@ class TurnEnded(Struct, frozen=True, kw_only=True, tag="turn.ended"):
 class StepStarted(Struct, frozen=True, kw_only=True, tag="step.started"):
     """A model is asked; `message_id` is reserved for the text to come."""
 
-    step: int
+    message_id: MessageId
     model_id: ModelId
+    step: int
     # By its name too, because a reader of the news should not have to look it up.
     model: str = ""
-    message_id: MessageId
 
 
 class StepDelta(Struct, frozen=True, kw_only=True, tag="step.delta"):
     """A piece of text; pruned some time after its turn, because the message holds the text."""
 
-    step: int
     message_id: MessageId | None = None
+    step: int
     channel: Channel
     offset: int
     text: str
@@ -173,8 +173,8 @@ class StepDelta(Struct, frozen=True, kw_only=True, tag="step.delta"):
 class StepEnded(Struct, frozen=True, kw_only=True, tag="step.ended"):
     """A model has answered."""
 
-    step: int
     message_id: MessageId | None = None
+    step: int
     usage: Usage | None = None
     microcents: int = 0
     priced: bool = False
@@ -316,12 +316,17 @@ def sequence_in(id_: str, session_id: SessionId) -> int | None:
     return bits & 0xFFFF_FFFF if bits >> 32 == own_bits else None
 
 
+# Why numbers are missing: pieces of texts that are messages now, or anything, for its age.
+PRUNED: Final = "pruned"
+RETENTION: Final = "retention"
+
+
 class Gap(Struct, frozen=True, kw_only=True):
     """Numbers that will not come, and what to read instead: every number is covered."""
 
     from_sequence: int
     to_sequence: int
-    reason: str = "pruned"
+    reason: str = PRUNED
     resync: str = "messages"
 
 

@@ -51,9 +51,16 @@ class NoticeCode(StrEnum):
     UNKNOWN_VARIABLE = "unknown_variable"
     TOOL_UNAVAILABLE = "tool_unavailable"
     MCP_UNAVAILABLE = "mcp_unavailable"
+    MEDIA_REFUSED = "media_refused"
     BUDGET_WARNING = "budget_warning"
     UNPRICED_MODEL = "unpriced_model"
     WORKSPACE_MOVED = "workspace_moved"
+    WORKTREE_CHANGED = "worktree_changed"
+    AGENT_FAILED = "agent_failed"
+    AGENT_SILENT = "agent_silent"
+    AGENT_RESTARTED = "agent_restarted"
+    AGENT_OPTION_REFUSED = "agent_option_refused"
+    AGENT_COMPACTED = "agent_compacted"
     INFORMATION = "information"
 
 
@@ -90,12 +97,23 @@ class Media(Struct, frozen=True, kw_only=True, gc=False, tag="media"):
     byte_length: int | None = None
 
 
-class ToolCall(Struct, frozen=True, kw_only=True, gc=False, tag="tool_call"):
-    """What the agent asks to be done."""
+class Location(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """A file that a call is about, as the agent names it, and perhaps a line of it, from 1."""
+
+    path: str
+    line: int | None = None
+
+
+# Left out where there is nothing to say: rows of our own loop stay as short as they were.
+class ToolCall(Struct, frozen=True, kw_only=True, gc=False, tag="tool_call", omit_defaults=True):
+    """What the agent asks to be done; somebody else's agent says more about it than its name."""
 
     id: CallId
     name: str
     arguments: dict[str, Any]
+    title: str | None = None
+    kind: str | None = None
+    locations: tuple[Location, ...] = ()
 
 
 class ToolError(Struct, frozen=True, kw_only=True, gc=False):

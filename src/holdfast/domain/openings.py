@@ -27,8 +27,8 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
     context: SessionContext | None = None
     grant: Grant | None = None
     tools: tuple[str, ...] | None = None
-    # Ask, because nobody should learn afterwards what was allowed in their name.
-    approval: ApprovalMode = ApprovalMode.ASK
+    # Where nobody says anything somebody is asked: nobody should learn afterwards what was allowed.
+    approval: ApprovalMode | None = None
     turn_cap: int | None = None
     budget: Budget | None = None
     metadata: dict[str, Any] = {}

@@ -17,6 +17,7 @@ from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Conflict, HoldfastError
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, SessionKey
+from holdfast.domain.programs import Mooring
 from holdfast.domain.tools import Grant, ToolSpec
 
 TURN_CAP: Final = 50
@@ -180,6 +181,8 @@ class Session(Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     metadata: dict[str, Any] = {}
+    # How its agent's own program stands; nothing where it has none, or none was started yet.
+    program: Mooring | None = None
 
 
 def moved(status: Status, verb: Verb) -> Status:

@@ -34,6 +34,15 @@ def is_encodable(text: str) -> bool:
     return True
 
 
+def storable(text: str) -> str:
+    """Replace what no row can hold: NUL, and halves of a surrogate pair that lost each other."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    # Joined first, because whoever sends it may cut between the halves of one character.
+    units = text.replace("\x00", "\ufffd").encode("utf-16-le", "surrogatepass")
+    return units.decode("utf-16-le", "replace")
+
+
 def require_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     """Return the tags without repeats, in their order, or refuse them."""
     # In the order they were given, which is how people sort them.

@@ -108,10 +108,36 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     approval: str | None = None
+    # What else its author says about it; nothing at all where only its name was given.
+    extra: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.name.strip():
             raise Invalid(Code.AGENT_INVALID, "A tool needs a name.", {"field": "tools.name"})
+
+    @property
+    def is_described(self) -> bool:
+        """Tell whether more than its name was given."""
+        told = (self.description, self.parameters, self.approval, self.extra)
+        return any(each is not None for each in told)
+
+    def as_given(self) -> str | dict[str, Any]:
+        """Return the tool as its author wrote it: a bare name, or an object."""
+        if not self.is_described:
+            return self.name
+        own = {name: getattr(self, name) for name in _OWN_KEYS}
+        return {name: told for name, told in own.items() if told is not None} | (self.extra or {})
+
+
+_OWN_KEYS: Final = ("name", "description", "parameters", "approval")
+
+
+def tool_fields(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a tool that is given by its bare name, or as an object."""
+    if isinstance(given, str):
+        return {"name": given}
+    own = {name: given[name] for name in _OWN_KEYS if name in given}
+    return own | {"extra": {name: told for name, told in given.items() if name not in own}}
 
 
 class Grant(Struct, frozen=True, kw_only=True):

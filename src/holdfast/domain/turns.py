@@ -11,7 +11,14 @@ from msgspec import Struct
 from holdfast.domain.agents import Recovery
 from holdfast.domain.calls import Call, CallState, is_open
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
-from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted, ToolEnded
+from holdfast.domain.events import (
+    Failure,
+    FailureCode,
+    StepFailed,
+    StepStarted,
+    ToolEnded,
+    ToolStarted,
+)
 from holdfast.domain.ids import MessageId
 from holdfast.domain.messages import (
     CLOSING,
@@ -99,6 +106,19 @@ def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery
     )
 
 
+def after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Mend:
+    """Decide what a crash leaves of a turn that somebody else's program played: nobody knows.
+
+    The program is gone with us, and what it had begun may have been done or not.
+    """
+    failure = Failure(code=FailureCode.INTERRUPTED, message=_RESTARTED)
+    unknown = (draft for call in filter(is_open, calls) for draft in _doubt(call))
+    return Mend(
+        drafts=(*_closed_step(step), *_kept_text(step), *_sent(step), *unknown),
+        outcome=Outcome(stop_reason=StopReason.INTERRUPTED, failure=failure),
+    )
+
+
 def after_abort(step: OpenStep | None, calls: Sequence[Call], reason: str | None = None) -> Mend:
     """Decide what an interrupt by the user leaves: the text so far, and every call answered."""
     return cut_short(step, calls, Outcome(stop_reason=StopReason.ABORTED, reason=reason))
@@ -115,6 +135,10 @@ def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) ->
 _UNKNOWN = ToolError(code="unknown", message="outcome unknown: the call was cut off while it ran")
 _SKIPPED = ToolError(code="aborted", message="the call was not run: its turn ended before")
 _ABORTED = ToolError(code="aborted", message="the call was stopped while it ran")
+_RESTARTED = (
+    "Holdfast was stopped while the agent worked, and the agent with it; look at what it has done, "
+    "and send a message to go on."
+)
 _INTERRUPTED = "The turn was cut off while a tool ran; settle the unknown call or send a message."
 
 
@@ -193,6 +217,13 @@ def _answers(calls: Sequence[Call]) -> Iterator[Draft]:
             yield from _result(call, ResultStatus.UNKNOWN, _UNKNOWN)
         else:
             yield from _result(call, ResultStatus.ERROR, _ABORTED)
+
+
+def _doubt(call: Call) -> Iterator[Draft]:
+    if call.state is CallState.INTENDED:
+        # Somebody else's agent says that it asks, never that it begins.
+        yield ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments)
+    yield from _result(call, ResultStatus.UNKNOWN, _UNKNOWN)
 
 
 def _result(call: Call, status: ResultStatus, error: ToolError) -> tuple[Draft, ...]:

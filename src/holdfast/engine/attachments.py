@@ -5,6 +5,7 @@ on whatever was once put into it. The newest go first where there is not room fo
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -14,6 +15,8 @@ from holdfast.domain.messages import Media, Part, Text, media_hash
 from holdfast.domain.models import Intake
 from holdfast.engine.contents import is_what_it_says
 from holdfast.ports import LlmMedia, LlmMessage, Shelf
+
+REFUSED: Final = "the provider refused a request with it"
 
 _MIB: Final = 1 << 20
 _IN_A_RESULT_MOST: Final = 16
@@ -69,6 +72,15 @@ def _type(mime_type: str) -> str:
     return _ALIASES.get(bare, bare)
 
 
+def holds_media(messages: Iterable[LlmMessage]) -> bool:
+    """Tell whether anything is attached to one of the messages."""
+    # Asked of the whole conversation with every request, and so without a step of ours for each.
+    return any(map(_media, messages))
+
+
+_media: Final = attrgetter("media")
+
+
 def in_words(messages: Iterable[LlmMessage], *, why: str | None = None) -> tuple[LlmMessage, ...]:
     """Return the messages for who reads words only: what was attached is named."""
     return tuple(
@@ -83,8 +95,6 @@ async def attached(
     messages: tuple[LlmMessage, ...], shelf: Shelf | None, intake: Intake | None
 ) -> tuple[LlmMessage, ...]:
     """Return the messages with the contents that the model takes, and words for the others."""
-    if not any(message.media for message in messages):
-        return messages
     if shelf is None or intake is None:
         return in_words(messages)
     fetching = _Fetching(shelf, intake)

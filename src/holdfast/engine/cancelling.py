@@ -4,10 +4,13 @@ Nobody in between may lose it, and nobody may make one up.
 """
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+# Seconds that work which loses something when it is stopped may still take after the signal.
+PATIENCE: Final = 1.0
 
 
 class CancelledItselfError(Exception):
@@ -35,3 +38,21 @@ async def uncancelled(work: Awaitable[T]) -> T:
             raise
         # Passed on it would end a turn that nobody wants to end, and leave nobody to play it.
         raise CancelledItselfError from None
+
+
+async def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for work of ours to its end, also after the signal, which is only patient for a while.
+
+    Whoever calls this has to look for the signal before it waits for anybody else.
+    """
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait((task,), timeout=PATIENCE)
+        finally:
+            task.cancel()
+        if not task.done():
+            raise
+        return task.result()

@@ -19,7 +19,7 @@ from holdfast.domain.events import Failure, StepFailed, StepStarted
 from holdfast.domain.ids import MessageId
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
-from holdfast.engine.attachments import attached, in_words
+from holdfast.engine.attachments import REFUSED, attached, holds_media, in_words
 from holdfast.engine.budgets import charge
 from holdfast.engine.compaction import Compactor
 from holdfast.engine.failures import EMPTY_TOOL_USE, failure_of, internal
@@ -95,7 +95,7 @@ class Chain:
             if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
                 yield await self._shortened(play, heard)
                 continue
-            # Once only: the next request names them in words, and so does every later one.
+            # Once only: the next request names them in words; if that helps, the record says so.
             if failed.sent and failed.kind in _PERHAPS_MEDIA and play.shows_media:
                 play.hides_media = True
                 yield _closed(heard, heard.model)
@@ -221,11 +221,14 @@ async def _with_media(
     play: Play, model: Model, messages: tuple[LlmMessage, ...]
 ) -> tuple[LlmMessage, ...]:
     """Return the messages with what is attached to them, or with words in its place."""
+    play.shows_media = holds_media(messages)
+    if not play.shows_media:
+        return messages
     if play.hides_media:
-        messages = in_words(messages, why="the provider refused a request with it")
+        messages = in_words(messages, why=REFUSED)
     else:
         messages = await attached(messages, play.turn.shelf, model.intake)
-    play.shows_media = any(message.media for message in messages)
+    play.shows_media = holds_media(messages)
     return messages
 
 

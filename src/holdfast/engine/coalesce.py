@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.events import Channel
+from holdfast.domain.texts import storable
 from holdfast.engine.cancelling import uncancelled
-from holdfast.engine.texts import storable
 from holdfast.ports import (
     CallArguments,
     CallEnded,

@@ -18,10 +18,10 @@ from holdfast.domain.messages import ResultStatus, Role, ToolError, ToolResult
 from holdfast.domain.tools import ResultCode
 from holdfast.engine.cancelling import stop_if_cancelled, uncancelled
 from holdfast.engine.play import Play
-from holdfast.engine.policy import Ruling
 from holdfast.engine.questions import Permission, permit
 from holdfast.engine.results import UNSHOWABLE, bounded
 from holdfast.ports import Asked, Done, Planned, Toolbox, Workplace
+from holdfast.services.policy import Ruling
 
 logger = logging.getLogger("holdfast.engine")
 

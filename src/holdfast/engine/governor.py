@@ -13,8 +13,8 @@ from holdfast.domain.sessions import OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
 from holdfast.engine.budgets import Estimate, estimate
 from holdfast.engine.play import Play
-from holdfast.engine.policy import Ruling
 from holdfast.engine.questions import Permission, permit
+from holdfast.services.policy import Ruling
 
 
 async def afford(

@@ -27,7 +27,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.turns import turns
-from holdfast.engine.attachments import media_in, media_of
+from holdfast.engine.attachments import REFUSED, in_words, media_in, media_of
 from holdfast.ports import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 
 REMARKS: Final[Mapping[NoticeCode, str]] = {
@@ -194,8 +194,20 @@ class Conversation:
                 self.user(REMARKS[part.code])
             elif isinstance(part, Notice) and part.code is NoticeCode.CALL_SETTLED:
                 self.user(f"({part.text})")
+            elif isinstance(part, Notice) and part.code is NoticeCode.MEDIA_REFUSED:
+                self._hide_media()
             elif isinstance(part, Text) and not row.turn:
                 self.user(f"(Note: {part.text})")
+
+    def _hide_media(self) -> None:
+        """Name in words what was attached so far: a provider has refused it."""
+        said = LlmMessage(
+            role=self._speaker, text=_BETWEEN.join(self._texts), media=tuple(self._media)
+        )
+        *self._messages, now = in_words((*self._messages, said), why=REFUSED)
+        if self._media:
+            self._texts = [now.text]
+            self._media = []
 
     def user(self, text: str, media: Sequence[LlmMedia] = ()) -> None:
         if text.strip() or media:

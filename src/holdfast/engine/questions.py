@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from holdfast.domain.approvals import Approval, ApprovalState, Question
 from holdfast.domain.drafts import Draft
-from holdfast.engine.policy import EARLIER, Ruling, ruling
 from holdfast.ports import Approver
+from holdfast.services.policy import EARLIER, Ruling, ruling
 
 
 class Permission(Struct, frozen=True, kw_only=True):

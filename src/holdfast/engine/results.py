@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.domain.messages import media_handle
+from holdfast.domain.texts import storable
 from holdfast.domain.weights import is_light
-from holdfast.engine.texts import storable
+from holdfast.engine.cancelling import finished
 from holdfast.ports import Shelf
 
 LARGEST: Final = 48 << 10
@@ -41,11 +42,18 @@ async def bounded(result: Any, shelf: Shelf) -> Any:
     Raises one of `UNSHOWABLE` for what cannot be written down at all.
     """
     bounding = _Bounding()
-    # Apart if it is large: other sessions must not wait until ten megabytes are looked through.
-    if is_light(result):
-        shown = bounding.shown(result)
-    else:
-        shown = await asyncio.to_thread(bounding.shown, result)
+    if not is_light(result):
+        # What a tool has done cannot be done again to see what came of it.
+        return await finished(_kept(result, bounding, shelf))
+    shown = bounding.shown(result)
+    if bounding.has_taken:
+        await finished(bounding.put_on(shelf))
+    return shown
+
+
+async def _kept(result: Any, bounding: "_Bounding", shelf: Shelf) -> Any:
+    # Apart, because it is large: others must not wait until ten megabytes are looked through.
+    shown = await asyncio.to_thread(bounding.shown, result)
     # Only now, because what cannot be encoded leaves nothing behind.
     await bounding.put_on(shelf)
     return shown
@@ -70,6 +78,11 @@ class _Moving:
     def __init__(self, mend: Callable[[str], str] = str) -> None:
         self._mend = mend
         self._taken: dict[str, tuple[bytes, str]] = {}
+
+    @property
+    def has_taken(self) -> bool:
+        """Tell whether there is something to be put anywhere."""
+        return bool(self._taken)
 
     async def put_on(self, shelf: Shelf) -> None:
         """Put what was taken where its handles say it is."""

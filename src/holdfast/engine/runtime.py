@@ -28,16 +28,16 @@ from holdfast.domain.messages import (
     ToolCall,
 )
 from holdfast.domain.sessions import StopReason
+from holdfast.domain.texts import storable
 from holdfast.domain.times import microseconds
 from holdfast.domain.tools import REMOTE, Effect, ResultCode
-from holdfast.engine.cancelling import stop_if_cancelled, uncancelled
+from holdfast.engine.cancelling import is_cancelled, stop_if_cancelled, uncancelled
 from holdfast.engine.chain import Chain, Heard
 from holdfast.engine.dispatch import NOT_AN_OBJECT, answer, dispatch, refused
 from holdfast.engine.failures import ROUNDS_USED, TOOLS_FAIL, internal
 from holdfast.engine.play import Play
 from holdfast.engine.results import DEEPEST
 from holdfast.engine.step import AskedCall
-from holdfast.engine.texts import storable
 from holdfast.engine.verdicts import verdict
 from holdfast.ports import Clock, Llm, LlmReasoning, Randomness, Toolbox, TurnInput
 
@@ -48,6 +48,10 @@ Batch = Sequence[Draft]
 # So many rounds in a row without one success are no bad luck any more.
 HOPELESS: Final = 5
 _INVALID_TEXT_LONGEST: Final = 2_048
+MEDIA_REFUSED: Final = (
+    "The provider refused a request with what is attached above. The model is told of it in words "
+    "from here on; attach it again to have it tried again."
+)
 _CALL_ID: Final = re.compile(r"[!-~]{1,256}")
 
 
@@ -88,7 +92,7 @@ class EngineRuntime:
                 yield (*carried, ending)
                 return
             # Not held back while anybody has to be waited for: a crash would forget what was done.
-            if carried and self._has_to_wait(play):
+            if carried and (is_cancelled() or self._has_to_wait(play)):
                 yield carried
                 carried = ()
             heard: Heard | None = None
@@ -116,6 +120,8 @@ class EngineRuntime:
         start before the act, a result before the next call.
         """
         for place, call in enumerate(calls, start=1):
+            # The result before was written in spite of it; nobody is asked about another call.
+            stop_if_cancelled()
             steps = dispatch(self._toolbox, play, call, self._new_id)
             async with aclosing(steps) as batches:
                 async for batch in batches:
@@ -208,7 +214,7 @@ class EngineRuntime:
         last = (outcome,) if outcome else self._limited(play, calls)
         rows = self._sealed(play, heard, rows)
         # The step is over before its rows are told, so a reader knows they are all of it.
-        return (*heard.answer.unsent, closing, *rows, *costs, *last)
+        return (*heard.answer.unsent, closing, *_refusal(play, heard), *rows, *costs, *last)
 
     def _sealed(
         self, play: Play, heard: Heard, rows: tuple[MessageDraft, ...]
@@ -248,6 +254,16 @@ def _ending(play: Play) -> Outcome | None:
     if len(rounds) >= HOPELESS and not any(rounds[-HOPELESS:]):
         return Outcome(stop_reason=StopReason.ERROR, failure=TOOLS_FAIL)
     return None
+
+
+def _refusal(play: Play, heard: Heard) -> tuple[MessageDraft, ...]:
+    """Return what the record says once a provider took in words what it refused as media."""
+    if not play.hides_media or heard.failure is not None:
+        return ()
+    # From here on the row hides what stands before it; what comes after it is tried.
+    play.hides_media = False
+    notice = Notice(code=NoticeCode.MEDIA_REFUSED, text=MEDIA_REFUSED)
+    return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
 
 
 def _row(heard: Heard) -> tuple[MessageDraft, ...]:

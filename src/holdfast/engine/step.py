@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.ids import MessageId
+from holdfast.domain.texts import storable
 from holdfast.engine.coalesce import Gathered, Piece, coalesce
-from holdfast.engine.texts import storable
 from holdfast.ports import (
     CallArguments,
     CallEnded,

@@ -13,6 +13,8 @@ from typing import Any, Final, Self
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import RENEWAL_MS, Lease
+from holdfast.domain.programs import Ending
+from holdfast.ports import Harbour
 from holdfast.services.background import Background, rest
 from holdfast.services.leases import Leases
 from holdfast.services.turns import Turns, is_fenced
@@ -44,11 +46,14 @@ class LocalCoordinator(Background):
         *,
         scope: Scope = Scope.ALL,
         at_a_time: int = TURNS_AT_A_TIME,
+        harbour: Harbour | None = None,
     ) -> None:
+        """`harbour` is where the programs of agents are that run in this process."""
         super().__init__()
         self._leases = leases
         self._turns = turns
         self._scope = scope
+        self._harbour = harbour
         self._places = asyncio.Semaphore(at_a_time)
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
         self._held: dict[SessionKey, Lease] = {}
@@ -88,6 +93,12 @@ class LocalCoordinator(Background):
         task = self._running.pop(key, None)
         if task is not None:
             task.cancel()
+
+    async def dismiss(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
+        """Stop what is done for a session that has ended; its program is gone after this."""
+        self.interrupt(key)
+        if self._harbour is not None:
+            await self._harbour.end(key, why)
 
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run here."""

@@ -95,8 +95,10 @@ _REPORTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 }
 
 _REMEDIES: Final[Mapping[str, str]] = {
-    "run_command": "List the command in [chat].allowed_commands of holdfast.toml first.",
-    "http_request": "List the host in [chat].allowed_domains of holdfast.toml first.",
+    "run_command": "List the command in [chat].allowed_commands of holdfast.toml first, and in the "
+    "agent's grant if it has one of its own.",
+    "http_request": "List the host in [chat].allowed_domains of holdfast.toml first, and in the "
+    "agent's grant if it has one of its own.",
 }
 
 

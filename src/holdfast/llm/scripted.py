@@ -108,7 +108,9 @@ def _deltas(step: ScriptedStep, request: LlmRequest) -> Iterator[LlmDelta]:
 
 
 def _calls(step: ScriptedStep, request: LlmRequest) -> Iterator[LlmDelta]:
-    taken = {call.id for message in request.messages for call in message.calls}
+    has_names = any(call.id is not None for call in step.tool_calls)
+    said = request.messages if has_names else ()
+    taken = {call.id for message in said for call in message.calls}
     for number, call in enumerate(step.tool_calls, start=1):
         made = f"call_{request.ordinal}_{number}"
         # A repeated step repeats its ids, and a session must not.

@@ -1,6 +1,7 @@
 """Agents: made, changed and archived by their owner; sessions keep the one they opened with."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -10,10 +11,12 @@ from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime, M
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
 from holdfast.domain.openings import digest_of
+from holdfast.domain.programs import options_of
 from holdfast.domain.queries import AgentQuery, Page, require_limit
 from holdfast.domain.repeats import Made
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.texts import require_text
+from holdfast.domain.tools import tool_fields
 from holdfast.ports import Clock, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
 from holdfast.services.heads import stale
@@ -41,6 +44,18 @@ CHANGEABLE: Final = frozenset(
 )
 
 
+class AgentRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all agents: which secrets stay out, and who is there without being made.
+
+    `seeds` are agents by their slugs, as they are made; Holdfast's own is always one.
+    """
+
+    scrubber: Callable[[], Scrubber] = Scrubber
+    seeds: Mapping[str, Mapping[str, Any]] = {}
+    # Who answers in a repository when nobody is named.
+    in_repositories: Callable[[], str] = lambda: BUILT_IN
+
+
 class Agents:
     """Who answers, for its owner."""
 
@@ -50,10 +65,13 @@ class Agents:
         models: Models,
         clock: Clock,
         mint: Mint,
-        scrubber: Callable[[], Scrubber] = Scrubber,
+        rules: AgentRules | None = None,
     ) -> None:
+        known = rules or AgentRules()
         self._store = store
-        self._scrubber = scrubber
+        self._scrubber = known.scrubber
+        self._seeds = {BUILT_IN: BUILT_IN_FIELDS, **known.seeds}
+        self._in_repositories = known.in_repositories
         self._models = models
         self._clock = clock
         self._mint = mint
@@ -94,7 +112,8 @@ class Agents:
 
     async def get(self, owner: Owner, ref: str) -> Agent:
         """Return the owner's agent of that id or slug."""
-        return await self._store.read(lambda tx: find_agent(tx, owner, ref))
+        await self.seed(owner, ref)
+        return await self._stored(owner, ref)
 
     async def list(self, query: AgentQuery, *, cursor: str | None = None) -> Page[Agent]:
         """Return the owner's agents that match, newest first."""
@@ -126,6 +145,7 @@ class Agents:
         wanted = dict(changes)
         models = _models_in(wanted)
         await self._models.check(*models or ())
+        await self.seed(owner, ref)
 
         async def work(tx: Tx) -> Agent:
             agent = await find_agent(tx, owner, ref)
@@ -157,11 +177,11 @@ class Agents:
                 raise Conflict(
                     Code.AGENT_IN_USE, "The agent is active; archive it before it is purged."
                 )
-            if await tx.agents.is_used(agent.id):
+            if await tx.agents.is_used(owner, agent.id):
                 raise Conflict(
                     Code.AGENT_IN_USE, "The agent has sessions; delete them before it is purged."
                 )
-            await tx.agents.remove(agent.id)
+            await tx.agents.remove(owner, agent.id)
 
         await self._store.write(work, urgent=True)
         # Out of the log file too: what was removed must not be found by reading the disk.
@@ -169,15 +189,28 @@ class Agents:
 
     async def built_in(self, owner: Owner) -> Agent:
         """Return the agent that answers when none is named, made at its first use."""
+        return await self.get(owner, BUILT_IN)
+
+    async def in_repositories(self, owner: Owner) -> Agent:
+        """Return the agent that answers in a repository when none is named."""
+        return await self.get(owner, self._in_repositories())
+
+    async def seed(self, owner: Owner, ref: str) -> None:
+        """Make an agent that is there without being made, at its first use; others are left.
+
+        Whoever asks for it by its slug should not have to make it.
+        """
+        if ref not in self._seeds:
+            return
         try:
-            return await self.get(owner, BUILT_IN)
+            await self._stored(owner, ref)
         except NotFound:
-            pass
-        try:
-            return await self.create(owner, BUILT_IN_FIELDS)
-        except Conflict:
-            # Another process made it between the two lines above.
-            return await self.get(owner, BUILT_IN)
+            # Where another process makes it between the two lines, it is there, too.
+            with suppress(Conflict):
+                await self.create(owner, self._seeds[ref])
+
+    async def _stored(self, owner: Owner, ref: str) -> Agent:
+        return await self._store.read(lambda tx: find_agent(tx, owner, ref))
 
     async def _with_models(self, tx: Tx, agent: Agent, refs: tuple[str, ...] | None) -> Agent:
         if refs is None:
@@ -232,10 +265,10 @@ async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:
 
 async def _made_before(tx: Tx, owner: Owner, agent_id: AgentId, digest: bytes) -> Agent | None:
     """Return the agent of a repeated request; an id with another request is refused."""
-    stored = await tx.agents.digest(agent_id)
+    stored = await tx.agents.digest(owner, agent_id)
     if stored is None:
         return None
-    if stored != (owner, digest):
+    if stored != digest:
         raise Conflict(Code.ID_REUSED, "This id is taken; leave it out, or choose another.")
     return await tx.agents.by_id(owner, agent_id)
 
@@ -277,8 +310,7 @@ def _agent(fields: Mapping[str, Any], stamps: Mapping[str, Any]) -> Agent:
     tools = fields.get("tools", ())
     if isinstance(tools, list | tuple):
         # A bare name is enough: most tools are described by those who bring them.
-        named = [{"name": tool} if isinstance(tool, str) else tool for tool in tools]
-        fields = {**fields, "tools": named}
+        fields = {**fields, "tools": [_tool(each) for each in tools]}
     try:
         agent = msgspec.convert({**fields, **stamps}, Agent)
     except msgspec.ValidationError as error:
@@ -287,7 +319,18 @@ def _agent(fields: Mapping[str, Any], stamps: Mapping[str, Any]) -> Agent:
     return agent
 
 
+def _tool(given: Any) -> Any:
+    if not isinstance(given, str | dict):
+        return given
+    fields = tool_fields(given)
+    # In a program an object that holds a name only is that name.
+    return fields if fields.get("extra") else {**fields, "extra": None}
+
+
 def _require_light(agent: Agent) -> None:
+    if isinstance(agent.runtime, AcpRuntime):
+        # Here and not in the value: one that was stored when less was known can still be read.
+        options_of(agent.runtime)
     # Here and not in the value: whoever reads an agent has no use for its weight.
     if len(msgspec.json.encode(agent.tools)) > TOOLS_LARGEST:
         raise Invalid(

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.domain import answers
 from holdfast.domain.approvals import (
     NOTE_LONGEST,
     Answer,
@@ -20,7 +21,6 @@ from holdfast.domain.approvals import (
     tighter,
 )
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.events import ApprovalAnswered
 from holdfast.domain.ids import ApprovalId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import LIMIT_MOST, Page, WorkQuery, require_limit
 from holdfast.domain.sessions import Head
@@ -32,6 +32,8 @@ from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.journal import Journal, Pen
 
 DAY: Final = timedelta(hours=24)
+# Who has answered when nobody did.
+BY_TIME: Final = "time"
 # What a flag on a command line cannot answer: it was not seen by whoever typed the flag.
 _EYES_ONLY: Final = frozenset({ToolClass.COMMIT, ToolClass.SENSITIVE_WRITE, ToolClass.MONEY})
 _FINAL: Final = frozenset({ApprovalState.ALLOWED, ApprovalState.DENIED})
@@ -180,7 +182,7 @@ class Approvals:
                 return found
             left = (self._end(found) - self._clock.now()).total_seconds()
             if left <= 0:
-                expired = Answer(state=ApprovalState.EXPIRED, by="time")
+                expired = Answer(state=ApprovalState.EXPIRED, by=BY_TIME)
                 return await self._answered_by_key(key, question.id, expired)
             try:
                 async with asyncio.timeout(left):
@@ -264,15 +266,7 @@ class SessionApprover:
 async def close(pen: Pen, approval: Approval) -> None:
     """Write an answer down, and tell of it."""
     await pen.tx.approvals.save(pen.head.key, approval)
-    await pen.tell(
-        ApprovalAnswered(
-            approval_id=approval.id,
-            call_id=approval.question.call_id,
-            decision=approval.state,
-            scope=approval.scope,
-            by=approval.answered_by or "",
-        )
-    )
+    await pen.tell(answers.answered(approval))
 
 
 async def expire(pen: Pen, *, by: str, which: Callable[[Approval], bool] = lambda _: True) -> None:

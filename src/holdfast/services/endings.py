@@ -11,6 +11,7 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import Head, Status, Verb, moved
 from holdfast.domain.texts import require_text
 from holdfast.services.admissions import abort
+from holdfast.services.desks import leave_desk
 from holdfast.services.journal import Entry, Pen
 
 CLOSING: Final[Mapping[Status, Verb]] = {
@@ -44,6 +45,7 @@ async def close(pen: Pen, status: Status, reason: str | None) -> Head:
     told = f"Session {ended}: {reason}" if reason else f"Session {ended}."
     notice = Notice(code=NoticeCode.SESSION_CLOSED, text=told)
     await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+    await leave_desk(pen)
     event = await pen.tell(SessionClosed(status=ended, reason=reason))
     pen.move(
         status=ended,
@@ -63,8 +65,8 @@ async def delete(entry: Entry, head: Head, heirs: Heirs) -> tuple[Head, ...]:
     if forks and heirs is Heirs.REFUSE:
         raise Conflict(
             Code.SESSION_HAS_FORKS,
-            "Forks point into this session; delete them too (cascade) or make them stand alone "
-            "(detach).",
+            "Forks point into this session; delete them too (--cascade) or make them stand alone "
+            "(--detach); over HTTP, ?cascade=true or ?detach=true.",
             {"forks": [fork.session_id for fork in forks]},
         )
     gone: tuple[Head, ...] = ()

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict, Invalid, LimitReached, NotFound, Unavailable
-from holdfast.domain.events import NAMES, Event, Gap, name_of, sequence_in
+from holdfast.domain.events import NAMES, PRUNED, Event, Gap, StepDelta, name_of, sequence_in
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import Head
@@ -19,6 +19,7 @@ from holdfast.services.tails import Item, News, Reader, Tail, end_of, read_items
 
 LIST_MOST: Final = 10_000
 LOOK: Final = 1_000
+_DELTA: Final = name_of(StepDelta)
 
 
 class Events(Background):
@@ -43,15 +44,15 @@ class Events(Background):
         *,
         after: int = 0,
         limit: int = 1_000,
-        types: Collection[str] = (),
+        types: Collection[str] | None = None,
     ) -> Page[Event | Gap]:
         """Return the news after a cursor, with gaps where numbers were pruned.
 
-        With `types`, which are names of the house, only news of these; then nothing is said
-        about gaps, because numbers are missing anyway.
+        With `types`, which are names of the house, only news of these, and only gaps in which
+        there may have been some.
         """
         require_limit(limit, most=LIST_MOST)
-        _require_names(types)
+        _require_names(types or ())
 
         async def read(tx: Tx) -> Page[Event | Gap]:
             head = await _required(tx, owner, session_id, after)
@@ -106,10 +107,13 @@ class Events(Background):
 
     @asynccontextmanager
     async def reader(
-        self, owner: Owner, session_id: SessionId, *, after: int = 0
+        self, owner: Owner, session_id: SessionId, *, after: int = 0, head: Head | None = None
     ) -> AsyncGenerator[Reader, None]:
-        """Stand at a cursor in the news; whoever reads decides when."""
-        head = await self.require(owner, session_id, after=after)
+        """Stand at a cursor in the news; whoever reads decides when.
+
+        `head` is what `require` has returned for this cursor, if it was asked just now.
+        """
+        head = head or await self.require(owner, session_id, after=after)
         tail = self._join(head)
         try:
             yield Reader(tail, after, head.events)
@@ -150,21 +154,25 @@ async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> 
 class _Wanted(Struct, frozen=True, kw_only=True):
     after: int
     limit: int
-    types: Collection[str]
+    types: Collection[str] | None
 
 
 async def _page(tx: Tx, head: Head, wanted: _Wanted) -> Page[Event | Gap]:
     """Return a page of news; one with types is read on until it is full or nothing is left."""
-    if not wanted.types:
+    if wanted.types is None:
         items = await read_items(tx, head, wanted.after, wanted.limit)
         after = end_of(items[-1]) if items else head.events
         found: list[Event | Gap] = [_shown(item) for item in items]
+    elif wanted.types:
+        found, after = await _matching(tx, head, wanted, wanted.types)
     else:
-        found, after = await _matching(tx, head, wanted)
+        found, after = [], head.events
     return Page(items=tuple(found), next_cursor=str(after) if after < head.events else None)
 
 
-async def _matching(tx: Tx, head: Head, wanted: _Wanted) -> tuple[list[Event | Gap], int]:
+async def _matching(
+    tx: Tx, head: Head, wanted: _Wanted, types: Collection[str]
+) -> tuple[list[Event | Gap], int]:
     """Return news of the wanted types, and the last number that was looked at for them."""
     found: list[Event | Gap] = []
     after = wanted.after
@@ -174,11 +182,18 @@ async def _matching(tx: Tx, head: Head, wanted: _Wanted) -> tuple[list[Event | G
         for item in await read_items(tx, head, after, LOOK):
             after = end_of(item)
             looked_at += 1
-            if isinstance(item, News) and name_of(item.event.payload) in wanted.types:
-                found.append(item.event)
+            if _is_wanted(item, types):
+                found.append(_shown(item))
                 if len(found) == wanted.limit:
                     return found, after
     return found, after
+
+
+def _is_wanted(item: Item, types: Collection[str]) -> bool:
+    if isinstance(item, News):
+        return name_of(item.event.payload) in types
+    # Pruned before all others were only pieces of text.
+    return item.reason != PRUNED or _DELTA in types
 
 
 def _require_names(types: Collection[str]) -> None:

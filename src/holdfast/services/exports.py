@@ -23,6 +23,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.sessions import Session
+from holdfast.domain.turns import interrupted
 from holdfast.ports import Store, Tx
 from holdfast.services.heads import session_not_found
 from holdfast.services.histories import Stretch, rows_of
@@ -35,12 +36,27 @@ class ExportFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+# How a file of each form ends, and what it is.
+FILES: Final[Mapping[ExportFormat, tuple[str, str]]] = {
+    ExportFormat.JSONL: ("jsonl", "application/x-ndjson"),
+    ExportFormat.MARKDOWN: ("md", "text/markdown; charset=utf-8"),
+}
+
+
 class Export(Struct, frozen=True, kw_only=True):
     """A file: its name, what it is, and what is in it."""
 
     file_name: str
     media_type: str
     content: bytes
+
+
+Line = Callable[[Message, bool], object]
+_encoder: Final = msgspec.json.Encoder()
+
+
+def _as_stored(row: Message, _: bool) -> object:
+    return row
 
 
 class Exports:
@@ -57,43 +73,44 @@ class Exports:
         form: ExportFormat,
         *,
         through: int | None = None,
+        line: Line = _as_stored,
     ) -> Export:
-        """Return the record up to a row, inherited rows first; without `through`, all of it."""
-        session, rows = await self.rows(owner, session_id, through=through)
+        """Return the record up to a row, inherited rows first; without `through`, all of it.
+
+        `line` says what one message is in a form of lines: it is given the message, and whether
+        that is a text which was cut off.
+        """
+        session, rows = await self._rows(owner, session_id)
+        cut = interrupted(rows)
+        rows = rows if through is None else rows[: max(through, 0)]
         match form:
             case ExportFormat.JSONL:
-                return _file(session, "jsonl", "application/x-ndjson", self._lines(rows))
+                told = (line(row, row.id in cut) for row in rows)
+                content = b"".join(self._masked(_encoder.encode(each)) + b"\n" for each in told)
+                return _file(session, form, content)
             case ExportFormat.MARKDOWN:
                 text = self._scrubber().clean_and_mask(_document(session, rows))
-                return _file(session, "md", "text/markdown; charset=utf-8", text.encode())
+                return _file(session, form, text.encode())
             case _:
                 assert_never(form)
 
-    async def rows(
-        self, owner: Owner, session_id: SessionId, *, through: int | None = None
+    async def _rows(
+        self, owner: Owner, session_id: SessionId
     ) -> tuple[Session, tuple[Message, ...]]:
-        """Return the session and its rows up to a number, for a form that is made elsewhere."""
-
         async def read(tx: Tx) -> tuple[Session, tuple[Message, ...]]:
             found = await tx.sessions.get(owner, session_id)
             if found is None:
                 raise session_not_found()
             session, head = found
-            last = head.messages if through is None else min(through, head.messages)
-            return session, tuple(await rows_of(tx, head, Stretch(1, last)))
+            return session, tuple(await rows_of(tx, head, Stretch(1, head.messages)))
 
         return await self._store.read(read)
 
-    def masked(self, encoded: bytes) -> bytes:
+    def _masked(self, encoded: bytes) -> bytes:
         """Return JSON as it may leave the house."""
         scrubber = self._scrubber()
         return scrubber.mask(scrubber.clean_json(encoded))
 
-    def _lines(self, rows: tuple[Message, ...]) -> bytes:
-        return b"".join(self.masked(_encoder.encode(row)) + b"\n" for row in rows)
-
-
-_encoder: Final = msgspec.json.Encoder()
 
 _SPEAKERS: Final[Mapping[Role, str]] = {
     Role.USER: "User",
@@ -104,7 +121,8 @@ _SPEAKERS: Final[Mapping[Role, str]] = {
 }
 
 
-def _file(session: Session, ending: str, media_type: str, content: bytes) -> Export:
+def _file(session: Session, form: ExportFormat, content: bytes) -> Export:
+    ending, media_type = FILES[form]
     return Export(file_name=f"{session.id}.{ending}", media_type=media_type, content=content)
 
 

@@ -1,15 +1,15 @@
 """Housekeeping: what is picked up after a crash, pruned with time, swept when idle."""
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.ports import Clock, Coordinator, Store
 from holdfast.services.background import rest
 from holdfast.services.leases import Leases
@@ -22,8 +22,21 @@ ROUND_SECONDS: Final = 10.0
 # Less would keep the machine busy with looking.
 ROUND_LEAST: Final = 0.05
 ROUNDS: Final = 6
-KEEP_DELTAS: Final = timedelta(hours=24)
+# Every session is looked at for this, so not in every round.
+FORGETTING_ROUNDS: Final = 60 * ROUNDS
 PRUNE_BATCH: Final = 5_000
+LOOK_BATCH: Final = 1_000
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """How long news is kept: pieces of text once their turn has settled, and everything."""
+
+    deltas: timedelta = timedelta(hours=24)
+    # No time at all means for ever.
+    events: timedelta = timedelta()
+
+
+USUAL: Final = Retention()
 
 
 class RecoveryReport(Struct, frozen=True, kw_only=True):
@@ -57,13 +70,13 @@ class Housekeeping:
             self._coordinator.wake(head.key)
         return RecoveryReport(sessions=tuple(head.session_id for head in left))
 
-    async def keep(self, idle: timedelta) -> None:
+    async def keep(self, idle: timedelta, retention: Retention = USUAL) -> None:
         """Prune, sweep and scrub, again and again, whatever goes wrong once; never returns."""
         rounds = 0
         every = round_seconds(idle)
         while True:
             with suppress(MemoryError):
-                await self._put_off(self._round(idle, is_full=rounds % ROUNDS == 0))
+                await self._put_off(self._round(idle, retention, rounds))
             rounds += 1
             await rest(every)
 
@@ -77,15 +90,17 @@ class Housekeeping:
             # Nobody asked for this work, so nobody should fall over it.
             log.exception("housekeeping met a fault of ours")
 
-    async def _round(self, idle: timedelta, *, is_full: bool) -> None:
+    async def _round(self, idle: timedelta, retention: Retention, number: int) -> None:
         # Often, because what somebody deleted should be gone within a minute.
         if not self._store.is_scrubbed:
             await self._store.scrub()
-        if is_full:
-            await self.prune()
+        if number % ROUNDS == 0:
+            await self.prune(retention.deltas)
             # No time at all means never.
             if idle:
                 await self.sweep(idle)
+        if retention.events and number % FORGETTING_ROUNDS == 0:
+            await self.forget(retention.events)
 
     async def sweep(self, idle: timedelta) -> tuple[SessionId, ...]:
         """Close sessions bound to a repository in which nothing happened for so long."""
@@ -93,7 +108,7 @@ class Housekeeping:
         heads = await self._store.read(lambda tx: tx.sessions.idle(before))
         return tuple([head.session_id for head in heads if await self._sessions.close_idle(head)])
 
-    async def prune(self, keep: timedelta = KEEP_DELTAS) -> int:
+    async def prune(self, keep: timedelta = USUAL.deltas) -> int:
         """Remove deltas of turns that settled some time ago; return how many.
 
         In small transactions, so that nobody waits long for the writer.
@@ -104,6 +119,36 @@ class Housekeeping:
         # Nobody waits long: the writer serves everybody between two batches.
         while True:
             batch = await self._store.write(lambda tx: tx.events.prune(before, limit=PRUNE_BATCH))
+            removed += batch
+            if batch < PRUNE_BATCH:
+                return removed
+
+    async def forget(self, keep: timedelta) -> int:
+        """Remove all news of turns that ended longer ago than news is kept; return how many.
+
+        Messages stay, and they are news of their own.
+        """
+        before = self._clock.now() - keep
+        removed = 0
+        key = SessionKey(0)
+        while found := await self._outdated(before, key):
+            for key, through in found:
+                removed += await self._forget(key, through) if through is not None else 0
+        return removed
+
+    async def _outdated(
+        self, before: datetime, after: SessionKey
+    ) -> Sequence[tuple[SessionKey, int | None]]:
+        return await self._store.read(
+            lambda tx: tx.events.outdated(before, after=after, limit=LOOK_BATCH)
+        )
+
+    async def _forget(self, key: SessionKey, through: int) -> int:
+        removed = 0
+        while True:
+            batch = await self._store.write(
+                lambda tx: tx.events.forget(key, through, limit=PRUNE_BATCH)
+            )
             removed += batch
             if batch < PRUNE_BATCH:
                 return removed

@@ -1,6 +1,6 @@
 """Inputs: all that a runtime may know about a turn, gathered from one snapshot of the store."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import Budget, Head, Session, StopReason, tightened
-from holdfast.ports import Brief, Limits, Store, TurnInput, Tx
+from holdfast.ports import Berth, Brief, Limits, Store, TurnInput, Tx
 from holdfast.services.approvals import Approvals
 from holdfast.services.heads import session_not_found
 from holdfast.services.histories import Histories
@@ -28,8 +28,15 @@ class Inputs:
     """Gathers what turns are played with."""
 
     def __init__(
-        self, models: Models, places: Places, approvals: Approvals, limits: Limits
+        self,
+        models: Models,
+        places: Places,
+        approvals: Approvals,
+        limits: Limits,
+        berth: Callable[[Session, SessionKey], Berth | None] = lambda *_: None,
     ) -> None:
+        """`berth` tells where the program of a session has its place, if its agent is one."""
+        self._berth = berth
         self._models = models
         self._places = places
         self._approvals = approvals
@@ -76,6 +83,7 @@ class Inputs:
             place=self._places.of(session, key),
             tools=session.tools,
             approver=self._approvals.of(key),
+            berth=self._berth(session, key),
             limits=_limits(session.agent, self._limits),
             budget=await self._budget(tx, session, key),
             spent=head.microcents,

@@ -9,21 +9,23 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.domain import calls
-from holdfast.domain.approvals import Approval, Question
+from holdfast.domain import answers, calls
+from holdfast.domain.approvals import Approval, Question, answered
 from holdfast.domain.calls import Call
 from holdfast.domain.costs import CostEntry, Usage
 from holdfast.domain.drafts import (
+    CallDetails,
     CostDraft,
+    Decided,
     Draft,
     MessageDraft,
     Outcome,
     Summary,
+    Titled,
     ToolsFound,
 )
 from holdfast.domain.errors import Code, Conflict, Internal
 from holdfast.domain.events import (
-    ApprovalRequested,
     CallSettled,
     Event,
     Payload,
@@ -92,12 +94,19 @@ class Pen:
                     raise Internal(Code.INTERNAL, "An outcome ends a turn; it is not a row.")
                 case Question():
                     await self._ask(draft, turn)
+                case Decided():
+                    await self._decide(draft)
+                case Titled():
+                    self.move(title=self.cleaned(draft.over(self.head.title)))
                 case Summary():
                     await self._fold_history(draft)
                 case ToolsFound():
                     await keep_tools(self.tx, self.head.key, draft.names)
                     # The time moves with it: whoever compares times sees that something changed.
                     self.now()
+                case CallDetails():
+                    said = self.cleaned(draft.arguments)
+                    await self._advance(draft.call_id, calls.detailing(said))
                 case _:
                     await self.tell(draft, turn)
 
@@ -200,24 +209,19 @@ class Pen:
     async def _ask(self, question: Question, turn: int) -> None:
         """Write a question down; it waits for its answer from here on."""
         question = self.cleaned(question)
-        event = await self.tell(
-            ApprovalRequested(
-                approval_id=question.id,
-                call_id=question.call_id,
-                tool=question.tool,
-                tool_class=question.tool_class,
-                question=question.question,
-                preview=question.preview,
-                is_for_session=question.memory is not None,
-            ),
-            turn,
-        )
-        approval = Approval(
-            session_id=self.head.session_id,
-            question=question,
-            asked_at=event.at,
-        )
-        await self.tx.approvals.save(self.head.key, approval)
+        event = await self.tell(answers.asked(question), turn)
+        await self.tx.approvals.save(self.head.key, self._approval(question, event.at))
+
+    async def _decide(self, draft: Decided) -> None:
+        """Write down what a rule has answered; nobody is told to answer it."""
+        at = self.now()
+        asked = self._approval(self.cleaned(draft.question), at)
+        decided = answered(asked, draft.answer, at=at)
+        await self.tx.approvals.save(self.head.key, decided)
+        await self.tell(answers.answered(decided))
+
+    def _approval(self, question: Question, at: datetime) -> Approval:
+        return Approval(session_id=self.head.session_id, question=question, asked_at=at)
 
     async def _fold_history(self, summary: Summary) -> None:
         """Write a summary down; it belongs to no turn, and no row goes for it."""

@@ -6,11 +6,14 @@ the same transaction.
 
 from collections.abc import Collection
 
+from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import DURATION_MS, Lease, holder_of
+from holdfast.domain.messages import NoticeCode
 from holdfast.domain.sessions import Head, Status, has_waiting_turn
-from holdfast.domain.turns import after_crash
+from holdfast.domain.turns import after_crash, after_restart
 from holdfast.ports import Clock, Machine, Store
+from holdfast.services.approvals import expire
 from holdfast.services.heads import session_not_found
 from holdfast.services.journal import Journal, Pen
 from holdfast.services.turns import begin, mend, open_step
@@ -94,4 +97,10 @@ class Leases:
             raise session_not_found()
         calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
         session, _ = found
-        await mend(pen, after_crash(await open_step(pen), calls, session.agent.recovery))
+        step = await open_step(pen)
+        if isinstance(session.agent.runtime, AcpRuntime):
+            # Before the turn ends: the question died with the program that asked it.
+            await expire(pen, by=NoticeCode.AGENT_RESTARTED)
+            await mend(pen, after_restart(step, calls))
+        else:
+            await mend(pen, after_crash(step, calls, session.agent.recovery))

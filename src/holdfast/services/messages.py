@@ -18,8 +18,9 @@ from holdfast.domain.sessions import Head, OnBusy, Status
 from holdfast.domain.turns import interrupted
 from holdfast.ports import Coordinator, Store, Tx
 from holdfast.services.admissions import Admitted, admit, record, shown_message
+from holdfast.services.excerpts import Excerpt, excerpt, number_at
 from holdfast.services.heads import find_head, session_not_found
-from holdfast.services.histories import Stretch, rows_of
+from holdfast.services.histories import ALL, Stretch, rows_of
 from holdfast.services.journal import Journal
 from holdfast.services.openings import Openings
 from holdfast.services.turns import unfinished_step
@@ -176,6 +177,23 @@ class Messages:
 
         return await self._store.read(read)
 
+    async def excerpt(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        after: int | datetime = 0,
+        limit: int = ALL,
+    ) -> tuple[Excerpt, Unfinished | None]:
+        """Return what is behind a number or a time, and the text that is being streamed now."""
+
+        async def read(tx: Tx) -> tuple[Excerpt, Unfinished | None]:
+            head = await find_head(tx, owner, session_id)
+            number = await number_at(tx, head, after) if isinstance(after, datetime) else after
+            return await excerpt(tx, head, number, limit), await find_unfinished(tx, head)
+
+        return await self._store.read(read)
+
     async def interrupted(
         self, owner: Owner, session_id: SessionId, rows: Sequence[Message]
     ) -> frozenset[MessageId]:
@@ -218,11 +236,12 @@ async def _matching(tx: Tx, head: Head, query: MessageQuery) -> list[Message]:
     last = head.messages if query.before is None else min(query.before - 1, head.messages)
     # A number past the end is past the end, however large it is.
     first = min(query.after, head.messages) + 1
-    chunk = CHUNK if query.roles or query.turn is not None else query.limit + 1
+    is_choosy = bool(query.roles) or query.turn is not None
+    chunk = CHUNK if is_choosy else query.limit + 1
     found: list[Message] = []
     while first <= last and len(found) <= query.limit:
         rows = await rows_of(tx, head, Stretch(first, last, limit=chunk, newest=newest))
-        kept = [row for row in rows if _is_wanted(row, query)]
+        kept = [row for row in rows if _is_wanted(row, query)] if is_choosy else rows
         if newest:
             found, last = kept + found, rows[0].sequence - 1
         else:

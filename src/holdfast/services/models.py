@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import ModelId, is_uuid
 from holdfast.domain.models import (
@@ -72,7 +72,7 @@ class Models:
         """Return a model of the catalogue, given by id or by `provider:name`."""
         found = [model for model in await self.catalogue() if ref in {model.id, model.ref}]
         if not found:
-            raise NotFound(Code.MODEL_NOT_FOUND, "There is no such model.")
+            raise model_not_found()
         return found[0]
 
     async def add(self, wish: ModelRequest) -> Made[Model]:
@@ -115,8 +115,11 @@ class Models:
     async def chain(self, tx: Tx, session: Session) -> tuple[Model, ...]:
         """Return the models of a turn: the session's own first, then the agent's, each once."""
         runtime = session.agent.runtime
+        if isinstance(runtime, AcpRuntime):
+            # Which model it asks is its own business; what it takes is entered under its name.
+            return (model_of(f"acp:{session.agent.slug}"),)
         own = [session.model_id] if session.model_id else []
-        entries = runtime.models if isinstance(runtime, LlmRuntime) else ()
+        entries = runtime.models
         # Each once: a model that was tried is not tried again under another number.
         wanted = dict.fromkeys([*own, *(entry.model_id for entry in entries)])
         found = [await tx.models.by_id(model_id) for model_id in wanted]
@@ -142,3 +145,8 @@ class Models:
         today = self._today(model)
         is_ours = model.id == self._default.id and model.source is ModelSource.CATALOGUE
         return replace(today, source=ModelSource.CONFIG) if is_ours else today
+
+
+def model_not_found() -> NotFound:
+    """Return the error for a model that is not there, or not for the one who asks."""
+    return NotFound(Code.MODEL_NOT_FOUND, "There is no such model.")

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus
+from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid, out_of_memory
@@ -20,6 +21,7 @@ from holdfast.domain.sessions import Head, Session, cap_of, tightened
 from holdfast.domain.tools import NARROWEST, Grant, narrow
 from holdfast.ports import Tx
 from holdfast.services.agents import find_agent
+from holdfast.services.desks import take_desk
 from holdfast.services.forks import blank_head, forked, point_of, request_of, twin_of, wished
 from holdfast.services.heads import session_not_found
 from holdfast.services.journal import Entry, Journal, Pen
@@ -55,8 +57,7 @@ class Openings:
         """Open a session with an agent, given by id or slug."""
         session_id = self._session_id(id)
         digest = digest_of(owner, agent, request)
-        if request.model is not None:
-            await self._models.check(request.model)
+        await self.require_model(request.model)
 
         async def compose(entry: Entry) -> Made[Session]:
             known = await _opened_before(entry, owner, session_id, digest)
@@ -66,6 +67,8 @@ class Openings:
             session, notices = await self._built(entry, chosen, request, session_id)
             await self.slots.require(entry.tx, chosen)
             opened = await _started(entry, session, blank_head(session), digest, notices)
+            # The notebook that was begun last is its own.
+            await take_desk(entry, chosen, next(reversed(entry.pens)))
             return Made(thing=opened, is_new=True)
 
         # A repository is looked for on a disk that may be far away.
@@ -77,8 +80,7 @@ class Openings:
         """Open a session that shares the parent's rows up to a sequence: a pointer, not a copy."""
         session_id = self._session_id(id)
         digest = digest_of(owner, "fork", parent_id, wish)
-        if wish.model is not None:
-            await self._models.check(wish.model)
+        await self.require_model(wish.model)
         # Before the transaction: however much there is to copy, nobody waits for it to write.
         copy = await self._copied(owner, parent_id, session_id)
 
@@ -108,6 +110,11 @@ class Openings:
             if copy is not None:
                 self._folders.discard(copy)
 
+    async def require_model(self, ref: Any) -> None:
+        """Refuse a model that cannot be asked; what is no text is judged with the other wishes."""
+        if isinstance(ref, str):
+            await self._models.check(ref)
+
     async def patched(self, tx: Tx, session: Session, changes: Mapping[str, Any]) -> Session:
         """Return the session with its owner's changes, each judged like a wish at opening."""
         kept = {name: getattr(session, name) for name in ("title", "tags", "approval", "metadata")}
@@ -124,7 +131,7 @@ class Openings:
             tags=wishes.tags,
             model_id=model,
             metadata=wishes.metadata,
-            approval=wishes.approval,
+            approval=wishes.approval or session.approval,
         )
 
     async def place_of(
@@ -152,9 +159,12 @@ class Openings:
         if agent.status is AgentStatus.ARCHIVED:
             raise Conflict(
                 Code.AGENT_ARCHIVED,
-                "The agent is archived; make it active again first.",
+                f"Agent {agent.slug} is archived; `holdfast agents edit {agent.slug} --status "
+                "active` brings it back.",
             )
         repo = await self._repo(entry.tx, agent, request)
+        if isinstance(agent.runtime, AcpRuntime):
+            self._rules.require_program(agent.runtime)
         context = self._context(agent.owner, request, repo, session_id)
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
@@ -172,7 +182,7 @@ class Openings:
             context=context,
             grant=_granted(snapshot.agent, request, context),
             tools=tools,
-            approval=request.approval,
+            approval=request.approval or _approval(agent),
             turn_cap=cap_of(request.turn_cap or self._rules.turn_cap),
             budget=tightened(request.budget, self._rules.budget, granted=0),
             created_at=now,
@@ -293,6 +303,12 @@ async def _started(
         last_event=pen.head.events,
         updated_at=pen.head.updated_at if notices else event.at,
     )
+
+
+def _approval(agent: Agent) -> ApprovalMode:
+    """Return the mode of a session that says nothing itself; asked, if nobody says anything."""
+    said = agent.runtime.options.get("approve") if isinstance(agent.runtime, AcpRuntime) else None
+    return ApprovalMode(said) if said in set(ApprovalMode) else ApprovalMode.ASK
 
 
 def _granted(agent: Agent, request: SessionRequest, context: SessionContext) -> Grant:

@@ -1,7 +1,8 @@
 """Places: where the calls of a session act, and how far they reach at this moment."""
 
 import hashlib
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Session
@@ -29,6 +30,9 @@ class Folders(Protocol):
         """Remove a copy that nobody has adopted, if it is there."""
 
 
+# Servers that somebody brought along, by the name of the workplace.
+Visitors = dict[str, tuple[Mapping[str, Any], ...]]
+
 _MADE_MOST: Final = 10_000
 # Whoever has tools has these: they touch nothing but the session itself.
 ALWAYS: Final = frozenset({"checkpoint", "read_output"})
@@ -37,8 +41,11 @@ ALWAYS: Final = frozenset({"checkpoint", "read_output"})
 class Places:
     """Builds workplaces out of sessions and the configuration."""
 
-    def __init__(self, store: Store, folders: Folders, ceiling: Grant) -> None:
+    def __init__(
+        self, store: Store, folders: Folders, ceiling: Grant, visitors: Visitors | None = None
+    ) -> None:
         """`ceiling` is what the configuration allows at all, now and not when a session opened."""
+        self._visitors: Visitors = {} if visitors is None else visitors
         self._store = store
         self._folders = folders
         self._ceiling = ceiling
@@ -48,16 +55,19 @@ class Places:
     def of(self, session: Session, key: SessionKey) -> Workplace | None:
         """Return the workplace of a session; nothing when it has no tools."""
         servers = session.agent.mcp_servers
-        if not session.tools and not servers:
+        name = workplace_name(session.owner, session.id)
+        guests = self._visitors.get(name, ())
+        if not session.tools and not servers and not guests:
             return None
         return Workplace(
-            session=_name(session),
+            session=name,
             working_dir=session.context.working_dir,
             scratch=self._scratch(session, key),
             # The session's is within its agent's already.
             grants=(session.grant, self._ceiling),
             tools=ALWAYS | {tool.name for tool in session.tools},
             servers=servers,
+            guests=guests,
             shelf=self.shelf(key),
         )
 
@@ -73,6 +83,7 @@ class Places:
         return self._made[key]
 
 
-def _name(session: Session) -> str:
+def workplace_name(owner: Owner, session_id: SessionId) -> str:
+    """Return the opaque name under which tools know a session."""
     # Of both, because two owners may have sessions of the same id.
-    return hashlib.sha256(f"{session.owner}/{session.id}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{owner}/{session_id}".encode()).hexdigest()[:32]

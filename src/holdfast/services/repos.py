@@ -19,7 +19,7 @@ from holdfast.services.mint import Mint
 log = logging.getLogger(__name__)
 
 # By which way a path came to be judged.
-Surface = Literal["registration", "opening", "folder"]
+Surface = Literal["registration", "opening", "start", "folder"]
 
 
 class Repos:
@@ -86,12 +86,12 @@ class Repos:
 
         await self._store.write(work)
 
-    def require_inside(self, repo: Repo) -> Path:
+    def require_inside(self, repo: Repo, surface: Surface = "opening") -> Path:
         """Judge a registered repository again, as its path resolves now."""
         resolved = Path(repo.path).resolve()
         # A folder may have become a link since it was registered.
         if str(resolved) != repo.path or (self._root and not is_within(resolved, self._real_root)):
-            self._violation(repo.owner, repo.path, resolved, "opening", repo_id=repo.id)
+            self._violation(repo.owner, repo.path, resolved, surface, repo_id=repo.id)
         return resolved
 
     async def require_folder(self, owner: Owner, path: str) -> str:
@@ -135,7 +135,8 @@ class Repos:
         if self._root is None:
             raise Denied(
                 Code.WORKSPACE_ROOT_UNSET,
-                "Set AGENT_WORKSPACE_ROOT to the folder that holds your repositories.",
+                "Set AGENT_WORKSPACE_ROOT, where the server runs, to the folder that holds your "
+                "repositories.",
             )
 
     def _require_within(self, owner: Owner, given: str, resolved: Path, surface: Surface) -> None:
@@ -169,7 +170,11 @@ class Repos:
                 }
             },
         )
-        raise Denied(Code.REPO_OUTSIDE_ROOT, "The folder lies outside the workspace root.", {})
+        raise Denied(
+            Code.REPO_OUTSIDE_ROOT,
+            "The folder lies outside the workspace root, which AGENT_WORKSPACE_ROOT names.",
+            {},
+        )
 
 
 async def find_repo(tx: Tx, owner: Owner, repo_id: str) -> Repo:

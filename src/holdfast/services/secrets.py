@@ -93,6 +93,15 @@ class Secrets:
                 return self._handed_out(variable, value)
         return None
 
+    async def of_variable(self, name: str) -> Secret | None:
+        """Return what a program is given in a variable: a key that is kept, else our own value."""
+        for provider, variable in self._variables.items():
+            kept = await self._kept(f"{provider}:{USUAL_KEY}") if variable == name else None
+            if kept is not None:
+                return kept
+        value = self._environment.get(name, "")
+        return self._handed_out(name, value) if value.strip() else None
+
     async def of_host(self, host: str) -> Secret | None:
         """Return the credential that is bound to an exact host."""
         return await self._kept(f"host:{host}")

@@ -10,6 +10,7 @@ from holdfast.domain.contexts import SessionContext
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.openings import ForkRequest, SessionRequest
+from holdfast.domain.programs import Ending
 from holdfast.domain.queries import Page, SessionQuery, require_limit
 from holdfast.domain.repeats import Made
 from holdfast.domain.sessions import OPEN, Head, Session, Status, Verb, moved
@@ -139,6 +140,7 @@ class Sessions:
         unknown = sorted(set(changes) - CHANGEABLE)
         if unknown:
             raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
+        await self._openings.require_model(changes.get("model"))
 
         async def change(pen: Pen) -> None:
             found = await pen.tx.sessions.get_by_key(pen.head.key)
@@ -215,7 +217,7 @@ class Sessions:
             return await close(pen, status, reason), was_open
 
         head, was_open = await self._journal.write(owner, session_id, end, urgent=True)
-        self._coordinator.interrupt(head.key)
+        await self._coordinator.dismiss(head.key)
         session = await self.get(owner, session_id)
         if was_open:
             await self._tell_slot(session, delta=-1, cause=status)
@@ -239,7 +241,7 @@ class Sessions:
             return False
         if before is None:
             return False
-        self._coordinator.interrupt(seen.key)
+        await self._coordinator.dismiss(seen.key, Ending.IDLE)
         if await self._store.read(lambda tx: tx.sessions.slots()) < before:
             slots = self._openings.slots
             await slots.tell(self._store, seen.session_id, delta=-1, cause=IDLE)
@@ -262,7 +264,7 @@ class Sessions:
 
         gone, delta = await self._journal.enter(compose, urgent=True)
         for head in gone:
-            self._coordinator.interrupt(head.key)
+            await self._coordinator.dismiss(head.key, Ending.DELETED)
             self._openings.forget(owner, head.session_id)
         if delta:
             slots = self._openings.slots

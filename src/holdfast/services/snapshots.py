@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.agents import Agent, LlmRuntime, ReasoningEffort, Runtime
+from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, ReasoningEffort, Runtime
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Invalid
@@ -36,6 +36,8 @@ class OpeningRules(Struct, frozen=True, kw_only=True):
     reasoning_effort: ReasoningEffort | None = None
     scrubber: Callable[[], Scrubber] = Scrubber
     slots: Slots = Slots()
+    # Refuses an agent whose program cannot be found.
+    require_program: Callable[[AcpRuntime], None] = lambda _: None
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -51,7 +53,10 @@ def frozen(agent: Agent, context: SessionContext, rules: OpeningRules) -> Snapsh
     prompt = render(agent.system_prompt, context.variables)
     missing = [tool.name for tool in agent.tools if not _is_known(tool, agent)]
     told = [
-        _notice(NoticeCode.UNKNOWN_VARIABLE, f"The prompt names no variable of the session: {name}")
+        _notice(
+            NoticeCode.UNKNOWN_VARIABLE,
+            f"The prompt names a variable that the session does not have: {name}",
+        )
         for name in prompt.unknown
     ]
     if missing:
@@ -110,11 +115,12 @@ def _is_known(tool: ToolSpec, agent: Agent) -> bool:
     if tool.name in CATALOGUE or _is_remote(tool, agent):
         return True
     # A described tool is somebody's own: it is shown as given and cannot be run here.
-    if tool.name in ELSEWHERE or tool.parameters is not None or tool.description is not None:
+    if tool.name in ELSEWHERE or tool.is_described:
         return False
     raise Invalid(
         Code.UNKNOWN_TOOL,
-        f"There is no tool {tool.name}; the tools are {', '.join(sorted(CATALOGUE))}.",
+        f"There is no tool {tool.name}; the tools are {', '.join(sorted(CATALOGUE))}. Agent "
+        f"{agent.slug} names it; `holdfast agents edit {agent.slug} --tools A,B` names others.",
         {"tool": tool.name},
     )
 

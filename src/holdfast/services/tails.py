@@ -244,21 +244,26 @@ async def read_page(
 
 
 async def read_items(tx: Tx, head: Head, after: int, limit: int) -> list[Item]:
-    """Return news after a cursor; a number that is missing and was no delta is damage, no gap."""
+    """Return news after a cursor; what is missing without a reason is damage, and no gap."""
     if head.events <= after:
         return []
     items = covered(await tx.events.after(head, after, limit=limit), after, head.events)
-    for item in items:
-        if isinstance(item, Gap) and not await tx.events.is_prunable(
-            head, item.from_sequence, item.to_sequence
-        ):
-            raise Internal(
-                Code.CORRUPT_ROW,
-                f"Events from {item.from_sequence} on are missing; run `holdfast doctor`, or "
-                "restore a backup.",
-                {"session_id": head.session_id, "sequence": item.from_sequence},
-            )
+    for place, item in enumerate(items):
+        if isinstance(item, Gap):
+            items[place] = await _explained(tx, head, item)
     return items
+
+
+async def _explained(tx: Tx, head: Head, gap: Gap) -> Gap:
+    reason = await tx.events.missing(head, gap.from_sequence, gap.to_sequence)
+    if reason is None:
+        raise Internal(
+            Code.CORRUPT_ROW,
+            f"Events from {gap.from_sequence} on are missing; run `holdfast doctor`, or "
+            "restore a backup.",
+            {"session_id": head.session_id, "sequence": gap.from_sequence},
+        )
+    return replace(gap, reason=reason)
 
 
 def covered(frames: list[Frame], after: int, last: int) -> list[Item]:

@@ -10,12 +10,13 @@ from enum import Enum, auto
 
 from holdfast.domain.agents import Runtime as AgentRuntime
 from holdfast.domain.costs import Usage
-from holdfast.domain.drafts import Draft, Outcome
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome
 from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import (
     Channel,
     Failure,
     FailureCode,
+    SessionClosed,
     StepDelta,
     StepEnded,
     StepFailed,
@@ -24,14 +25,17 @@ from holdfast.domain.events import (
     TurnStarted,
     name_of,
 )
+from holdfast.domain.ids import SessionId
 from holdfast.domain.leases import Lease
+from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import Head, Status, StopReason, Verb, has_waiting_turn, moved
 from holdfast.domain.turns import Mend, OpenStep, closing_notice, cut_short
 from holdfast.ports import Runtime, Store, Tx
 from holdfast.services.approvals import expire
+from holdfast.services.desks import leave_desk
 from holdfast.services.inputs import Inputs
 from holdfast.services.journal import Journal, Pen
-from holdfast.services.mint import Mint
+from holdfast.services.slots import Slots
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +57,13 @@ class Turns:
         journal: Journal,
         inputs: Inputs,
         runtimes: Mapping[type[AgentRuntime], Runtime],
-        mint: Mint,
+        slots: Slots,
     ) -> None:
         self._store = store
         self._journal = journal
         self._inputs = inputs
         self._runtimes = runtimes
-        self._mint = mint
+        self._slots = slots
 
     async def drain(self, lease: Lease) -> None:
         """Play the turn that was begun with the lease, and those that wait behind it."""
@@ -105,19 +109,24 @@ class Turns:
     async def _record(self, lease: Lease, drafts: Sequence[Draft]) -> Written:
         """Write a batch; tell whether it ended the turn, and whether another one waits."""
 
-        async def write(pen: Pen) -> Written:
-            *rows, last = drafts
-            if not isinstance(last, Outcome):
-                await pen.write(drafts, pen.head.settled + 1)
-                return Written.GOES_ON
-            await pen.write(rows, pen.head.settled + 1)
-            await end(pen, last)
-            return Written.NEXT_TURN_WAITS if pen.head.holder else Written.ALL_ENDED
+        *rows, last = drafts
 
-        return await self._journal.write_by_key(lease.key, write, lease=lease)
+        async def write(pen: Pen) -> tuple[Written, SessionId]:
+            turn, name = pen.head.settled + 1, pen.head.session_id
+            if not isinstance(last, Outcome):
+                await pen.write(drafts, turn)
+                return Written.GOES_ON, name
+            await pen.write(rows, turn)
+            await end(pen, last)
+            return (Written.NEXT_TURN_WAITS if pen.head.holder else Written.ALL_ENDED), name
+
+        written, name = await self._journal.write_by_key(lease.key, write, lease=lease)
+        if isinstance(last, Outcome) and last.is_lost:
+            await self._slots.tell(self._store, name, delta=-1, cause=Status.FAILED)
+        return written
 
     def _unclassified(self, what: str) -> Failure:
-        correlation_id = self._mint.new()
+        correlation_id = self._journal.new_id()
         log.error("%s: %s", what, correlation_id)
         return Failure(
             code=FailureCode.INTERNAL,
@@ -172,9 +181,25 @@ async def end(pen: Pen, outcome: Outcome, *, more_turns: bool | None = None) -> 
         last_stop=outcome.stop_reason,
         finished_at=event.at,
     )
+    if outcome.is_lost:
+        await lose(pen, outcome)
     # Let go in the same transaction: a message admitted after it finds the session free.
     if not has_waiting_turn(pen.head):
         pen.move(holder=None, until=0)
+
+
+async def lose(pen: Pen, outcome: Outcome) -> None:
+    """End a session whose agent is gone for good; what it left to tell why is kept."""
+    failure = outcome.failure
+    told = f"Agent failed: {failure.code}: {failure.message}" if failure else "Agent failed."
+    text = f"{told}\n{outcome.evidence}" if outcome.evidence else told
+    notice = Notice(code=NoticeCode.AGENT_FAILED, text=text)
+    await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+    reason = str(failure.code) if failure else None
+    status = moved(pen.head.status, Verb.LOSE)
+    await leave_desk(pen)
+    await pen.tell(SessionClosed(status=status, reason=reason))
+    pen.move(status=status, reason=reason)
 
 
 async def mend(pen: Pen, decided: Mend, *, more_turns: bool | None = None) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Secret
-from holdfast.domain.tools import ResultCode
+from holdfast.domain.tools import Grant, ResultCode
 from holdfast.ports import Workplace
 from holdfast.tools.fetching import WebSettings
 from holdfast.tools.launcher import Launcher
@@ -87,10 +87,12 @@ class Line:
         settings: McpSettings,
         *,
         is_named: bool = False,
+        is_guest: bool = False,
         kept: frozenset[str] | None = None,
     ) -> None:
         """`is_named` tells that an agent only names the server, which the user configured.
 
+        `is_guest` tells that a person has named it for this session, and so has agreed to it.
         `kept` are the ids of the tools that the session has of it; nothing before any were found.
         """
         self.server = server
@@ -103,6 +105,7 @@ class Line:
         self._rests_until = 0.0
         self._is_closed = False
         self._is_named = is_named
+        self._is_guest = is_guest
 
     async def refresh(self, place: Workplace) -> None:
         """List the tools anew, over a new connection if need be; never raises for the server."""
@@ -143,8 +146,9 @@ class Line:
         if self._is_closed:
             raise _unavailable("the session has left it")
         # Asked every time: a grant may have become narrower since.
-        _require_reach(self.server, place)
-        if not self._is_named and not _is_welcome(self.server, self._settings):
+        _require_reach(self.server, None if self._is_guest else place.grants)
+        is_agreed_to = self._is_named or self._is_guest
+        if not is_agreed_to and not _is_welcome(self.server, self._settings):
             raise _unwelcome(self.server)
         if self._connection is not None and self._connection.is_alive:
             try:
@@ -168,7 +172,7 @@ class Line:
         server = self.server
         if isinstance(server, StdioServer):
             return await self._started(server, place)
-        url, local = _endpoint(server, place)
+        url, local = _endpoint(server, None if self._is_guest else place.grants)
         web, over_events = self._settings.web, isinstance(server, SseServer)
         headers = await self._values(server.headers)
 
@@ -231,22 +235,26 @@ def _unwelcome(server: Server) -> ToolTrouble:
     )
 
 
-def _require_reach(server: Server, place: Workplace) -> None:
+def _require_reach(server: Server, grants: tuple[Grant, ...] | None) -> None:
     if isinstance(server, WebsocketServer):
         raise _unavailable("websockets are not spoken; declare it with transport http")
     if not isinstance(server, StdioServer):
-        _endpoint(server, place)
+        _endpoint(server, grants)
 
 
 def _endpoint(
-    server: HttpServer | SseServer | WebsocketServer, place: Workplace
+    server: HttpServer | SseServer | WebsocketServer, grants: tuple[Grant, ...] | None
 ) -> tuple[Url, bool]:
-    """Return where a server is, judged like every other host, and whether it is on this machine."""
+    """Return where a server is, judged like every other host, and whether it is on this machine.
+
+    Without grants the host is one that a person has named.
+    """
     local = read_local_url(server.url) if server.allow_local_endpoint else None
     if local is not None:
         return local, True
     url = read_url(server.url)
-    require_domain(url, place.grants)
+    named = (Grant(domains=(f"{url.host}:{url.port}",)),)
+    require_domain(url, named if grants is None else grants)
     return url, False
 
 

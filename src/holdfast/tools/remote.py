@@ -17,7 +17,14 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.tools import REMOTE, Effect, ResultCode, ToolClass, remote_id
 from holdfast.ports import Asked, LlmTool, Workplace
 from holdfast.tools.lines import Line, McpSettings
-from holdfast.tools.servers import Listed, Server, StdioServer, Wanted, read_server
+from holdfast.tools.servers import (
+    Listed,
+    Server,
+    StdioServer,
+    Wanted,
+    read_guest,
+    read_server,
+)
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
 from holdfast.tools.urls import read_url
 from holdfast.tools.wording import quoted, visible, visible_json
@@ -108,7 +115,7 @@ class McpTools:
 
     async def find(self, place: Workplace, name: str) -> Tool[Any] | None:
         """Return the tool; one of a declared server that is not there answers `unavailable`."""
-        if not name.startswith(REMOTE) or not place.servers:
+        if not name.startswith(REMOTE) or not (place.servers or place.guests):
             return None
         known = self._survey(place.session).found.get(name)
         found = known or (await self._refreshed(place)).found.get(name)
@@ -196,9 +203,9 @@ class McpTools:
         if place.session not in self._lines:
             lines: dict[str, Line] = {}
             wrong = []
-            for entry in place.servers:
+            for entry, is_guest in _declared(place):
                 try:
-                    server = read_server(entry, self._settings.configured)
+                    server = _read(entry, self._settings, is_guest=is_guest)
                 except Invalid as error:
                     wrong.append(error.message)
                     continue
@@ -209,6 +216,7 @@ class McpTools:
                     server,
                     self._settings,
                     is_named="ref" in entry,
+                    is_guest=is_guest,
                     kept=frozenset(named) or None,
                 )
                 lines.setdefault(server.id, line)
@@ -231,6 +239,16 @@ class McpTools:
         kept = {line.server.id: line.kept for line in lines}
         found = {id: each for id, each in single.items() if _has(kept[each.server.id], id)}
         return Survey(found=found, troubles=tuple(troubles))
+
+
+def _declared(place: Workplace) -> Iterator[tuple[Mapping[str, Any], bool]]:
+    """Yield what the agent declares, then what the person brought along, and which it is."""
+    yield from ((entry, False) for entry in place.servers)
+    yield from ((entry, True) for entry in place.guests)
+
+
+def _read(entry: Mapping[str, Any], settings: McpSettings, *, is_guest: bool) -> Server:
+    return read_guest(entry) if is_guest else read_server(entry, settings.configured)
 
 
 def _has(kept: frozenset[str] | None, id: str) -> bool:

@@ -161,6 +161,17 @@ def read_server(
     return msgspec.structs.replace(server, tools_allowlist=narrowed)
 
 
+def read_guest(entry: Mapping[str, Any]) -> Server:
+    """Return the server that a person has named: with the network, and else as far as its session.
+
+    An address of this machine is meant, too, if that is what was named.
+    """
+    server = _read(entry)
+    if isinstance(server, StdioServer):
+        return msgspec.structs.replace(server, network=True)
+    return msgspec.structs.replace(server, allow_local_endpoint=True)
+
+
 def is_registered(server: Server, configured: Mapping[str, Mapping[str, Any]]) -> bool:
     """Tell whether the user has configured what this server would start, or whom it would reach."""
     known = (_read({"id": name, **entry}) for name, entry in configured.items())

@@ -30,21 +30,37 @@ def order_for(server: StdioServer, place: Workplace, settings: ProcessSettings) 
     program = find_program(server.command, path=around.path, folder=folder)
     if program is None:
         raise _missing(server, folder)
+    home = _home(server, around)
     return Order(
         argv=(server.command, *server.args),
         program=program.path,
         program_identity=program.identity,
         folder=folder,
         folder_identity=around.folder_identity if folder == around.folder else (),
-        environment=dict(_environment(server, around, settings)),
-        confinement=_confinement(server, around, program),
+        environment={**around.environment, **home, **dict(_own(server, around, settings))},
+        confinement=_confinement(server, around, program, tuple(set(home.values()))),
     )
 
 
-def _environment(
+def _home(server: StdioServer, around: Surroundings) -> dict[str, str]:
+    """Return where a server of a jailed session is at home, made if it is missing.
+
+    Out of reach for the session's commands, which could leave there what the server would run.
+    """
+    if not around.is_jailed or not server.confined:
+        return {}
+    # Behind a word, because a server may be called `..`.
+    home = os.path.join(f"{around.scratch}.servers", f"of-{server.id}")
+    try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ToolTrouble(ResultCode.UNAVAILABLE, "its folder cannot be made") from error
+    return {"HOME": home, "TMPDIR": home}
+
+
+def _own(
     server: StdioServer, around: Surroundings, settings: ProcessSettings
 ) -> Iterator[tuple[str, str]]:
-    yield from around.environment.items()
     if not server.confined and around.user_home is not None:
         yield "HOME", around.user_home
     for name in server.env_names:
@@ -52,14 +68,16 @@ def _environment(
             yield name, settings.environment[name]
 
 
-def _confinement(server: StdioServer, around: Surroundings, program: Program) -> Confinement:
+def _confinement(
+    server: StdioServer, around: Surroundings, program: Program, home: tuple[str, ...]
+) -> Confinement:
     reach = around.confinement(program)
     # Whoever names a file in a command means it to be read.
     named = [word for word in server.args if os.path.isabs(word) and os.path.exists(word)]
     return Confinement(
         is_jailed=reach.is_jailed and server.confined,
         readable=(*reach.readable, *_added((*named, *server.readable), around)),
-        writable=(*reach.writable, *_added(server.writable, around)),
+        writable=(*reach.writable, *home, *_added(server.writable, around)),
         hidden=reach.hidden,
         has_network=reach.has_network or server.network or not server.confined,
     )

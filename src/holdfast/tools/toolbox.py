@@ -71,7 +71,7 @@ class LocalToolbox:
             for tool in self._tools.values()
             if tool.name in place.tools and tool.is_available(place)
         )
-        if self._remote is None or not place.servers:
+        if self._remote is None or not _has_servers(place):
             return own
         self._used[place.session] = asyncio.get_running_loop().time()
         found = await self._remote.offers(place)
@@ -79,7 +79,7 @@ class LocalToolbox:
 
     async def troubles(self, place: Workplace) -> tuple[str, ...]:
         """Return what is missing here that was meant to be there, in sentences for a person."""
-        if self._remote is None or not place.servers:
+        if self._remote is None or not _has_servers(place):
             return ()
         return tuple(map(self._scrubber().clean, await self._remote.troubles(place)))
 
@@ -197,6 +197,10 @@ class LocalToolbox:
         return name in place.tools or (
             self._remote is not None and self._remote.grants(place, name)
         )
+
+
+def _has_servers(place: Workplace) -> bool:
+    return bool(place.servers or place.guests)
 
 
 def _honest(trouble: ToolTrouble, effect: Effect) -> ToolTrouble:

@@ -1,12 +1,14 @@
 """A process that starts a command which forks away, and is killed while that one lives.
 
-`how` is the launcher, the launcher without namespaces, or what a plain program would do.
+`how` is the launcher, the launcher without namespaces, the way in which somebody else's agent is
+started, or what a plain program would do.
 """
 
 import asyncio
 import sys
 from pathlib import Path
 
+from holdfast.acp.process import Program, Start
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.sandbox import Means
 from tests.tools.workbenches import python
@@ -33,6 +35,10 @@ async def main(folder: str, mark: str, how: str) -> None:
     source = AWAY.format(mark=mark)
     if how == "plain":
         await asyncio.create_subprocess_exec(sys.executable, "-c", source, start_new_session=True)
+        await asyncio.sleep(600)
+    if how == "agent":
+        argv = (sys.executable, "-c", source)
+        await Program.spawn(Start(argv=argv, folder=folder, environment={}))
         await asyncio.sleep(600)
     launcher = Launcher(Means()) if how == "open" else Launcher()
     await launcher.run(python(source, Path(folder)), time_limit=600)

@@ -57,7 +57,7 @@ RULES: Final[Mapping[tuple[ApprovalMode, ToolClass], Rule]] = {
 }
 
 # Never for a whole session: what runs unseen later, what cannot be taken back, what costs.
-_ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
+ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
 
 EARLIER: Final[Mapping[ApprovalState, Ruling]] = {
     ApprovalState.WAITING: Ruling.WAIT,
@@ -81,7 +81,7 @@ def ruling(question: Question, standing: Standing, tightened: str | None) -> Rul
     is_forsaken = earlier is Ruling.WAIT and not standing.is_attended
     if earlier is not None and not is_forsaken:
         return earlier
-    if standing.is_remembered and question.tool_class not in _ONE_BY_ONE:
+    if standing.is_remembered and question.tool_class not in ONE_BY_ONE:
         return Ruling.RUN
     if not standing.is_attended:
         return Ruling.UNATTENDED

@@ -1,0 +1,191 @@
+"""Replays: what is shown of a desk before anything else is known, decided from what lies there."""
+
+import json
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.domain.zone_previews import parsed, version_of
+
+WINDOW: Final = 5_000
+PAGE: Final = 200
+# Beyond so many bytes the oldest lines of a window are left to be asked for.
+REPLAY_ROOM: Final = 64 << 20
+FILTER_DEFAULTS: Final = {
+    "showThinking": False,
+    "showSuccessfulTools": True,
+    "showFailedTools": True,
+    "showIncoming": True,
+    "showOutgoing": True,
+}
+
+
+class ReplaySource(StrEnum):
+    """From what a replay was made."""
+
+    V2 = "v2"
+    V1 = "v1"
+    TAIL = "tail"
+    EMPTY = "empty"
+
+
+class Problem(StrEnum):
+    """Why a snapshot was of no use, or of less than it says."""
+
+    EMPTY_SNAPSHOT = "empty_snapshot"
+    NOT_JSON = "not_json"
+    NOT_AN_OBJECT = "not_an_object"
+    UNKNOWN_VERSION = "unknown_version"
+    NO_MARK = "no_mark"
+    MARK_BEYOND_LOG = "mark_beyond_log"
+
+
+class Replay(Struct, frozen=True, kw_only=True):
+    """What to show: nodes as a snapshot kept them, then lines of the log from `start` on."""
+
+    source: ReplaySource
+    lines: tuple[str, ...]
+    nodes: tuple[Any, ...]
+    start: int
+    total: int
+    overlay: dict[str, Any]
+    generation: str | None
+    torn: bool
+    problem: Problem | None = None
+
+
+class ReplayPlan(Struct, frozen=True, kw_only=True):
+    """Which lines of the log a replay needs, and what else it shows.
+
+    `start` is where what is shown begins, which may be before the first of the lines.
+    """
+
+    source: ReplaySource
+    start: int
+    first: int
+    end: int
+    nodes: tuple[Any, ...] = ()
+    overlay: dict[str, Any] = {}
+    problem: Problem | None = None
+
+
+def planned(snapshot: bytes | None, total: int, *, window: int, page: int) -> ReplayPlan:
+    """Decide what is shown of a desk with a snapshot, or without, and so many lines of log."""
+    if snapshot is None:
+        return _tail(total, page)
+    if not snapshot:
+        return _tail(total, page, problem=Problem.EMPTY_SNAPSHOT)
+    document = parsed(snapshot)
+    if not isinstance(document, dict):
+        told = Problem.NOT_JSON if document is None else Problem.NOT_AN_OBJECT
+        return _tail(total, page, problem=told)
+    version = version_of(document)
+    if version is not None and version >= 2:
+        return _second(document, total, window=window, page=page)
+    if version == 1 and isinstance(document.get("nodes"), list):
+        return _first(document, total)
+    return _tail(total, page, problem=Problem.UNKNOWN_VERSION)
+
+
+def _second(document: dict[str, Any], total: int, *, window: int, page: int) -> ReplayPlan:
+    overlay = _overlay(document)
+    mark = _number(document.get("highWaterMark"))
+    if not mark:
+        return _tail(total, page, overlay=overlay, problem=Problem.NO_MARK)
+    # Up to where the log is now: what was written after the last save must not be hidden.
+    start = max(0, total - window)
+    problem = Problem.MARK_BEYOND_LOG if mark > total else None
+    return ReplayPlan(
+        source=ReplaySource.V2,
+        start=start,
+        first=start,
+        end=total,
+        overlay=overlay,
+        problem=problem,
+    )
+
+
+def _first(document: dict[str, Any], total: int) -> ReplayPlan:
+    mark = _number(document.get("highWaterMark")) or 0
+    return ReplayPlan(
+        source=ReplaySource.V1,
+        start=_number(document.get("historyOffset")) or 0,
+        first=min(mark, total),
+        end=total,
+        nodes=tuple(document["nodes"]),
+        problem=Problem.MARK_BEYOND_LOG if mark > total else None,
+    )
+
+
+def _tail(
+    total: int,
+    page: int,
+    *,
+    overlay: dict[str, Any] | None = None,
+    problem: Problem | None = None,
+) -> ReplayPlan:
+    start = max(0, total - page)
+    return ReplayPlan(
+        source=ReplaySource.TAIL if total else ReplaySource.EMPTY,
+        start=start,
+        first=start,
+        end=total,
+        overlay=overlay or {},
+        problem=problem,
+    )
+
+
+def _overlay(document: dict[str, Any]) -> dict[str, Any]:
+    """Return how the page was left; what a filter does not say is as it usually is."""
+    kept = {
+        name: document[name]
+        for name in ("documentState", "paneState")
+        if isinstance(document.get(name), dict)
+    }
+    state = kept.get("documentState")
+    if state is not None:
+        said = state.get("filter")
+        filters = FILTER_DEFAULTS | (said if isinstance(said, dict) else {})
+        kept["documentState"] = {**state, "filter": filters}
+    return kept
+
+
+def _number(value: Any) -> int | None:
+    # True is a number to Python and none to anybody else.
+    return value if type(value) is int and value >= 0 else None
+
+
+def without_block(content: bytes) -> bytes:
+    """Return a second snapshot that belongs to no block any more, not a byte of it else changed."""
+    document = parsed(content)
+    version = version_of(document)
+    if version is None or version < 2 or "sourceBlockId" not in document:
+        return content
+    text = content.decode()
+    for start, end in reversed(_values_of(text, "sourceBlockId")):
+        text = f'{text[:start]}""{text[end:]}'
+    return text.encode()
+
+
+def _values_of(text: str, wanted: str) -> list[tuple[int, int]]:
+    """Return where the values of a key stand in the text of an object that is known to be one."""
+    decoder = json.JSONDecoder()
+    found = []
+    at = _behind_space(text, text.index("{") + 1)
+    while text[at] != "}":
+        key, at = decoder.raw_decode(text, at)
+        start = _behind_space(text, _behind_space(text, at) + 1)
+        _, end = decoder.raw_decode(text, start)
+        if key == wanted:
+            found.append((start, end))
+        at = _behind_space(text, end)
+        if text[at] == ",":
+            at = _behind_space(text, at + 1)
+    return found
+
+
+def _behind_space(text: str, at: int) -> int:
+    while text[at] in " \t\n\r":
+        at += 1
+    return at

@@ -1,0 +1,223 @@
+"""Berths: what the store knows of the programs of sessions, and who looks after them.
+
+A program belongs to the process that has started it. When its session ends, or goes on elsewhere,
+that process learns it from the store and puts the program to an end.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.errors import HoldfastError, NotFound
+from holdfast.domain.ids import SessionId, SessionKey
+from holdfast.domain.leases import holder_of
+from holdfast.domain.messages import Media
+from holdfast.domain.programs import ALIVE, Mooring, ProcessState
+from holdfast.domain.sessions import OPEN, Head, Session
+from holdfast.ports import Brief, Doorbell, Harbour, Machine, Store, Tx
+from holdfast.services.background import Background, rest
+from holdfast.services.heads import session_not_found
+from holdfast.services.journal import Journal, Pen
+from holdfast.services.places import Folders
+from holdfast.services.repos import Repos, find_repo
+
+log = logging.getLogger(__name__)
+
+# A turn rings for every piece of its text; more often than this nobody has to look.
+LOOK_SECONDS: Final = 0.5
+TEND_SECONDS: Final = 30.0
+
+
+class Berths(Background):
+    """What programs need of the store; a context manager, because it looks after them."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        doorbell: Doorbell,
+        machine: Machine,
+        harbour: Harbour,
+    ) -> None:
+        super().__init__()
+        self.store = store
+        self._journal = journal
+        self._doorbell = doorbell
+        self._machine = machine
+        self._harbour = harbour
+        self._watches: dict[SessionKey, asyncio.Task[None]] = {}
+
+    def of(self, ground: "Ground", session: Session, key: SessionKey) -> "SessionBerth | None":
+        """Return the place of a session's program; nothing where its agent is none."""
+        if not isinstance(session.agent.runtime, AcpRuntime):
+            return None
+        return SessionBerth(self, session, key, ground)
+
+    async def known(self, key: SessionKey) -> Mooring:
+        """Return what is kept about a session's program."""
+        return await self.store.read(Brief(lambda tx: tx.programs.get(key))) or Mooring()
+
+    async def keep(self, key: SessionKey, mooring: Mooring, *, is_activity: bool) -> None:
+        """Keep what is known about a session's program, and look after it while it lives."""
+        is_alive = mooring.state in ALIVE
+        holder = str(self._machine.holder()) if is_alive else None
+
+        async def write(pen: Pen) -> Mooring:
+            found = await pen.tx.programs.get(key) or Mooring()
+            # Old news: somebody has started another one since.
+            if not is_alive and found.birth != mooring.birth:
+                return found
+            await pen.tx.programs.save(key, pen.cleaned(replace(mooring, holder=holder)))
+            if is_activity:
+                pen.now()
+            return found
+
+        before = await self._journal.write_by_key(key, write)
+        if before.state is not mooring.state:
+            log.info("agent.state_changed", extra={"fields": _told(key, before, mooring)})
+        if is_alive and key not in self._watches:
+            watch = self._watches[key] = self.start(self._watch(key))
+            watch.add_done_callback(lambda _: self._watches.pop(key, None))
+        elif not is_alive and (old := self._watches.get(key)) is not None:
+            old.cancel()
+
+    async def tend(self) -> None:
+        """Look after what others leave behind, again and again; never returns."""
+        while True:
+            await rest(TEND_SECONDS)
+            await self.recover()
+
+    async def recover(self) -> tuple[SessionKey, ...]:
+        """End what processes left behind that are no more; return whose programs those were."""
+        try:
+            alive = await self.store.read(lambda tx: tx.programs.alive())
+        except HoldfastError as error:
+            # A store that doubts this table can still be worked with.
+            log.warning("programs were not looked after: %s", error.message)
+            return ()
+        left = [(key, each) for key, each in alive if not self._is_looked_after(key, each)]
+        for key, mooring in left:
+            await self._clear(key, mooring)
+        return tuple(key for key, _ in left)
+
+    async def _clear(self, key: SessionKey, mooring: Mooring) -> None:
+        head = await self.store.read(Brief(lambda tx: tx.sessions.head_by_key(key)))
+        if head is not None:
+            await self._harbour.reap(mooring, head.session_id)
+            gone = replace(mooring, state=ProcessState.NOT_STARTED, birth=None, holder=None)
+            await self.store.write(lambda tx: tx.programs.save(key, gone))
+
+    def _is_looked_after(self, key: SessionKey, mooring: Mooring) -> bool:
+        mine = self._machine.holder()
+        if mooring.holder is None:
+            return False
+        if mooring.holder == str(mine):
+            return key in self._harbour.held()
+        holder = holder_of(mooring.holder)
+        return holder.boot == mine.boot and not self._machine.is_gone(holder)
+
+    async def _watch(self, key: SessionKey) -> None:
+        """Wait until the session has ended, or goes on in another process."""
+        while key in self._harbour.held():
+            # Taken before reading, so that a change in between is not overlooked.
+            bell = self._doorbell.listen(key)
+            if await self._has_ended(key):
+                with suppress(HoldfastError):
+                    await self._harbour.end(key)
+                return
+            await bell.rung()
+            await rest(LOOK_SECONDS)
+
+    async def _has_ended(self, key: SessionKey) -> bool:
+        try:
+            head = await self.store.read(Brief(lambda tx: tx.sessions.head_by_key(key)))
+        except HoldfastError as error:
+            log.warning("a program could not be looked after: %s", error.message)
+            return False
+        return head is None or head.status not in OPEN or self._is_elsewhere(head)
+
+    def _is_elsewhere(self, head: Head) -> bool:
+        return head.holder is not None and head.holder != str(self._machine.holder())
+
+
+class Ground(Struct, frozen=True):
+    """Where programs may work, and where sessions have private folders."""
+
+    repos: Repos
+    folders: Folders
+
+
+class SessionBerth:
+    """Implements the `Berth` port for one session."""
+
+    def __init__(self, berths: Berths, session: Session, key: SessionKey, ground: Ground) -> None:
+        self._berths = berths
+        self._session = session
+        self._key = key
+        self._ground = ground
+
+    @property
+    def session(self) -> SessionId:
+        """Return the session's id."""
+        return self._session.id
+
+    @property
+    def key(self) -> SessionKey:
+        """Return what tells this session from every other of the store."""
+        return self._key
+
+    async def folder(self) -> str:
+        """Return the repository, resolved and judged at this moment."""
+
+        async def read(tx: Tx) -> Any:
+            return await find_repo(tx, self._session.owner, self._session.repo_id or "")
+
+        repo = await self._berths.store.read(read)
+        # In a thread: a repository may lie on a disk that takes its time.
+        return str(await asyncio.to_thread(self._ground.repos.require_inside, repo, "start"))
+
+    async def put(self, media: Media, content: bytes) -> str:
+        """Write a content into a file of the session's private folder, named by its hash."""
+        return await asyncio.to_thread(self._put, media, content)
+
+    def _put(self, media: Media, content: bytes) -> str:
+        owner, folders = self._session.owner, self._ground.folders
+        folder = Path(folders.of(owner, self._session.id)) / "attachments"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        name = PurePosixPath(media.name or "").name
+        file = folder / f"{media.ref.removeprefix('media://sha256-')[:16]}-{name or 'content'}"
+        if not file.exists():
+            # Named by its hash: whoever finds it finds this very content.
+            file.write_bytes(content)
+        return str(file)
+
+    async def known(self) -> Mooring:
+        """Return what is kept about the session's program."""
+        return await self._berths.known(self._key)
+
+    async def keep(self, mooring: Mooring, *, is_activity: bool = False) -> None:
+        """Keep what is known from now on."""
+        try:
+            await self._berths.keep(self._key, mooring, is_activity=is_activity)
+        except NotFound:
+            # Deleted meanwhile, and all that was known of its program with it.
+            if mooring.state in ALIVE:
+                raise session_not_found() from None
+
+
+def _told(key: SessionKey, before: Mooring, after: Mooring) -> dict[str, Any]:
+    end = after.exit
+    return {
+        "session_key": key,
+        "before": before.state,
+        "state": after.state,
+        "pid": after.birth.pid if after.birth else None,
+        "exit_code": end.code if end else None,
+        "signal": end.signal if end else None,
+    }

@@ -1,0 +1,242 @@
+"""Zones: what a page or a process leaves lying for an agent, archived and brought back.
+
+An id is an agent's id or slug, or any other that is valid: no agent has to be there for it. Every
+verb is one transaction, and refuses an id that is not valid before anything else.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.ids import Owner, SessionKey
+from holdfast.domain.queries import require_limit
+from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.texts import is_encodable
+from holdfast.domain.zone_lines import LINES_MOST, LineQuery, Lines, is_document
+from holdfast.domain.zone_replays import PAGE, WINDOW, Replay
+from holdfast.domain.zones import (
+    OUTPUT_FILE,
+    SNAPSHOT_FILE,
+    Desk,
+    OutputAppended,
+    State,
+    StateWritten,
+    ZoneFile,
+    require_definition_id,
+    zone_changed,
+)
+from holdfast.ports import Brief, Tx
+from holdfast.services.zone_archives import Archives, desk_zone, zone_at
+from holdfast.services.zone_files import ZoneFiles, read_lines
+from holdfast.services.zone_views import replayed
+
+# How often a follower looks: nobody notices less, and a look is one row.
+LOOK: Final = 0.2
+
+
+class Zones(Archives):
+    """Desks and their archives, for their owner."""
+
+    async def show(self, owner: Owner, definition_id: str) -> Desk:
+        """Return what lies on a desk, and who sits at it."""
+
+        async def look(tx: Tx) -> Desk:
+            zone = await desk_zone(tx, owner, definition_id)
+            key = await tx.zones.seated(owner, zone)
+            head = await tx.sessions.head_by_key(key) if key is not None else None
+            files = await tx.zones.files(owner, zone)
+            return Desk(zone=zone, session_id=head.session_id if head else None, files=files)
+
+        return await self._store.read(look)
+
+    async def write_state(
+        self,
+        owner: Owner,
+        definition_id: str,
+        content: str | bytes,
+        *,
+        if_modified_ms: int | None = None,
+    ) -> StateWritten:
+        """Replace the snapshot of a desk; with a time, only if it was last changed then.
+
+        The time 0 stands for a snapshot that is not there.
+        """
+        written = _encoded(content)
+
+        async def work(tx: Tx) -> StateWritten:
+            zone = await desk_zone(tx, owner, definition_id)
+            files = self._files(tx, owner)
+            found = await files.stat(zone, SNAPSHOT_FILE)
+            last = found.modified_ms if found else 0
+            if if_modified_ms is not None and if_modified_ms != last:
+                raise zone_changed({"modified_ms": last})
+            file = await files.write(zone, SNAPSHOT_FILE, written)
+            return StateWritten(zone=zone, bytes_written=len(written), modified_ms=file.modified_ms)
+
+        require_definition_id(definition_id)
+        return await self._store.write(work)
+
+    async def read_state(self, owner: Owner, definition_id: str) -> State:
+        """Return the snapshot of a desk; one that is not there is nothing to restore."""
+
+        async def look(tx: Tx) -> State:
+            zone = await desk_zone(tx, owner, definition_id)
+            file = await tx.zones.file(owner, zone, SNAPSHOT_FILE)
+            if file is None:
+                return State(zone=zone, content=None, modified_ms=None)
+            content = await tx.zones.read(file, 0, file.size)
+            text = content.decode("utf-8", "replace")
+            return State(zone=zone, content=text, modified_ms=file.modified_ms)
+
+        return await self._store.read(look)
+
+    async def append_output(self, owner: Owner, definition_id: str, line: str) -> OutputAppended:
+        """Append a line to a desk's output; what another writer left torn is ended first."""
+        return await self.append_lines(owner, definition_id, (line,))
+
+    async def append_lines(
+        self, owner: Owner, definition_id: str, lines: Sequence[str]
+    ) -> OutputAppended:
+        """Append several lines at once, all of them or none."""
+        require_definition_id(definition_id)
+        more = b"".join(_ended(_encoded(line)) for line in lines)
+
+        async def work(tx: Tx) -> OutputAppended:
+            zone = await desk_zone(tx, owner, definition_id)
+            offset = await _append_whole(self._files(tx, owner), zone, more)
+            return OutputAppended(zone=zone, offset=offset, bytes_written=len(more))
+
+        return await self._store.write(Brief(work))
+
+    async def raw_lines(self, key: SessionKey, lines: Sequence[bytes]) -> bool:
+        """Append lines of a session's program to the desk it sits at; `False` if at none."""
+        scrubber = self._ink.scrubber()
+        more = b"".join(_ended(_clean(scrubber, line)) for line in lines)
+
+        async def work(tx: Tx) -> bool:
+            desk = await tx.zones.desk_of(key)
+            if desk is None:
+                return False
+            await _append_whole(self._files(tx, desk[0]), desk[1], more)
+            return True
+
+        return await self._store.write(Brief(work))
+
+    async def read_lines(
+        self,
+        owner: Owner,
+        definition_id: str,
+        query: LineQuery | None = None,
+        *,
+        archive: int | None = None,
+    ) -> Lines:
+        """Return lines of a desk's output, or of an archive's."""
+        wanted = query or LineQuery()
+        require_limit(wanted.limit, most=LINES_MOST)
+
+        async def look(tx: Tx) -> Lines:
+            zone = await zone_at(tx, owner, definition_id, archive)
+            return await read_lines(tx, await tx.zones.file(owner, zone, OUTPUT_FILE), wanted)
+
+        return await self._store.read(look)
+
+    async def follow(
+        self, owner: Owner, definition_id: str, *, start: int | None = None
+    ) -> AsyncGenerator[Lines, None]:
+        """Yield lines of a desk's output from a number on, else from its end, and what comes.
+
+        Where the output was cleared or replaced, what is there then begins anew.
+        """
+        seen = await self.read_lines(owner, definition_id, LineQuery(start=0, limit=1))
+        at = seen.total if start is None else start
+        generation = seen.generation
+        while True:
+            page = await self.read_lines(owner, definition_id, LineQuery(start=at))
+            if page.generation != generation:
+                at, generation = 0, page.generation
+                continue
+            whole = _whole(page)
+            if whole.lines:
+                yield whole
+                at = whole.end
+            else:
+                await asyncio.sleep(LOOK)
+
+    async def read_file(
+        self, owner: Owner, definition_id: str, name: str, *, archive: int | None = None
+    ) -> ZoneFile:
+        """Return what is known of a file of a desk, or of an archive."""
+
+        async def look(tx: Tx) -> ZoneFile:
+            zone = await zone_at(tx, owner, definition_id, archive)
+            file = await tx.zones.file(owner, zone, name)
+            if file is None:
+                raise NotFound(Code.PATH_NOT_FOUND, "The zone has no such file.")
+            return file
+
+        return await self._store.read(look)
+
+    async def read_bytes(self, owner: Owner, file: ZoneFile, start: int, end: int) -> bytes:
+        """Return bytes of a file that was found before; refused if it was replaced since."""
+
+        async def look(tx: Tx) -> bytes:
+            now = await tx.zones.file(owner, file.zone, file.name)
+            if now is None or now.generation != file.generation:
+                raise zone_changed({"generation": now.generation if now else None})
+            return await tx.zones.read(now, start, end)
+
+        return await self._store.read(look)
+
+    async def replay(
+        self, owner: Owner, definition_id: str, *, window: int = WINDOW, page: int = PAGE
+    ) -> Replay:
+        """Return what to show of a desk at once: the snapshot, and the newest lines of its log."""
+        require_limit(window, most=LINES_MOST)
+        require_limit(page, most=LINES_MOST)
+
+        async def look(tx: Tx) -> Replay:
+            zone = await desk_zone(tx, owner, definition_id)
+            return await replayed(tx, owner, zone, window=window, page=page)
+
+        return await self._store.read(look)
+
+
+async def _append_whole(files: ZoneFiles, zone: str, more: bytes) -> int:
+    """Append lines behind a line break; return where they begin."""
+    found = await files.stat(zone, OUTPUT_FILE)
+    if found is not None and found.tail_open:
+        # Left by a writer that was cut off; it stays as it is, on a line of its own.
+        await files.append(zone, OUTPUT_FILE, b"\n")
+    return (await files.append(zone, OUTPUT_FILE, more))[0]
+
+
+def _encoded(content: str | bytes) -> bytes:
+    if isinstance(content, bytes):
+        return content
+    if not is_encodable(content):
+        raise Invalid(
+            Code.INVALID_TEXT, "The text must not contain a lone surrogate.", {"field": "content"}
+        )
+    return content.encode()
+
+
+def _ended(line: bytes) -> bytes:
+    return line if line.endswith(b"\n") else line + b"\n"
+
+
+def _clean(scrubber: Scrubber, line: bytes) -> bytes:
+    """Return a line without the secrets that we hold; one of JSON is one afterwards, too."""
+    if is_document(line):
+        return scrubber.clean_json(line)
+    return scrubber.clean(line.decode("utf-8", "surrogateescape")).encode(
+        "utf-8", "surrogateescape"
+    )
+
+
+def _whole(page: Lines) -> Lines:
+    """Return a page without a last line that may still be growing, because nothing ends it."""
+    is_growing = page.is_open and page.lines and page.end == page.total
+    return replace(page, lines=page.lines[:-1]) if is_growing else page

@@ -1,0 +1,187 @@
+"""Files of a repository for a program that has us read and write them, by the rules of our tools.
+
+The walk is the same, and so is what nobody reads or writes. Only the repository is in scope.
+"""
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from threading import Event
+from typing import Final, TypeVar
+
+from holdfast.domain.tools import FsTier, Grant, ResultCode, ToolClass
+from holdfast.ports import FileTrouble, PlannedWrite, Slice, Workplace
+from holdfast.ports.files import Trouble
+from holdfast.tools.changes import class_of, resolved_of
+from holdfast.tools.opening import LARGEST, Doorkeeper, content_of
+from holdfast.tools.replacing import Before, Draft, before_change, replace
+from holdfast.tools.scope import Root, Scope, names_in
+from holdfast.tools.threads import in_thread
+from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.walking import Spot
+from holdfast.tools.worktrees import GitStatus
+
+T = TypeVar("T")
+
+STATUS_SECONDS: Final = 5.0
+STATUS_MOST: Final = 10_000
+_FOLDERS_MOST: Final = 64
+_KINDS: Final[Mapping[ResultCode, Trouble]] = {
+    ResultCode.OUTSIDE_SCOPE: "outside",
+    ResultCode.PROTECTED_PATH: "outside",
+    ResultCode.NOT_FOUND: "missing",
+    ResultCode.NOT_A_FILE: "not_a_file",
+    ResultCode.TOO_LARGE: "too_large",
+    ResultCode.INVALID_ARGUMENTS: "outside",
+}
+
+
+class HostedFiles:
+    """Implements the `RepositoryFiles` port."""
+
+    def __init__(self, keeper: Doorkeeper, status: GitStatus) -> None:
+        self._keeper = keeper
+        self._status = status
+
+    async def read(self, folder: str, path: str) -> str:
+        """Return the text of a file."""
+
+        def work(_: Event) -> str:
+            scope = _scope(folder)
+            with (
+                self._keeper.way_to(scope, path) as spot,
+                self._keeper.file(scope, spot) as descriptor,
+            ):
+                content = content_of(descriptor, path)
+            try:
+                return content.decode()
+            except UnicodeDecodeError:
+                raise FileTrouble("not_text", f"{path} is not UTF-8 text.") from None
+
+        return await _told(work)
+
+    async def plan(self, folder: str, path: str, content: str) -> PlannedWrite:
+        """Judge a write."""
+        after = content.encode(errors="replace")
+
+        def work(_: Event) -> PlannedWrite:
+            scope = _scope(folder)
+            with self._keeper.way_to_change(scope, path) as spot:
+                before = self._before(scope, spot, after)
+                return PlannedWrite(
+                    path=path,
+                    tool_class=class_of(spot),
+                    before=_digest(before.content) if before is not None else None,
+                    after=_digest(after),
+                )
+
+        return await _told(work)
+
+    async def write(self, folder: str, planned: PlannedWrite, content: str) -> None:
+        """Write a file whole, all of it or nothing."""
+        after = content.encode(errors="replace")
+
+        def work(stop: Event) -> None:
+            scope = _scope(folder)
+            with self._keeper.way_to_change(scope, planned.path) as spot:
+                before = self._before(scope, spot, after)
+                found = _digest(before.content) if before is not None else None
+                if found != planned.before:
+                    raise FileTrouble("failed", f"{planned.path} has changed; read it again.")
+                # Of the file, so that whoever writes it again finds what an attempt has left.
+                call = _digest(resolved_of(spot).encode())
+                replace(self._keeper, spot, Draft(call=call, before=before, content=after), stop)
+
+        await _told(work)
+
+    async def folder(self, folder: str, path: str) -> str:
+        """Return the real path of a folder inside the repository."""
+
+        def work(_: Event) -> str:
+            with (
+                self._keeper.way_to(_scope(folder), path) as spot,
+                self._keeper.folder(spot) as descriptor,
+            ):
+                real = self._keeper.real_names(spot, descriptor)
+                return "/" + "/".join(real if real is not None else spot.resolved())
+
+        return await _told(work)
+
+    async def class_of(self, folder: str, paths: tuple[str, ...]) -> ToolClass:
+        """Return what changing these files is; the most delicate of them counts."""
+
+        def work(_: Event) -> ToolClass:
+            for path in paths:
+                try:
+                    with self._keeper.way_to_change(_scope(folder), path) as spot:
+                        if class_of(spot) is not ToolClass.WRITE:
+                            return ToolClass.SENSITIVE_WRITE
+                except ToolTrouble:
+                    # Outside, or not to be written at all: nobody should say yes without looking.
+                    return ToolClass.SENSITIVE_WRITE
+            return ToolClass.WRITE
+
+        return await _told(work)
+
+    async def status(self, folder: str) -> Mapping[str, str] | None:
+        """Return what differs from what is committed; nothing if that is not known soon."""
+        try:
+            async with asyncio.timeout(STATUS_SECONDS):
+                with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
+                    found = await self._status.entries(_place(folder, scratch))
+        except (TimeoutError, ToolTrouble, OSError):
+            return None
+        return found if len(found) <= STATUS_MOST else None
+
+    def _before(self, scope: Scope, spot: Spot, after: bytes) -> Before | None:
+        if len(spot.missing) > _FOLDERS_MOST:
+            raise FileTrouble("failed", f"At most {_FOLDERS_MOST} directories are made at once.")
+        if len(after) > LARGEST:
+            raise FileTrouble("too_large", f"{spot.path} would be larger than 8 MiB.")
+        return before_change(self._keeper, scope, spot)
+
+
+def _scope(folder: str) -> Scope:
+    names = names_in(os.path.realpath(folder))
+    root = Root(names=names)
+    return Scope(
+        tier=FsTier.SANDBOXED, base=names, roots=(root,), aliases=((names_in(folder), names),)
+    )
+
+
+class _Nowhere:
+    """A shelf for those who keep nothing."""
+
+    async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
+        raise ToolTrouble(ResultCode.UNAVAILABLE, "Nothing is kept here.")
+
+    async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> Slice | None:
+        return None
+
+
+_NOWHERE: Final = _Nowhere()
+
+
+def _place(folder: str, scratch: str) -> Workplace:
+    return Workplace(
+        session="",
+        working_dir=folder,
+        scratch=scratch,
+        grants=(Grant(),),
+        tools=frozenset(),
+        shelf=_NOWHERE,
+    )
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+async def _told(work: Callable[[Event], T]) -> T:
+    """Do work apart; what is wrong with a path is told in the words of the port."""
+    try:
+        return await in_thread(work)
+    except ToolTrouble as trouble:
+        raise FileTrouble(_KINDS.get(trouble.code, "failed"), trouble.message) from None

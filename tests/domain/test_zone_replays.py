@@ -1,0 +1,144 @@
+"""What is shown of a desk is decided by its snapshot and the length of its log alone."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.zone_replays import (
+    FILTER_DEFAULTS,
+    Problem,
+    ReplayPlan,
+    ReplaySource,
+    planned,
+    without_block,
+)
+
+
+def plan(document: Any, total: int, *, window: int = 50, page: int = 20) -> ReplayPlan:
+    raw = document if document is None or isinstance(document, bytes) else None
+    content = raw if raw is not None or document is None else msgspec.json.encode(document)
+    return planned(content, total, window=window, page=page)
+
+
+def test_without_a_snapshot_the_last_page_is_shown() -> None:
+    assert plan(None, 0) == ReplayPlan(source=ReplaySource.EMPTY, start=0, first=0, end=0)
+    assert plan(None, 7) == ReplayPlan(source=ReplaySource.TAIL, start=0, first=0, end=7)
+    assert plan(None, 70) == ReplayPlan(source=ReplaySource.TAIL, start=50, first=50, end=70)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", Problem.EMPTY_SNAPSHOT),
+        (b"{", Problem.NOT_JSON),
+        (b"\xff", Problem.NOT_JSON),
+        (b"[]", Problem.NOT_AN_OBJECT),
+        (b"{}", Problem.UNKNOWN_VERSION),
+        (b'{"schemaVersion":0,"nodes":[]}', Problem.UNKNOWN_VERSION),
+        (b'{"schemaVersion":"2"}', Problem.UNKNOWN_VERSION),
+        (b'{"schemaVersion":1,"nodes":{}}', Problem.UNKNOWN_VERSION),
+    ],
+)
+def test_a_snapshot_that_cannot_be_used_says_why(content: bytes, problem: Problem) -> None:
+    found = plan(content, 70)
+
+    assert found == ReplayPlan(
+        source=ReplaySource.TAIL, start=50, first=50, end=70, problem=problem
+    )
+
+
+def test_the_second_form_shows_the_newest_lines_whatever_it_has_seen() -> None:
+    document = {
+        "schemaVersion": 2,
+        "highWaterMark": 3,
+        "documentState": {"pinnedNodeIds": ["n"], "filter": {"showIncoming": False}},
+        "paneState": {"detailsOpen": True},
+        "other": 1,
+    }
+
+    assert plan(document, 70) == ReplayPlan(
+        source=ReplaySource.V2,
+        start=20,
+        first=20,
+        end=70,
+        overlay={
+            "documentState": {
+                "pinnedNodeIds": ["n"],
+                "filter": {**FILTER_DEFAULTS, "showIncoming": False},
+            },
+            "paneState": {"detailsOpen": True},
+        },
+    )
+    assert FILTER_DEFAULTS["showThinking"] is False
+
+
+@pytest.mark.parametrize("mark", [0, -1, None, True, "3", 1.5])
+def test_the_second_form_without_a_mark_keeps_how_the_page_was_left(mark: Any) -> None:
+    document = {"schemaVersion": 2, "highWaterMark": mark, "paneState": {"detailsOpen": True}}
+
+    found = plan(document, 70)
+
+    assert (found.source, found.start, found.problem) == (
+        ReplaySource.TAIL,
+        50,
+        Problem.NO_MARK,
+    )
+    assert found.overlay == {"paneState": {"detailsOpen": True}}
+
+
+def test_the_first_form_shows_its_nodes_and_what_came_after_them() -> None:
+    nodes = [{"type": "user_message", "message": "hi"}]
+    document = {"schemaVersion": 1, "nodes": nodes, "highWaterMark": 60, "historyOffset": 12}
+
+    assert plan(document, 70) == ReplayPlan(
+        source=ReplaySource.V1, start=12, first=60, end=70, nodes=tuple(nodes)
+    )
+    assert plan({"nodes": nodes}, 3).first == 0
+
+
+@pytest.mark.parametrize("document", [{"schemaVersion": 2}, {"nodes": []}])
+def test_a_mark_beyond_the_log_is_a_problem_and_no_error(document: dict[str, Any]) -> None:
+    found = plan({**document, "highWaterMark": 99}, 5)
+
+    assert (found.problem, found.end) == (Problem.MARK_BEYOND_LOG, 5)
+
+
+@given(st.binary(max_size=40), st.integers(0, 300))
+def test_no_content_is_too_odd_to_be_replayed(content: bytes, total: int) -> None:
+    found = plan(content, total)
+
+    assert 0 <= found.first <= found.end <= total
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+
+
+@given(JSON, JSON, st.sampled_from(["", " ", "\n\t"]))
+def test_a_restored_snapshot_belongs_to_no_block_and_is_otherwise_untouched(
+    before: Any, after: Any, space: str
+) -> None:
+    told = f'{{{space}"a":{{"sourceBlockId":"in"}},"b":{dumped(before)},{space}"sourceBlockId"'
+    rest = f',"schemaVersion":2,{space}"c":{dumped(after)}{space}}}'
+
+    changed = without_block(f'{told}{space}:{space}"block-7"{rest}'.encode())
+
+    assert changed == f'{told}{space}:{space}""{rest}'.encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b'{"schemaVersion":1,"sourceBlockId":"x"}', b'{"schemaVersion":2,"nodes":[]}'],
+)
+def test_other_snapshots_stay_as_they_are(content: bytes) -> None:
+    assert without_block(content) == content
+
+
+def dumped(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,285 @@
+"""What the store knows of programs: kept, shown, looked after, and cleared away after a crash."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Config, Holdfast, Scope, open_holdfast
+from holdfast.bootstrap import Outside
+from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.errors import Code, Denied, NotFound
+from holdfast.domain.ids import SessionId, SessionKey
+from holdfast.domain.messages import Media, media_handle
+from holdfast.domain.openings import SessionRequest
+from holdfast.domain.programs import Birth, Ending, Exit, Mooring, ProcessState, state_of
+from holdfast.domain.sessions import Session
+from holdfast.services.berths import Berths, Ground, SessionBerth
+from holdfast.storage.workspaces import Workspaces
+from tests.houses import key_of, raw
+from tests.stand_ins import PATIENCE, StandInMachine
+
+pytestmark = pytest.mark.anyio
+
+BIRTH = Birth(pid=4_000_000, group=4_000_000, started=1, boot="b")
+READY = Mooring(state=ProcessState.READY, agent_session="s", birth=BIRTH, told={"mode": "plan"})
+
+
+class StandInHarbour:
+    """A harbour whose programs the test says are there."""
+
+    def __init__(self) -> None:
+        self.keys: set[SessionKey] = set()
+        self.ended: list[SessionKey] = []
+        self.reaped: list[tuple[Mooring, SessionId]] = []
+        self.has_ended = asyncio.Event()
+
+    def held(self) -> frozenset[SessionKey]:
+        return frozenset(self.keys)
+
+    async def end(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
+        self.keys.discard(key)
+        self.ended.append(key)
+        self.has_ended.set()
+
+    async def reap(self, mooring: Mooring, session: SessionId) -> None:
+        self.reaped.append((mooring, session))
+
+
+@pytest.fixture
+async def session(quiet: Holdfast, tmp_path: Path) -> Session:
+    """Open a session with an agent that is a program."""
+    (tmp_path / "tree" / ".git").mkdir(parents=True)
+    await quiet.agents.create(quiet.owner, {"name": "Cli", "runtime": AcpRuntime(command="sh")})
+    repo = await quiet.repos.add(quiet.owner, str(tmp_path / "tree"), at_terminal=True)
+    return await quiet.open("cli", SessionRequest(repo_id=repo.id))
+
+
+@pytest.fixture
+async def harbour() -> StandInHarbour:
+    """Have a harbour without programs."""
+    return StandInHarbour()
+
+
+@pytest.fixture
+async def berths(
+    quiet: Holdfast, harbour: StandInHarbour, machine: StandInMachine
+) -> AsyncIterator[Berths]:
+    """Look after that harbour."""
+    journal: Any = quiet.sessions._journal
+    doorbell: Any = quiet.approvals._doorbell
+    async with Berths(quiet.store, journal, doorbell, machine, harbour) as looking_after:
+        yield looking_after
+
+
+async def _berth(berths: Berths, house: Holdfast, session: Session) -> SessionBerth:
+    ground = Ground(house.repos, Workspaces(house.config.home))
+    berth = berths.of(ground, session, await key_of(house, session))
+    assert berth is not None
+    return berth
+
+
+async def test_what_is_kept_is_shown_with_the_session(
+    quiet: Holdfast, berths: Berths, session: Session
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    before = await berth.known()
+    await berth.keep(READY)
+    known = await berth.known()
+    shown = (await quiet.sessions.get(quiet.owner, session.id)).program
+
+    assert before == Mooring()
+    assert known == shown
+    assert (known.state, known.agent_session, known.told) == (
+        ProcessState.READY,
+        "s",
+        {"mode": "plan"},
+    )
+    assert known.holder is not None
+
+
+async def test_an_agent_that_is_a_model_has_no_berth(quiet: Holdfast, berths: Berths) -> None:
+    session = await quiet.open()
+
+    assert (
+        berths.of(Ground(quiet.repos, Workspaces(quiet.config.home)), session, SessionKey(1))
+        is None
+    )
+
+
+async def test_old_news_of_an_end_are_passed_over(
+    quiet: Holdfast, berths: Berths, session: Session
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    await berth.keep(READY)
+    other = Birth(pid=5, group=5, started=9, boot="b")
+    await berth.keep(Mooring(state=ProcessState.EXITED, birth=other, exit=Exit(code=1)))
+    alive = await berth.known()
+    await berth.keep(Mooring(state=ProcessState.EXITED, birth=BIRTH, exit=Exit(code=2)))
+    ended = await berth.known()
+
+    assert alive.state is ProcessState.READY
+    assert (ended.state, ended.exit, ended.holder) == (ProcessState.EXITED, Exit(code=2), None)
+
+
+async def test_only_activity_moves_the_time(
+    quiet: Holdfast, berths: Berths, session: Session, clock: Any
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    clock.advance(minutes=1)
+    await berth.keep(READY)
+    still = await quiet.sessions.get(quiet.owner, session.id)
+    await berth.keep(READY, is_activity=True)
+    moved = await quiet.sessions.get(quiet.owner, session.id)
+
+    assert still.updated_at == session.updated_at
+    assert moved.updated_at > session.updated_at
+
+
+async def test_every_change_of_state_is_logged_once(
+    quiet: Holdfast, berths: Berths, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    with caplog.at_level(logging.INFO, logger="holdfast.services.berths"):
+        await berth.keep(Mooring(state=ProcessState.STARTING, birth=BIRTH))
+        await berth.keep(READY)
+        await berth.keep(READY)
+        await berth.keep(Mooring(state=ProcessState.EXITED, birth=BIRTH, exit=Exit(signal=9)))
+
+    told = [vars(each)["fields"] for each in caplog.records if each.msg == "agent.state_changed"]
+    assert [(each["before"], each["state"], each["signal"]) for each in told] == [
+        ("not_started", "starting", None),
+        ("starting", "ready", None),
+        ("ready", "exited", 9),
+    ]
+
+
+@pytest.mark.parametrize("how", ["closed", "deleted"])
+async def test_a_program_is_ended_when_its_session_is(
+    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session, how: str
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    harbour.keys.add(berth.key)
+    await berth.keep(READY)
+    if how == "closed":
+        await quiet.sessions.close(quiet.owner, session.id)
+    else:
+        await quiet.sessions.delete(quiet.owner, session.id)
+    async with asyncio.timeout(PATIENCE):
+        await harbour.has_ended.wait()
+
+    assert harbour.ended == [berth.key]
+
+
+async def test_what_ended_with_a_deleted_session_is_nobodys_news(
+    quiet: Holdfast, berths: Berths, session: Session
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    await berth.keep(READY)
+    await quiet.sessions.delete(quiet.owner, session.id)
+    await berth.keep(Mooring(state=ProcessState.EXITED, birth=BIRTH))
+
+    with pytest.raises(NotFound) as caught:
+        await berth.keep(READY)
+    assert caught.value.code is Code.SESSION_NOT_FOUND
+
+
+async def test_what_the_dead_left_behind_is_ended_and_what_lives_is_left_alone(
+    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session, tmp_path: Path
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    await berth.keep(READY)
+    harbour.keys.add(berth.key)
+    ours = await berths.recover()
+    harbour.keys.clear()
+    left = await berths.recover()
+    known = await berth.known()
+    again = await berths.recover()
+
+    assert (ours, left, again) == ((), (berth.key,), ())
+    assert [(mooring.birth, name) for mooring, name in harbour.reaped] == [(BIRTH, session.id)]
+    assert (known.state, known.agent_session, known.birth) == (
+        ProcessState.NOT_STARTED,
+        "s",
+        None,
+    )
+
+
+async def test_a_process_that_may_live_keeps_its_program(
+    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session, machine: Any
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    await berth.keep(READY)
+    other = StandInMachine("second")
+    journal: Any = quiet.sessions._journal
+    doorbell: Any = quiet.approvals._doorbell
+    async with Berths(quiet.store, journal, doorbell, other, harbour) as beside:
+        alive = await beside.recover()
+        other.dead.add(machine.holder())
+        dead = await beside.recover()
+
+    assert (alive, dead) == ((), (berth.key,))
+
+
+async def test_the_folder_is_judged_at_each_start(
+    quiet: Holdfast, berths: Berths, session: Session, tmp_path: Path
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    folder = await berth.folder()
+    (tmp_path / "tree").rename(tmp_path / "moved")
+    (tmp_path / "tree").symlink_to(tmp_path / "moved")
+
+    with pytest.raises(Denied) as caught:
+        await berth.folder()
+    assert folder == str(tmp_path / "tree")
+    assert caught.value.code is Code.REPO_OUTSIDE_ROOT
+
+
+async def test_an_attachment_is_put_into_a_private_file_once(
+    quiet: Holdfast, berths: Berths, session: Session
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    media = Media(mime_type="image/png", ref=media_handle(b"dots"), name="../a b.png")
+
+    first, second = [await berth.put(media, b"dots") for _ in range(2)]
+
+    assert first == second
+    path = Path(first)
+    content = await asyncio.to_thread(path.read_bytes)
+    assert (content, path.name.endswith("-a b.png")) == (b"dots", True)
+    assert path.parent.parent == Path(Workspaces(quiet.config.home).of(quiet.owner, session.id))
+
+
+async def test_a_damaged_row_is_passed_over_and_named_by_the_doctor(
+    home: Path, outside: Outside, quiet: Holdfast, berths: Berths, session: Session
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    await berth.keep(READY)
+    with raw(home) as connection:
+        connection.execute("UPDATE programs SET body = x'7b7d'")
+    async with open_holdfast(config=Config(home=home), outside=outside, scope=Scope.NONE) as again:
+        shown = await again.sessions.get(again.owner, session.id)
+        left = await again.berths.recover()
+        faults = await again.store.check()
+
+    assert (shown.program, left) == (None, ())
+    assert faults == [f"the program of session {session.id} is damaged."]
+
+
+@pytest.mark.parametrize(
+    ("mooring", "is_running", "state"),
+    [
+        (None, True, ProcessState.NOT_STARTED),
+        (READY, False, ProcessState.READY),
+        (READY, True, ProcessState.BUSY),
+        (Mooring(state=ProcessState.STARTING), True, ProcessState.STARTING),
+        (Mooring(state=ProcessState.EXITED), True, ProcessState.EXITED),
+    ],
+)
+def test_a_program_is_busy_while_a_turn_runs(
+    mooring: Mooring | None, is_running: bool, state: ProcessState
+) -> None:
+    assert state_of(mooring, is_running=is_running) is state

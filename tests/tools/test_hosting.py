@@ -1,0 +1,105 @@
+"""Files that a program has us handle, by the rules of our own tools."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.tools import ToolClass
+from holdfast.ports import FileTrouble
+from holdfast.tools.hosting import HostedFiles
+from holdfast.tools.kernel import ask_kernel
+from holdfast.tools.launcher import Launcher
+from holdfast.tools.opening import Doorkeeper, FileSettings
+from holdfast.tools.surroundings import ProcessSettings
+from holdfast.tools.worktrees import GitStatus, parsed
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> HostedFiles:
+    """Have files of an installation whose home is protected."""
+    settings = FileSettings(protected=(str(tmp_path / "home"),))
+    status = GitStatus(ProcessSettings(environment=os.environ), Launcher())
+    return HostedFiles(Doorkeeper(settings, ask_kernel()), status)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Make a repository's folder."""
+    (tmp_path / "tree" / "deep").mkdir(parents=True)
+    return tmp_path / "tree"
+
+
+async def test_what_has_changed_since_it_was_planned_is_not_written(
+    files: HostedFiles, tree: Path
+) -> None:
+    file = tree / "a.txt"
+    planned = await files.plan(str(tree), str(file), "new")
+    file.write_text("theirs")
+
+    with pytest.raises(FileTrouble) as caught:
+        await files.write(str(tree), planned, "new")
+    assert (caught.value.kind, file.read_text()) == ("failed", "theirs")
+
+
+async def test_a_folder_inside_is_named_by_its_real_path(files: HostedFiles, tree: Path) -> None:
+    (tree / "link").symlink_to("deep")
+
+    assert await files.folder(str(tree), f"{tree}/link") == f"{tree}/deep"
+    with pytest.raises(FileTrouble) as caught:
+        await files.folder(str(tree), str(tree.parent))
+    assert caught.value.kind == "outside"
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (("a.txt",), ToolClass.WRITE),
+        (("a.txt", "deep/b.txt"), ToolClass.WRITE),
+        (("a.txt", "Makefile"), ToolClass.SENSITIVE_WRITE),
+        (("a.txt", "../b.txt"), ToolClass.SENSITIVE_WRITE),
+        (("package.json",), ToolClass.SENSITIVE_WRITE),
+    ],
+)
+async def test_the_most_delicate_file_decides(
+    files: HostedFiles, tree: Path, paths: tuple[str, ...], expected: ToolClass
+) -> None:
+    whole = tuple(f"{tree}/{path}" for path in paths)
+
+    assert await files.class_of(str(tree), whole) is expected
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "kind"),
+    [("x" * 3, "x" * (8 * 2**20 + 1), "too_large"), ("a/" * 70 + "b", "x", "failed")],
+)
+async def test_what_is_too_much_is_refused(
+    files: HostedFiles, tree: Path, path: str, content: str, kind: str
+) -> None:
+    with pytest.raises(FileTrouble) as caught:
+        await files.plan(str(tree), f"{tree}/{path}", content)
+    assert caught.value.kind == kind
+
+
+async def test_what_is_no_repository_has_no_status(files: HostedFiles, tree: Path) -> None:
+    assert await files.status(str(tree)) is None
+
+
+def test_entries_of_every_kind_have_their_paths() -> None:
+    entries = [
+        "1 .M N... 100644 100644 100644 aaa bbb a b.txt",
+        "2 R. N... 100644 100644 100644 aaa bbb R100 new.txt",
+        "old.txt",
+        "u UU N... 100644 100644 100644 100644 aaa bbb ccc both.txt",
+        "? ünew file",
+        "# branch.oid x",
+    ]
+
+    assert dict(parsed(entries)) == {
+        "a b.txt": "1 .M N... 100644 100644 100644 aaa bbb",
+        "new.txt": "2 R. N... 100644 100644 100644 aaa bbb R100 old.txt",
+        "both.txt": "u UU N... 100644 100644 100644 100644 aaa bbb ccc",
+        "ünew file": "?",
+    }

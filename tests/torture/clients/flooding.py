@@ -1,0 +1,85 @@
+"""A house in which one agent floods while somebody talks to another one.
+
+Writes down what became of the flood, how much memory it took, and how long the others waited.
+"""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import Session
+from tests.acp.aboard import Aboard, aboard
+from tests.acp.peers import Peer
+from tests.houses import played
+
+CALM_TURNS = 40
+
+
+async def main(folder: str, steps: str, answer: str) -> None:
+    """Play the steps of a flood as one turn, and the same agent's next turn after it."""
+    flood = await asyncio.to_thread(Path(steps).read_text, "utf-8")
+    told = await _told(Path(folder), json.loads(flood))
+    await asyncio.to_thread(Path(answer).write_text, json.dumps(told), "utf-8")
+
+
+async def _told(folder: Path, steps: list[Any]) -> dict[str, Any]:
+    prompts = [steps, [{"text": "new"}, {"reply": {"stopReason": "end_turn"}}]]
+    async with aboard(folder, on={"session/prompt": prompts}) as ship:
+        calm = await _calm(ship, folder)
+        before = [await _waited(ship, calm) for _ in range(CALM_TURNS)]
+        session = await ship.open()
+        await ship.house.send(session.id, "go")
+        flood = asyncio.create_task(_ended(ship, session))
+        during = [await _waited(ship, calm)]
+        while not flood.done() or len(during) < CALM_TURNS:
+            during.append(await _waited(ship, calm))
+        end = await flood
+        await ship.house.send(session.id, "again")
+        rows = await played(ship.house, session.id)
+        now = await ship.now(session)
+    return end | {
+        "again": rows[-1].text,
+        "status": str(now.status),
+        "peak": _peak(),
+        "before": _p99(before),
+        "during": _p99(during),
+    }
+
+
+async def _calm(ship: Aboard, place: Path) -> Session:
+    """Open a session with an agent that does nothing special."""
+    peer = Peer(place / "calm")
+    runtime = AcpRuntime(command=peer.argv[0], args=peer.argv[1:])
+    fields = {"name": "Calm", "slug": "calm", "runtime": runtime}
+    await ship.house.agents.create(ship.house.owner, fields)
+    return await ship.house.open("calm", SessionRequest(repo_id=ship.repo.id))
+
+
+async def _waited(ship: Aboard, session: Session) -> float:
+    began = time.monotonic()
+    await ship.house.send(session.id, "hello")
+    await played(ship.house, session.id)
+    return time.monotonic() - began
+
+
+async def _ended(ship: Aboard, session: Session) -> dict[str, Any]:
+    await played(ship.house, session.id)
+    ended = await ship.ended(session)
+    return {
+        "stop": str(ended.stop_reason),
+        "failure": str(ended.failure.code) if ended.failure else None,
+    }
+
+
+def _p99(seconds: list[float]) -> float:
+    return sorted(seconds)[min(len(seconds) - 1, int(len(seconds) * 0.99))]
+
+
+def _peak() -> int:
+    """Return the most memory that this process ever had, in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) >> 10
