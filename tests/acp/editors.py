@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
-from holdfast.acp.agent import Terms
-from holdfast.acp.places import Places
-from holdfast.acp.serving import Input, serve
-from holdfast.acp.transport import Connection
+from holdfast.acp.agent.agent import Terms
+from holdfast.acp.agent.places import Places
+from holdfast.acp.agent.serving import Input, serve
+from holdfast.acp.transport.connection import Connection
 from holdfast.bootstrap import Holdfast, open_holdfast
 from holdfast.client.ids import new_id
 from holdfast.config import Config

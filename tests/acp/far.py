@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.acp.streams import reading, writing
-from holdfast.acp.transport import Connection
+from holdfast.acp.transport.connection import Connection
+from holdfast.acp.transport.streams import reading, writing
 
 
 class Far:

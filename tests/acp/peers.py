@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.acp.process import Start
+from holdfast.acp.process.launching import Start
 
 PEER = Path(__file__).with_name("peer.py")
 PATIENCE = 30.0

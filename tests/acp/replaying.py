@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.acp.framing import Notification, Reply, Request, parse
-from holdfast.acp.readings import fields, items
-from holdfast.acp.told import Told
-from holdfast.acp.translate import Translator
+from holdfast.acp.translate.readings import fields, items
+from holdfast.acp.translate.told import Told
+from holdfast.acp.translate.translator import Translator
+from holdfast.acp.transport.framing import Notification, Reply, Request, parse
 from holdfast.domain.drafts import Draft
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.ids import CallId

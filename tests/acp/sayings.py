@@ -4,9 +4,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
-from holdfast.acp.speech import Ground
-from holdfast.acp.told import Told
-from holdfast.acp.translate import Translator
+from holdfast.acp.translate.speech import Ground
+from holdfast.acp.translate.told import Told
+from holdfast.acp.translate.translator import Translator
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
 from holdfast.domain.events import (

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.acp.asking import Asking
-from holdfast.acp.replays import cursor_of
-from holdfast.acp.transport import Lost
-from holdfast.acp.updates import Telling
+from holdfast.acp.agent.asking import Asking
+from holdfast.acp.agent.replays import cursor_of
+from holdfast.acp.agent.updates import Telling
+from holdfast.acp.transport.connection import Lost
 from holdfast.bootstrap import Holdfast
 from holdfast.cli.remote.attachments import RemoteGuests
 from holdfast.cli.remote.house import remote_house
@@ -195,7 +195,7 @@ async def broken(fault: Exception) -> AsyncIterator[Event | Gap]:
 async def test_a_turn_that_does_not_stop_in_time_is_left_to_others(
     home: Path, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.serving.PARTING", 0.05)
+    monkeypatch.setattr("holdfast.acp.agent.serving.PARTING", 0.05)
 
     async with house_for(home, desk, default_model=script(tmp_path, SLOW)) as house:
         stuck = Wrapped(house.sessions, interrupt=lambda *_, **__: asyncio.Event().wait())

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.call_forms import call_form, kind_of, result_form, title_of
-from holdfast.acp.updates import COMPACTED, Telling
+from holdfast.acp.agent.call_forms import call_form, kind_of, result_form, title_of
+from holdfast.acp.agent.updates import COMPACTED, Telling
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.events import (

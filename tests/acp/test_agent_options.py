@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.abilities import options
+from holdfast.acp.agent.abilities import options
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.ids import SessionId

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.asking import answer_of, offered
-from holdfast.acp.updates import Telling
+from holdfast.acp.agent.asking import answer_of, offered
+from holdfast.acp.agent.updates import Telling
 from holdfast.domain.approvals import (
     Answer,
     Approval,

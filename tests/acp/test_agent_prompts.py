@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.framing import RpcError
-from holdfast.acp.prompts import Prompt
-from holdfast.acp.transport import Refused
+from holdfast.acp.agent.prompts import Prompt
+from holdfast.acp.transport.connection import Refused
+from holdfast.acp.transport.framing import RpcError
 from holdfast.domain.events import MessageAppended, StepStarted, TurnEnded
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import StopReason

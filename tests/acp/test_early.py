@@ -1,6 +1,6 @@
 """Updates that come before their conversation is known."""
 
-from holdfast.acp.early import LARGEST, PATIENCE, UPDATES_MOST, EarlyUpdates
+from holdfast.acp.translate.early import LARGEST, PATIENCE, UPDATES_MOST, EarlyUpdates
 
 
 def said(session: str, number: int = 0) -> dict[str, object]:

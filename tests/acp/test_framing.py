@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.acp.framing import (
+from holdfast.acp.transport.framing import (
     INTERNAL_ERROR,
     Incoming,
     Junk,

@@ -86,7 +86,7 @@ async def test_many_turns_on_one_program_leave_nothing_behind(tmp_path: Path) ->
 async def test_a_flood_ends_the_turn_and_not_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.translate.UPDATES_MOST", 500)
+    monkeypatch.setattr("holdfast.acp.translate.translator.UPDATES_MOST", 500)
     steps = [[{"texts": 100_000}, "until_cancel"], [{"text": "calm"}, END]]
     async with aboard(tmp_path, on={"session/prompt": steps}) as ship:
         session = await ship.open()
@@ -150,7 +150,7 @@ async def test_a_line_that_is_too_long_is_dropped_and_the_turn_goes_on(tmp_path:
 async def test_a_reply_that_was_too_long_fails_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.playing._AFTER_A_DROPPED_LINE", 0.3)
+    monkeypatch.setattr("holdfast.acp.runtime.playing._AFTER_A_DROPPED_LINE", 0.3)
     huge = {"reply": {"stopReason": "end_turn", "_meta": {"x": "x" * 5_000}}}
     steps = [[{"text": "so"}, huge], [{"text": "well"}, END]]
     async with aboard(

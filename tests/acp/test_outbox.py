@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.acp.outbox import Outbox
+from holdfast.acp.runtime.outbox import Outbox
 from holdfast.domain.events import TurnStarted
 
 pytestmark = pytest.mark.anyio

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import holdfast.acp
-from holdfast.acp.presets import PRESETS, SEEDED, fields_of
+from holdfast.acp.process.presets import PRESETS, SEEDED, fields_of
 from holdfast.bootstrap import Holdfast
 from holdfast.domain.ids import Owner
 from holdfast.domain.programs import options_of
 
 STRANGER = Owner("stranger")
-SOURCES = sorted(Path(holdfast.acp.__file__).parent.glob("*.py"))
+SOURCES = sorted(Path(holdfast.acp.__file__).parent.rglob("*.py"))
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "acp.md"
 _ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| `(.+?)` \|", re.MULTILINE)
 

@@ -16,20 +16,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.acp.identities import boot, is_marked, members, seen
-from holdfast.acp.process import (
-    AGENT_BOUNDS,
-    Birth,
-    Exit,
-    Limits,
-    NotStarted,
-    Patience,
-    Program,
-    Start,
-    find,
-    reap,
-)
-from holdfast.acp.transport import Bounds, Lost
+from holdfast.acp.process.identities import boot, is_marked, members, seen
+from holdfast.acp.process.launching import Limits, NotStarted, Start, find
+from holdfast.acp.process.program import AGENT_BOUNDS, Patience, Program, reap
+from holdfast.acp.transport.connection import Bounds, Lost
+from holdfast.domain.programs import Birth, Exit
 from tests.acp.peers import PATIENCE, Peer
 
 pytestmark = pytest.mark.anyio
@@ -296,10 +287,10 @@ async def test_nobody_who_comes_from_it_is_left(
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        ({"exit": 0}, Exit(code=0)),
-        ({"exit": 3}, Exit(code=3)),
-        ({"signal": "KILL"}, Exit(signal=9)),
-        ({"signal": "SEGV"}, Exit(signal=11)),
+        ({"exit": 0}, Exit(code=0, reason="exited")),
+        ({"exit": 3}, Exit(code=3, reason="exited")),
+        ({"signal": "KILL"}, Exit(signal=9, reason="exited")),
+        ({"signal": "SEGV"}, Exit(signal=11, reason="exited")),
     ],
 )
 async def test_the_end_of_a_program_is_noticed(
@@ -330,8 +321,8 @@ async def test_its_exit_counts_although_somebody_holds_its_output(tmp_path: Path
     assert len(items) == 2
     with pytest.raises(Lost, match="exited"):
         future.result()
-    assert program.exited.result() == Exit(code=3)
-    assert await program.end() == Exit(code=3)
+    assert program.exited.result() == Exit(code=3, reason="exited")
+    assert await program.end() == Exit(code=3, reason="exited")
 
 
 async def test_last_words_that_nobody_took_yet_are_kept(tmp_path: Path) -> None:
@@ -402,7 +393,7 @@ async def test_the_farewell_is_said_while_it_listens_and_never_in_the_way(peer: 
     os.kill(third.birth.pid, signal.SIGKILL)
     await asyncio.wait([third.exited])
     said: list[None] = []
-    assert await third.end(farewell=lambda: _note(said)) == Exit(signal=9)
+    assert await third.end(farewell=lambda: _note(said)) == Exit(signal=9, reason="exited")
     assert said == []
 
 
@@ -475,7 +466,8 @@ def parent_of(pid: int) -> int:
 
 HOLDER = """
 import asyncio, sys
-from holdfast.acp.process import Program, Start
+from holdfast.acp.process.launching import Start
+from holdfast.acp.process.program import Program
 from tests.acp.peers import Peer
 from pathlib import Path
 

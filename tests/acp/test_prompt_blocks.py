@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.prompt_blocks import Prompt, Taken, messages_of, prompt_of, taken_of
+from holdfast.acp.translate.prompt_blocks import Prompt, Taken, messages_of, prompt_of, taken_of
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.messages import (
     Media,

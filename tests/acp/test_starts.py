@@ -140,7 +140,7 @@ async def test_nothing_that_is_not_offered_is_called(
 async def test_a_start_that_may_pass_is_tried_twice_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.boarding.RETRIES", (0.01, 0.02))
+    monkeypatch.setattr("holdfast.acp.runtime.boarding.RETRIES", (0.01, 0.02))
     runs = [{"start": [{"signal": "KILL"}]}, {"start": [{"signal": "SEGV"}]}, {"start": []}]
     async with aboard(tmp_path, runs=runs) as ship:
         session = await ship.open()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.acp.identities import is_leaving
+from holdfast.acp.process.identities import is_leaving
 from holdfast.domain.sessions import Status
 from tests.acp.aboard import aboard
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.framing import INTERNAL_ERROR, NOT_FOUND
-from holdfast.acp.identities import seen
-from holdfast.acp.process import Exit, Patience, Start
-from holdfast.acp.rings import Ring
-from holdfast.acp.terminals import AT_ONCE, OUTPUT_MOST, Output, Terminals
-from holdfast.acp.transport import Refused
+from holdfast.acp.process.identities import seen
+from holdfast.acp.process.launching import Start
+from holdfast.acp.process.program import Patience
+from holdfast.acp.process.rings import Ring
+from holdfast.acp.process.terminals import AT_ONCE, OUTPUT_MOST, Output, Terminals
+from holdfast.acp.transport.connection import Refused
+from holdfast.acp.transport.framing import INTERNAL_ERROR, NOT_FOUND
+from holdfast.domain.programs import Exit
 
 pytestmark = pytest.mark.anyio
 
@@ -57,10 +59,12 @@ async def test_a_command_shows_what_it_prints_on_both_outputs(
     )
     id = await terminals.create(python(source, tmp_path))
 
-    assert await terminals.wait(id) == Exit(code=3)
-    assert await terminals.wait(id) == Exit(code=3)
+    assert await terminals.wait(id) == Exit(code=3, reason="exited")
+    assert await terminals.wait(id) == Exit(code=3, reason="exited")
     assert terminals.output(id) == Output(
-        text=f"{tmp_path} yes ''\ncomplaint\ufffd\n", truncated=False, exit=Exit(code=3)
+        text=f"{tmp_path} yes ''\ncomplaint\ufffd\n",
+        truncated=False,
+        exit=Exit(code=3, reason="exited"),
     )
 
 
@@ -85,7 +89,9 @@ async def test_the_beginning_is_dropped_between_two_characters(
     id = await terminals.create(python(source, tmp_path), output_most=most)
     await terminals.wait(id)
 
-    assert terminals.output(id) == Output(text=expected, truncated=True, exit=Exit(code=0))
+    assert terminals.output(id) == Output(
+        text=expected, truncated=True, exit=Exit(code=0, reason="exited")
+    )
 
 
 async def test_nobody_can_ask_for_more_than_a_mebibyte(

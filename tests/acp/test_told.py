@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.acp.told import STATES, Told, heard, opened, told_from
+from holdfast.acp.translate.told import STATES, Told, heard, opened, told_from
 from tests.acp.sayings import update
 
 COMMANDS = [{"name": "create plan", "description": "d"}, "odd", {"name": "web"}]

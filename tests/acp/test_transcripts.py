@@ -1,6 +1,6 @@
 """The record that a program is given when it has forgotten the conversation."""
 
-from holdfast.acp.transcripts import HEADING, LONGEST, RESULT_LONGEST, transcript
+from holdfast.acp.translate.transcripts import HEADING, LONGEST, RESULT_LONGEST, transcript
 from holdfast.domain.messages import (
     Media,
     Message,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.contents import RESULT_LARGEST, Content
-from holdfast.acp.framing import RpcError
-from holdfast.acp.speech import Ground
-from holdfast.acp.steps import LONGEST
-from holdfast.acp.stops import is_unknown_session
-from holdfast.acp.translate import ENOUGH, UPDATES_MOST, ground_of
+from holdfast.acp.translate.contents import RESULT_LARGEST, Content
+from holdfast.acp.translate.speech import Ground
+from holdfast.acp.translate.steps import LONGEST
+from holdfast.acp.translate.stops import is_unknown_session
+from holdfast.acp.translate.translator import ENOUGH, UPDATES_MOST, ground_of
+from holdfast.acp.transport.framing import RpcError
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CallDetails, Draft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode, PlanChanged

@@ -7,8 +7,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.acp.framing import RpcError
-from holdfast.acp.translate import Batch, Translator
+from holdfast.acp.translate.translator import Batch, Translator
+from holdfast.acp.transport.framing import RpcError
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
 from holdfast.domain.events import (
     Channel,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.framing import (
+from holdfast.acp.transport.connection import Answered, Bounds, Connection, Item, Lost, Refused
+from holdfast.acp.transport.framing import (
     CANCELLED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -16,7 +17,6 @@ from holdfast.acp.framing import (
     Request,
     RpcError,
 )
-from holdfast.acp.transport import Answered, Bounds, Connection, Item, Lost, Refused
 from tests.acp.far import Far, connected
 
 pytestmark = pytest.mark.anyio

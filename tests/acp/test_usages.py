@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.usages import microcents_between, quota_of, usage_of
+from holdfast.acp.translate.usages import microcents_between, quota_of, usage_of
 from holdfast.domain.costs import Usage
 
 

@@ -1,0 +1,1 @@
+"""Holdfast as an agent: an editor's sessions, prompts and questions."""

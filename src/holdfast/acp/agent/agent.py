@@ -1,0 +1,303 @@
+"""Holdfast as an agent: the methods that a client may call, and what they do in the house."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.acp.agent.abilities import MODE, MODEL, introduction, options, standing
+from holdfast.acp.agent.blocks import Keep, parts_of
+from holdfast.acp.agent.companions import companions
+from holdfast.acp.agent.holds import Beginning, Hold, Spawn
+from holdfast.acp.agent.house import House
+from holdfast.acp.agent.places import Places
+from holdfast.acp.agent.prompts import Prompt
+from holdfast.acp.agent.refusals import bad_params, data_of, rpc_error
+from holdfast.acp.agent.replays import cursor_of
+from holdfast.acp.agent.voices import Voice
+from holdfast.acp.agent.wishes import (
+    ListWish,
+    ModeWish,
+    Named,
+    Opening,
+    OptionWish,
+    Prompted,
+    Reopening,
+)
+from holdfast.acp.transport.connection import Connection, Refused
+from holdfast.acp.transport.framing import INVALID_REQUEST, METHOD_NOT_FOUND, Request, RpcError
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound
+from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import Session
+
+Result = dict[str, Any]
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """How this installation serves: as whom, where, and what becomes of turns without a client."""
+
+    version: str
+    places: Places
+    new_id: Callable[[], str]
+    has_pictures: bool = True
+    # Behind a server turns are played whether a client is there or not.
+    goes_on: bool = False
+
+
+Method = Callable[[Any], Coroutine[Any, Any, Result]]
+
+
+class Agent:
+    """Serves one client: its sessions are held as long as it is there."""
+
+    def __init__(self, house: House, connection: Connection, terms: Terms, spawn: Spawn) -> None:
+        self._house = house
+        self._connection = connection
+        self._terms = terms
+        self._spawn = spawn
+        self._is_met = False
+        self._is_parting = False
+        self._owed = 0
+        self._paid = asyncio.Event()
+        self._holds: dict[SessionId, Hold] = {}
+        self._methods: Mapping[str, tuple[type[Any], Method]] = {
+            "session/new": (Opening, self._new),
+            "session/load": (Reopening, self._load),
+            "session/resume": (Reopening, self._resume),
+            "session/list": (ListWish, self._list),
+            "session/close": (Named, self._close),
+            "session/delete": (Named, self._delete),
+            "session/set_mode": (ModeWish, self._set_mode),
+            "session/set_config_option": (OptionWish, self._set_option),
+        }
+
+    async def part(self) -> None:
+        """Answer what was asked, now that nothing more can be; running turns are stopped for it.
+
+        Those that are played elsewhere go on, and are not waited for.
+        """
+        self._is_parting = True
+        busy = [hold for hold in self._holds.values() if hold.is_busy]
+        if busy and self._terms.goes_on:
+            return
+        for hold in busy:
+            hold.cancel()
+        while self._owed:
+            self._paid.clear()
+            await self._paid.wait()
+
+    def called(self, request: Request) -> Coroutine[Any, Any, None]:
+        """Return the work that answers a request; what has to keep its place is done at once."""
+        if request.method == "initialize":
+            self._is_met = True
+            return self._answer(request, self._introduced())
+        if not self._is_met:
+            return self._answer(request, _refused(INVALID_REQUEST, "Call initialize first."))
+        if request.method == "session/prompt":
+            return self._prompted(request)
+        if request.method not in self._methods:
+            told = "There is no such method here."
+            return self._answer(request, _refused(METHOD_NOT_FOUND, told))
+        return self._answer(request, self._done(request))
+
+    def cancelled(self, params: Any) -> None:
+        """Stop what runs in a session; where nothing does, nothing happens."""
+        try:
+            hold = self._holds.get(SessionId(msgspec.convert(params, Named).session_id))
+        except msgspec.ValidationError:
+            return
+        if hold is not None:
+            hold.cancel()
+
+    async def _introduced(self) -> Result:
+        return introduction(self._terms.version, has_pictures=self._terms.has_pictures)
+
+    async def _done(self, request: Request) -> Result:
+        kind, method = self._methods[request.method]
+        return await method(_params(request, kind))
+
+    async def _answer(self, request: Request, work: Coroutine[Any, Any, Result]) -> None:
+        """Answer with what the work returns: here, so that it is said when this has ended."""
+        self._owed += 1
+        try:
+            await self._connection.answer(request, await work)
+        except HoldfastError as error:
+            await self._connection.refuse(request, rpc_error(error))
+        except Refused as refusal:
+            await self._connection.refuse(request, refusal.error)
+        finally:
+            self._owed -= 1
+            if not self._owed:
+                self._paid.set()
+
+    def _prompted(self, request: Request) -> Coroutine[Any, Any, None]:
+        """Take a prompt in before anything that comes behind it is looked at."""
+        try:
+            said = _params(request, Prompted)
+            hold = self._held(said.session_id)
+        except Refused as refusal:
+            return self._answer(request, _raised(refusal))
+        prompt = hold.begin(self._terms.new_id())
+        prompt.is_cancelled = self._is_parting
+        return self._played(request, hold, prompt, said.prompt)
+
+    async def _played(
+        self, request: Request, hold: Hold, prompt: Prompt, blocks: list[Any]
+    ) -> None:
+        async def play() -> Result:
+            keep = self._keep(hold.session_id) if self._terms.has_pictures else None
+            return await hold.play(prompt, await parts_of(blocks, keep))
+
+        try:
+            await self._answer(request, play())
+        except asyncio.CancelledError:
+            # The client has taken its request back: whatever runs for it is stopped.
+            if not self._is_parting:
+                hold.cancel()
+            raise
+        finally:
+            hold.drop(prompt)
+
+    def _keep(self, session_id: SessionId) -> Keep:
+        async def keep(content: bytes, mime_type: str) -> str:
+            return await self._house.media.keep(
+                self._house.owner, session_id, content, mime_type=mime_type
+            )
+
+        return keep
+
+    async def _new(self, wish: Opening) -> Result:
+        servers = companions(wish.mcp_servers)
+        session = await self._terms.places.opened(self._house, wish.cwd)
+        # From its first row on: what its opening has to say is told with the first answer.
+        voice = await self._voice(replace(session, message_count=0))
+        remarks = await self._bring(session.id, servers)
+        self._hold(voice, Beginning(after=0, remarks=remarks))
+        return {"sessionId": session.id} | self._standing(voice)
+
+    async def _load(self, wish: Reopening) -> Result:
+        hold = await self._picked_up(wish, is_replayed=True)
+        return self._standing(hold.voice)
+
+    async def _resume(self, wish: Reopening) -> Result:
+        hold = await self._picked_up(wish, is_replayed=False)
+        return self._standing(hold.voice)
+
+    async def _picked_up(self, wish: Reopening, *, is_replayed: bool) -> Hold:
+        servers = companions(wish.mcp_servers)
+        id_ = SessionId(wish.session_id)
+        session = await self._terms.places.picked_up(self._house, id_, wish.cwd)
+        before = self._holds.get(id_)
+        if before is not None and before.is_busy:
+            raise bad_params("A prompt of this session is not answered yet; cancel it first.")
+        if before is not None:
+            await before.release()
+        voice = await self._voice(session)
+        after = await cursor_of(self._house, session) if is_replayed else session.last_event
+        if is_replayed:
+            await voice.replay()
+        remarks = await self._bring(id_, servers)
+        hold = self._hold(voice, Beginning(after=after, remarks=remarks))
+        hold.follow()
+        return hold
+
+    async def _bring(
+        self, session_id: SessionId, servers: tuple[dict[str, Any], ...]
+    ) -> tuple[str, ...]:
+        try:
+            await self._house.guests.bring(self._house.owner, session_id, servers)
+        # A server that cannot be had must not keep a person from talking.
+        except Invalid as error:
+            return (error.message,)
+        return ()
+
+    async def _voice(self, session: Session) -> Voice:
+        models = await self._house.models.catalogue()
+        return Voice(self._house, self._connection, session, models)
+
+    def _hold(self, voice: Voice, start: Beginning) -> Hold:
+        hold = Hold(self._house, self._connection, voice, start, self._spawn)
+        self._holds[hold.session_id] = hold
+        return hold
+
+    def _standing(self, voice: Voice) -> Result:
+        return standing(voice.session, voice.models, self._house.config)
+
+    async def _list(self, wish: ListWish) -> Result:
+        return await self._terms.places.listed(self._house, wish.cwd, wish.cursor)
+
+    async def _close(self, wish: Named) -> Result:
+        hold = self._holds.pop(SessionId(wish.session_id), None)
+        if hold is None:
+            return {}
+        if hold.is_busy:
+            hold.cancel()
+            await hold.settled()
+        await hold.release()
+        await self._bring(hold.session_id, ())
+        return {}
+
+    async def _delete(self, wish: Named) -> Result:
+        await self._close(wish)
+        try:
+            await self._house.sessions.delete(self._house.owner, SessionId(wish.session_id))
+        except NotFound as error:
+            if error.code is not Code.SESSION_NOT_FOUND:
+                raise
+        return {}
+
+    async def _set_mode(self, wish: ModeWish) -> Result:
+        hold = self._held(wish.session_id)
+        async with hold.turnstile:
+            await self._changed(hold, {"approval": _mode(wish.mode_id)})
+        return {}
+
+    async def _set_option(self, wish: OptionWish) -> Result:
+        hold = self._held(wish.session_id)
+        async with hold.turnstile:
+            shown = options(hold.voice.session, hold.voice.models, self._house.config)
+            chosen = next((each for each in shown if each["id"] == wish.config_id), None)
+            if chosen is None or wish.value not in [each["value"] for each in chosen["options"]]:
+                raise bad_params("There is no such option, or it has no such value.")
+            field = {MODE: "approval", MODEL: "model"}[wish.config_id]
+            value = _mode(wish.value) if field == "approval" else wish.value
+            await self._changed(hold, {field: value})
+        return {"configOptions": options(hold.voice.session, hold.voice.models, self._house.config)}
+
+    async def _changed(self, hold: Hold, changes: Mapping[str, Any]) -> None:
+        house = self._house
+        hold.voice.session = await house.sessions.update(house.owner, hold.session_id, changes)
+
+    def _held(self, session_id: str) -> Hold:
+        hold = self._holds.get(SessionId(session_id))
+        if hold is None:
+            raise bad_params("Open the session first, with session/new, load or resume.")
+        return hold
+
+
+MODES: Final = frozenset(mode.value for mode in ApprovalMode)
+
+
+def _mode(id_: str) -> ApprovalMode:
+    if id_ not in MODES:
+        raise bad_params(f"There is no such mode; the modes are {', '.join(ApprovalMode)}.")
+    return ApprovalMode(id_)
+
+
+def _params(request: Request, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(request.params or {}, kind)
+    except msgspec.ValidationError as error:
+        raise bad_params(f"The parameters are not valid: {error}.") from None
+
+
+async def _refused(code: int, message: str) -> Result:
+    raise Refused(RpcError(code, message, data_of(Code.INVALID_INPUT, message)))
+
+
+async def _raised(refusal: Refused) -> Result:
+    raise refusal

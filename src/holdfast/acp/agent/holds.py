@@ -1,0 +1,243 @@
+"""A session in the hands of a client: its news become updates, its prompts become messages.
+
+The news are followed as long as the session is held, so a client sees also what others say in it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.acp.agent.asking import Asking
+from holdfast.acp.agent.house import House
+from holdfast.acp.agent.prompts import Prompt, stopped
+from holdfast.acp.agent.voices import Voice
+from holdfast.acp.transport.connection import Connection
+from holdfast.domain.costs import Usage
+from holdfast.domain.errors import Code, Conflict, HoldfastError, Internal
+from holdfast.domain.events import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    Event,
+    Gap,
+    MessageAppended,
+    SessionClosed,
+    StepEnded,
+    StepStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from holdfast.domain.messages import Part
+from holdfast.domain.sessions import StopReason
+
+log = logging.getLogger(__name__)
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Beginning(Struct, frozen=True, kw_only=True):
+    """Where a hold begins: behind an event, and with what the person should know at once."""
+
+    after: int
+    remarks: tuple[str, ...] = ()
+
+
+class Hold:
+    """What one client has of a session; to let go of it changes nothing in the session."""
+
+    def __init__(
+        self, house: House, connection: Connection, voice: Voice, start: Beginning, spawn: Spawn
+    ) -> None:
+        """`spawn` runs a task as long as the client is there."""
+        self.session_id = voice.session.id
+        # What is asked of a session is done in the order in which it was asked.
+        self.turnstile = asyncio.Lock()
+        self.voice = voice
+        self._house = house
+        self._spawn = spawn
+        self._cursor = start.after
+        self._remarks = start.remarks
+        self._asking = Asking(house, connection, self.session_id, self._start)
+        self._prompts: list[Prompt] = []
+        self._cancel_through = 0
+        self._ended: dict[int, TurnEnded] = {}
+        self._following: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a prompt waits for its answer."""
+        return bool(self._prompts)
+
+    def follow(self) -> None:
+        """Tell the news from now on; once more if they have broken off."""
+        if self._following is None or self._following.done():
+            self._following = self._start(self._follow())
+
+    async def release(self) -> None:
+        """Let go of the session."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def begin(self, message_id: str) -> Prompt:
+        """Take a prompt in; from here on a cancel means it, too."""
+        prompt = Prompt(message_id)
+        self._prompts.append(prompt)
+        self.voice.own.add(message_id)
+        return prompt
+
+    async def play(self, prompt: Prompt, parts: tuple[Part, ...]) -> dict[str, Any]:
+        """Send a prompt's message; return its answer when all of its turn was told."""
+        async with self.turnstile:
+            if prompt.is_cancelled:
+                return stopped(StopReason.ABORTED, Usage())
+            remarks, self._remarks = self._remarks, ()
+            await self.voice.remark(remarks)
+            await self._send(prompt, parts)
+        self.follow()
+        await self._asking.waiting(self.voice.telling)
+        return prompt.result(await prompt.ended)
+
+    def drop(self, prompt: Prompt) -> None:
+        """Let go of a prompt: it is answered, or never was sent."""
+        self._prompts.remove(prompt)
+        prompt.answered.set()
+
+    def cancel(self) -> None:
+        """Stop what runs, and every prompt that was taken in."""
+        for prompt in self._prompts:
+            prompt.is_cancelled = True
+            self._cancel_through = max(self._cancel_through, prompt.turn or 0)
+        self._start(self._interrupt(None))
+
+    async def settled(self) -> None:
+        """Wait until every prompt is answered."""
+        while self._prompts:
+            await self._prompts[0].answered.wait()
+
+    async def _send(self, prompt: Prompt, parts: tuple[Part, ...]) -> None:
+        house, id_ = self._house, prompt.message_id
+        try:
+            message = await house.send(self.session_id, parts, id=id_)
+        except Conflict as error:
+            if error.code is not Code.SESSION_CLOSED:
+                raise
+            await house.sessions.resume(house.owner, self.session_id)
+            message = await house.send(self.session_id, parts, id=id_)
+        turn = prompt.turn = message.turn
+        # The news may have been faster than the answer of whoever wrote the message down.
+        if (ended := self._ended.get(turn)) is not None:
+            prompt.settle(ended)
+        if prompt.is_cancelled:
+            self._cancel_through = max(self._cancel_through, turn)
+            await self._interrupt(turn)
+
+    async def _interrupt(self, turn: int | None) -> None:
+        await self._house.sessions.interrupt(self._house.owner, self.session_id, turn=turn)
+
+    async def _follow(self) -> None:
+        """Tell the news until the session is let go of, or gone."""
+        try:
+            news = self._house.follow(self.session_id, after=self._cursor)
+            async with aclosing(news):
+                async for item in news:
+                    await self._hear(item)
+                    self._cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
+        except HoldfastError as error:
+            self._fail(error)
+        except Exception:
+            self._fail(Internal(Code.INTERNAL, "The news of the session cannot be told any more."))
+            raise
+
+    def _fail(self, error: HoldfastError) -> None:
+        for prompt in self._prompts:
+            prompt.fail(error)
+
+    async def _hear(self, item: Event | Gap) -> None:
+        if isinstance(item, Gap):
+            await self._missed(item)
+            return
+        payload = item.payload
+        match payload:
+            case MessageAppended(message_id=message_id):
+                self._note(message_id)
+                await self.voice.appended(payload)
+            case ApprovalRequested(approval_id=approval_id):
+                # Only while somebody here waits for an answer: others have surfaces of their own.
+                if self._prompts:
+                    await self._asking.ask(approval_id, self.voice.telling)
+            case ApprovalAnswered(approval_id=approval_id):
+                self._asking.withdraw(approval_id)
+                await self.voice.tell(payload)
+            case StepStarted() | StepEnded():
+                await self.voice.step(payload)
+            case TurnStarted():
+                await self._begun(item.turn or 0)
+            case TurnEnded():
+                await self.voice.look()
+                self._remember(item.turn or 0, payload)
+                await self._settle(self._up_to(item.turn or 0), payload)
+            case SessionClosed():
+                # What was sent behind this has opened the session again.
+                await self._settle([each for each in self._prompts if each.is_heard], None)
+            case _:
+                await self.voice.tell(payload)
+
+    async def _begun(self, turn: int) -> None:
+        if turn <= self._cancel_through:
+            self._start(self._interrupt(turn))
+        # The first message has given the session its title.
+        if self.voice.session.title is None:
+            await self.voice.look()
+
+    async def _missed(self, gap: Gap) -> None:
+        """Settle what has ended in news that will not come, if none come behind them."""
+        await self.voice.look()
+        session = self.voice.session
+        if gap.to_sequence >= session.last_event:
+            ended = TurnEnded(stop_reason=session.last_stop or StopReason.STOP)
+            await self._settle(self._up_to(session.settled), ended)
+
+    def _remember(self, turn: int, ended: TurnEnded) -> None:
+        """Keep how a turn has ended while there are prompts of which no turn is known."""
+        if all(each.turn is not None for each in self._prompts):
+            self._ended.clear()
+        else:
+            self._ended[turn] = ended
+
+    def _note(self, message_id: str) -> None:
+        for prompt in self._prompts:
+            prompt.is_heard |= prompt.message_id == message_id
+
+    def _up_to(self, turn: int) -> list[Prompt]:
+        # At least: turns settle in their order, so a later one says that an earlier one has.
+        sent = [each for each in self._prompts if each.turn is not None]
+        return [each for each in sent if (each.turn or 0) <= turn]
+
+    async def _settle(self, done: Sequence[Prompt], ended: TurnEnded | None) -> None:
+        for prompt in done:
+            prompt.settle(ended)
+        for prompt in done:
+            # What comes next is told behind the answer.
+            await prompt.answered.wait()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._spawn(_quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    """Do work that nobody waits for: what goes wrong in it must not end the conversation."""
+    try:
+        await work
+    except HoldfastError as error:
+        log.warning("something was left undone for a client: %s", error.message)
+    except Exception:
+        log.exception("a fault of ours, met while serving a client")

@@ -1,0 +1,239 @@
+"""Getting a program ready for a prompt: started, introduced, and in the right conversation."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.acp.process.launching import NotStarted, Start
+from holdfast.acp.process.program import AGENT_BOUNDS, Program
+from holdfast.acp.process.starting import Yard, start_of
+from holdfast.acp.runtime.conversation import Conversation
+from holdfast.acp.runtime.fleet import Fleet, Slip
+from holdfast.acp.runtime.ladder import NotReady, Rung, Wish, climb, introduce
+from holdfast.acp.runtime.options import apply_options
+from holdfast.acp.translate.told import Told, told_from
+from holdfast.acp.transport.connection import Lost
+from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFound
+from holdfast.domain.events import Failure, FailureCode
+from holdfast.domain.messages import Notice, NoticeCode, Role
+from holdfast.domain.programs import ALIVE, Exit, ProcessState, ProgramOptions, options_of
+from holdfast.domain.turns import turns
+from holdfast.ports import TurnInput
+
+log = logging.getLogger(__name__)
+
+# A start that fails for what may pass is tried again after so many seconds, and then once more.
+RETRIES: Final = (1.0, 4.0)
+
+
+class Deadlines(Struct, frozen=True, kw_only=True):
+    """How long each phase may take, in seconds."""
+
+    start: float = 30.0
+    session: float = 60.0
+    option: float = 10.0
+    silence: float = 60.0
+    cancel: float = 5.0
+    write: float = 30.0
+
+
+class Boarding:
+    """Brings programs aboard: the one place that starts them."""
+
+    def __init__(self, fleet: Fleet, yard: Yard, deadlines: Deadlines, *, line_limit: int) -> None:
+        self._fleet = fleet
+        self._yard = yard
+        self.deadlines = deadlines
+        self._bounds = replace(AGENT_BOUNDS, line=line_limit, write_seconds=deadlines.write)
+
+    async def board(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
+        """Make a program ready for the turn's prompt; return what the record should say of it.
+
+        Raises `NotReady` with what the program left to tell why.
+        """
+        for seconds in (*RETRIES, None):
+            try:
+                return await self._started(slip, turn)
+            except NotReady as failed:
+                if not failed.can_pass or seconds is None:
+                    raise
+                log.info("the agent is started again in %g s: %s", seconds, failed)
+                await asyncio.sleep(seconds)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def again(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
+        """Begin anew with a program that has lost the conversation and is still there."""
+        conversation = slip.present()
+        conversation.session, conversation.is_prompted = None, False
+        try:
+            await climb(conversation, self._wish(slip, turn, None), set())
+            options = _options(turn)
+            await apply_options(conversation, options, within=self.deadlines.option)
+        except Lost as lost:
+            raise await _died(slip, lost) from None
+        await slip.keep(ProcessState.READY)
+        return _restarted("session/new")
+
+    def has_terminals(self, turn: TurnInput) -> bool:
+        """Tell whether the program may have us run commands."""
+        grant = turn.agent.grant
+        may_run = grant is not None and bool(grant.commands or grant.command_globs)
+        return may_run and _options(turn).terminal
+
+    def _wish(self, slip: Slip, turn: TurnInput, known: str | None) -> Wish:
+        return Wish(
+            folder=slip.folder,
+            known=known,
+            is_answered=any(each.is_answered for each in turns(turn.history)),
+            auth_method=_options(turn).auth_method,
+            start_seconds=self.deadlines.start,
+            session_seconds=self.deadlines.session,
+        )
+
+    async def _started(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
+        known = await slip.berth.known()
+        if known.state in ALIVE:
+            # Somebody else's who held the session before us: there is one program for a session.
+            await self._fleet.reap(known, slip.berth.session)
+        slip.start = await self._prepared(slip, turn)
+        is_new = known.agent_session is None
+        told = Told() if is_new else told_from(known.told)
+        slip.title = told.title
+        rung = await self._climbed(slip, turn, self._wish(slip, turn, known.agent_session), told)
+        try:
+            options, within = _options(turn), self.deadlines.option
+            notices = await apply_options(slip.present(), options, within=within)
+        except Lost:
+            raise await _died(slip) from None
+        except BaseException:
+            await slip.stop(None)
+            raise
+        await slip.keep(ProcessState.READY)
+        return (*(() if is_new else _restarted(rung)), *notices)
+
+    async def _prepared(self, slip: Slip, turn: TurnInput) -> Start:
+        try:
+            folder = await slip.berth.folder()
+            return await start_of(self._yard, _runtime(turn), folder, slip.berth.session)
+        except (Denied, Invalid, NotFound) as error:
+            raise NotReady(_unavailable(error.message)) from None
+        except HoldfastError as error:
+            if error.code is not Code.AGENT_UNAVAILABLE:
+                raise
+            raise NotReady(_unavailable(error.message)) from None
+
+    async def _climbed(self, slip: Slip, turn: TurnInput, wish: Wish, told: Told) -> Rung:
+        tried: set[Rung] = set()
+        while True:
+            try:
+                conversation = await self._spawned(slip, turn, told)
+                await introduce(conversation, self._capabilities(turn), wish)
+                return await climb(conversation, wish, tried)
+            except Lost as lost:
+                died = await _died(slip, lost)
+                # It died of this rung; the next one may hold another program.
+                if not tried or "session/new" in tried:
+                    raise died from None
+            except NotReady as failed:
+                failed.evidence = failed.evidence or await _ended(slip)
+                raise
+            except BaseException:
+                await slip.stop(None)
+                raise
+
+    async def _spawned(self, slip: Slip, turn: TurnInput, told: Told) -> Conversation:
+        start = slip.start
+        if start is None:
+            raise NotReady(_unavailable("Nobody said how the program is started."))
+        try:
+            program = await Program.spawn(start, bounds=self._bounds)
+        except NotStarted as failed:
+            message = f"The agent's program cannot be started: {failed.reason}."
+            raise NotReady(_unavailable(message), can_pass=failed.can_pass) from None
+        conversation = slip.conversation = Conversation(program, told)
+        fields = {
+            "session_id": slip.berth.session,
+            "agent": turn.agent.slug,
+            "cwd": start.folder,
+            "pid": program.birth.pid,
+            "argv0": start.argv[0],
+        }
+        log.info("agent.spawned", extra={"fields": fields})
+        # On disk before anything is said: should we die now, it is found and ended.
+        await slip.keep(ProcessState.STARTING)
+        return conversation
+
+    def _capabilities(self, turn: TurnInput) -> Mapping[str, Any]:
+        """Return what we do for the program in this session."""
+        has_files = _options(turn).fs
+        return {
+            "fs": {"readTextFile": has_files, "writeTextFile": has_files},
+            "terminal": self.has_terminals(turn),
+            "session": {"configOptions": {"boolean": {}}},
+        }
+
+
+def _runtime(turn: TurnInput) -> AcpRuntime:
+    runtime = turn.agent.runtime
+    if not isinstance(runtime, AcpRuntime):
+        raise NotReady(_unavailable("The agent is no program."))
+    return runtime
+
+
+def _options(turn: TurnInput) -> ProgramOptions:
+    return options_of(_runtime(turn))
+
+
+async def _died(slip: Slip, lost: Lost | None = None) -> NotReady:
+    """Return why a program cannot be used that was lost before its first prompt."""
+    program = slip.present().program
+    end = await slip.fall()
+    tail = program.stderr_tail
+    if lost is not None and lost.reason == "noise":
+        message = "The program speaks something else than the protocol; it may be no agent."
+        failure = Failure(code=FailureCode.AGENT_PROTOCOL, message=message)
+    else:
+        code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
+        message = f"The agent's program ended before it was ready ({came_out(end)})."
+        failure = Failure(code=code, message=message)
+    died = NotReady(failure, can_pass=end.signal is not None and end.reason == "exited")
+    died.evidence = tail
+    return died
+
+
+async def _ended(slip: Slip) -> str:
+    """End the program that is here, if any, and return what it complained."""
+    found = slip.conversation
+    if found is None:
+        return ""
+    await slip.stop(None)
+    return found.program.stderr_tail
+
+
+def came_out(end: Exit) -> str:
+    """Return in words how a program ended."""
+    if end.signal is not None:
+        return f"signal {end.signal}"
+    return f"exit code {end.code}" if end.code is not None else end.reason or "nobody knows how"
+
+
+def _restarted(rung: Rung) -> tuple[MessageDraft, ...]:
+    if rung == "session/resume":
+        return ()
+    told = {
+        "session/load": "The agent was started again and has loaded the conversation.",
+        "session/new": "The agent was started again and had lost the conversation; it was given "
+        "the record of it.",
+    }[rung]
+    notice = Notice(code=NoticeCode.AGENT_RESTARTED, text=told)
+    return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
+
+
+def _unavailable(message: str) -> Failure:
+    return Failure(code=FailureCode.AGENT_UNAVAILABLE, message=message)

@@ -1,0 +1,143 @@
+"""A program that runs, and the one conversation we have with it, in a turn and between turns.
+
+Between turns only news of the program's state count. Whatever else it says then belongs to a turn
+that is over, or to a past that it tells again, and is nobody's message.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.acp.process.program import Program
+from holdfast.acp.process.terminals import Terminals
+from holdfast.acp.translate.early import EarlyUpdates
+from holdfast.acp.translate.prompt_blocks import is_offered
+from holdfast.acp.translate.readings import fields
+from holdfast.acp.translate.told import STATES, Told, heard
+from holdfast.acp.transport.connection import Answered, Item, Lost
+from holdfast.acp.transport.framing import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Notification,
+    Request,
+    RpcError,
+)
+
+log = logging.getLogger(__name__)
+
+# The outcome of a permission that nobody will decide about any more.
+NOT_DECIDED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
+HOSTED: Final = frozenset(
+    {
+        "session/request_permission",
+        "fs/read_text_file",
+        "fs/write_text_file",
+        *(f"terminal/{verb}" for verb in ("create", "output", "wait_for_exit", "kill", "release")),
+    }
+)
+
+
+class Conversation:
+    """One program and what it has told; `session` is its own name for the conversation."""
+
+    def __init__(self, program: Program, told: Told) -> None:
+        self.program = program
+        self.connection = program.connection
+        self.session: str | None = None
+        self.told = told
+        self.introduction: Mapping[str, Any] = {}
+        self.auth_methods: tuple[Mapping[str, Any], ...] = ()
+        # What became of nothing, by why.
+        self.passed_over: Counter[str] = Counter()
+        self.is_fresh = True
+        self.is_prompted = False
+        self.terminals = Terminals()
+        # Somebody has allowed plain writes for the whole session, so the program asks no more.
+        self.may_edit = False
+        self._early = EarlyUpdates()
+
+    def can(self, *path: str) -> bool:
+        """Tell whether the program offers something, by its place among the capabilities."""
+        found: object = self.introduction.get("agentCapabilities")
+        for name in path:
+            found = fields(found).get(name)
+        return is_offered(found)
+
+    async def ask(self, method: str, params: Any, *, within: float) -> Any:
+        """Ask, taking in what comes before the answer: raises `Refused`, `Lost`, `TimeoutError`."""
+        async with asyncio.timeout(within):
+            answer = await self.connection.begin(method, params)
+            async for item in self.connection.incoming():
+                if isinstance(item, Answered) and item.future is answer:
+                    return answer.result()
+                await self.aside(item)
+        raise Lost("ended")
+
+    async def attend(self) -> bool:
+        """Take in one thing that is said between turns; `False` when nothing will be any more."""
+        async for item in self.connection.incoming():
+            await self.aside(item)
+            return True
+        return False
+
+    async def aside(self, item: Item) -> None:
+        """Take in what is said while no prompt is in flight."""
+        if isinstance(item, Request):
+            await self._refuse(item)
+        elif isinstance(item, Notification) and item.method == "session/update":
+            self.hear(item.params)
+        else:
+            self.passed_over[type(item).__name__.lower()] += 1
+
+    def named(self, session: str) -> None:
+        """Give the conversation its name; what was said of it before counts from now on."""
+        self.session = session
+        for params in self._early.claim(session, now=_now()):
+            self.hear(params)
+
+    def hear(self, params: object) -> None:
+        """Take in an update between turns: its state is told, its words were told before."""
+        found = fields(params)
+        if self.session is None or found.get("sessionId") != self.session:
+            # Its size is not known here; that of a usual line is near enough for a bound.
+            self._early.add(params, size=_SIZE, now=_now())
+            return
+        update = fields(found.get("update"))
+        kind = update.get("sessionUpdate")
+        if isinstance(kind, str) and kind in STATES:
+            self.told = heard(self.told, update)
+        else:
+            self.passed_over["replayed"] += 1
+
+    async def _refuse(self, request: Request) -> None:
+        """Answer what is asked while no turn runs: nobody could be asked about it."""
+        if request.method not in HOSTED:
+            error = RpcError(METHOD_NOT_FOUND, "there is no such method here")
+        elif fields(request.params).get("sessionId") != self.session:
+            error = RpcError(INVALID_PARAMS, "there is no such session here")
+        elif request.method == "session/request_permission":
+            await self._quietly(request, NOT_DECIDED)
+            return
+        else:
+            error = RpcError(INTERNAL_ERROR, "no turn is running")
+        await self._quietly(request, error)
+
+    async def _quietly(self, request: Request, answer: RpcError | Mapping[str, Any]) -> None:
+        try:
+            if isinstance(answer, RpcError):
+                await self.connection.refuse(request, answer)
+            else:
+                await self.connection.answer(request, answer)
+        except Lost:
+            # Seen by whoever waits for the program's end.
+            log.debug("an answer found nobody")
+
+
+_SIZE: Final = 4 << 10
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

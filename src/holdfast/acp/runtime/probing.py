@@ -1,0 +1,185 @@
+"""Looks at an agent's program without a turn: who it is, whether it opens a session, what it keeps.
+
+Nothing is written down, and the program is ended before the answer is given.
+"""
+
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.acp.process.launching import NotStarted
+from holdfast.acp.process.program import Program
+from holdfast.acp.process.starting import Yard, start_of
+from holdfast.acp.runtime.conversation import Conversation
+from holdfast.acp.runtime.ladder import NotReady, Wish, climb, introduce
+from holdfast.acp.translate.prompt_blocks import is_offered
+from holdfast.acp.translate.readings import fields, items, name, text
+from holdfast.acp.translate.told import Told
+from holdfast.acp.transport.connection import Lost, Refused
+from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.errors import Code, Unavailable
+from holdfast.domain.programs import options_of
+
+# In place of a session's id: whoever has none has to be told from all that do.
+_NOBODY: Final = "check"
+_LIST_SECONDS: Final = 30.0
+_SHOWN: Final = 300
+PAGES_MOST: Final = 100
+
+
+class Introduction(Struct, frozen=True, kw_only=True):
+    """Who a program says it is, and what it can do; `modes` are known once it opened a session."""
+
+    name: str | None
+    version: str | None
+    protocol: int
+    can: tuple[str, ...]
+    sign_in: tuple[str, ...]
+    modes: tuple[str, ...] | None = None
+
+
+class KeptSession(Struct, frozen=True, kw_only=True):
+    """A conversation that a program keeps by itself."""
+
+    id: str
+    title: str | None
+    folder: str | None
+    updated_at: str | None
+
+
+async def introduced(yard: Yard, runtime: AcpRuntime, *, is_deep: bool = False) -> Introduction:
+    """Start a program, learn who it is, and end it; deep, it opens a session nowhere first."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-check-") as folder:
+        async with _met(yard, runtime, folder) as conversation:
+            found = _introduction(conversation)
+            if not is_deep:
+                return found
+            wish = Wish(folder=folder, auth_method=options_of(runtime).auth_method)
+            await climb(conversation, wish, set())
+            return Introduction(
+                name=found.name,
+                version=found.version,
+                protocol=found.protocol,
+                can=found.can,
+                sign_in=found.sign_in,
+                modes=_modes(conversation.told),
+            )
+
+
+async def kept_sessions(
+    yard: Yard, runtime: AcpRuntime, folder: str, *, is_everywhere: bool = False
+) -> list[KeptSession]:
+    """Return the conversations that a program keeps, those of a folder or all of them."""
+    async with _met(yard, runtime, folder) as conversation:
+        if not conversation.can("sessionCapabilities", "list"):
+            raise Unavailable(
+                Code.AGENT_UNAVAILABLE, "The agent does not tell which sessions it keeps."
+            )
+        place = {} if is_everywhere else {"cwd": folder}
+        found: list[KeptSession] = []
+        cursor: str | None = None
+        for _ in range(PAGES_MOST):
+            params = place | ({"cursor": cursor} if cursor else {})
+            page = fields(await conversation.ask("session/list", params, within=_LIST_SECONDS))
+            found += filter(None, map(_kept, items(page.get("sessions"))))
+            cursor = text(page.get("nextCursor"))
+            if not cursor:
+                break
+        return found
+
+
+@asynccontextmanager
+async def _met(yard: Yard, runtime: AcpRuntime, folder: str) -> AsyncIterator[Conversation]:
+    """Start a program and introduce ourselves; it is gone when the block is left."""
+    try:
+        program = await Program.spawn(await start_of(yard, runtime, folder, _NOBODY))
+    except NotStarted as trouble:
+        raise Unavailable(
+            Code.AGENT_UNAVAILABLE,
+            f"The agent's program {runtime.command} cannot be started: {trouble.reason}.",
+        ) from None
+    try:
+        conversation = Conversation(program, Told())
+        await introduce(conversation, {}, Wish(folder=folder))
+        yield conversation
+    except (NotReady, Lost, Refused, TimeoutError) as trouble:
+        # Ended first: some say only then what they had to say.
+        await program.end()
+        raise _unavailable(trouble, program.stderr_tail) from None
+    finally:
+        await program.end()
+
+
+def _unavailable(trouble: Exception, complaints: str) -> Unavailable:
+    lines = [line.strip() for line in complaints.splitlines() if line.strip()]
+    last = f" Its last words: {lines[-1][:_SHOWN]}" if lines else ""
+    return Unavailable(
+        Code.AGENT_UNAVAILABLE,
+        f"{_told(trouble)}{last}",
+        {"stderr": complaints} if lines else {},
+    )
+
+
+def _told(trouble: Exception) -> str:
+    match trouble:
+        case NotReady():
+            return trouble.failure.message
+        case Refused():
+            return f"The agent refused it ({trouble.error.code}: {trouble.error.message[:1_000]})."
+        case Lost():
+            return "The agent's program ended before it had answered."
+        case _:
+            return "The agent's program has not answered in time."
+
+
+def _introduction(conversation: Conversation) -> Introduction:
+    said = conversation.introduction
+    agent = fields(said.get("agentInfo"))
+    methods = [name(each.get("id")) for each in conversation.auth_methods]
+    return Introduction(
+        name=name(agent.get("title")) or name(agent.get("name")),
+        version=name(agent.get("version")),
+        protocol=int(said["protocolVersion"]),
+        can=tuple(_offered(fields(said.get("agentCapabilities")))),
+        sign_in=tuple(each for each in methods if each is not None),
+    )
+
+
+def _offered(capabilities: Mapping[str, Any]) -> list[str]:
+    """Return what is offered, by its place: `loadSession`, `promptCapabilities.image`."""
+    found: list[str] = []
+    for key, value in sorted(capabilities.items()):
+        # What begins so is somebody's own, and means nothing here.
+        if key.startswith("_"):
+            continue
+        inner = [each for each in sorted(fields(value)) if is_offered(fields(value)[each])]
+        found += [f"{key}.{each}" for each in inner if not each.startswith("_")]
+        if not fields(value) and is_offered(value):
+            found.append(key)
+    return found
+
+
+def _modes(told: Told) -> tuple[str, ...]:
+    """Return the modes that can be chosen, wherever the program tells them."""
+    chosen = [fields(each) for each in told.options if fields(each).get("category") == "mode"]
+    offered = [name(fields(mode).get("id")) for mode in told.modes]
+    offered += [
+        name(fields(each).get("value")) for way in chosen for each in items(way.get("options"))
+    ]
+    return tuple(dict.fromkeys(each for each in offered if each))
+
+
+def _kept(session: object) -> KeptSession | None:
+    found = fields(session)
+    id_ = name(found.get("sessionId"))
+    if id_ is None:
+        return None
+    return KeptSession(
+        id=id_,
+        title=name(found.get("title")),
+        folder=name(found.get("cwd")),
+        updated_at=name(found.get("updatedAt")),
+    )

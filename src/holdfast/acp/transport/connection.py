@@ -1,0 +1,329 @@
+"""One conversation over a pair of streams: who owes whom an answer, and in which order things came.
+
+Both sides use it. It knows no method but `$/cancel_request`: what the words mean is decided above.
+"""
+
+import asyncio
+import logging
+from asyncio import Future, Task
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.acp.transport.debts import Debts, outcome
+from holdfast.acp.transport.framing import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Junk,
+    Message,
+    Notification,
+    Reply,
+    Request,
+    RpcError,
+    Splitter,
+    parse,
+    render,
+)
+from holdfast.acp.transport.inboxes import Inbox
+from holdfast.acp.transport.losses import LossReason, Lost, Refused
+from holdfast.acp.transport.questions import Questions, Reached
+from holdfast.acp.transport.sides import DEFAULT_BOUNDS, Bounds, Reader, Writer
+
+__all__ = [
+    "Answered",
+    "Bounds",
+    "Connection",
+    "Item",
+    "LossReason",
+    "Lost",
+    "Reader",
+    "Refused",
+    "Writer",
+]
+
+log = logging.getLogger(__name__)
+
+_CHUNK: Final = 1 << 16
+_TICK: Final = 0.05
+_GOODBYE: Final = 1.0
+# So many lines that are no messages are shown one by one.
+_SHOWN: Final = 20
+
+
+class Answered(Struct, frozen=True, eq=False):
+    """The place in the order of lines at which a begun request was answered.
+
+    Its future is done when this is seen: with the result, `Refused` or `Lost`.
+    """
+
+    future: Future[Any]
+
+
+Item: TypeAlias = Request | Notification | Answered | Junk
+
+
+class Connection:
+    """One side of a conversation. It needs a running loop, and reads from its first moment on.
+
+    `on_line` is shown each line as it came, before anything is made of it.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        writer: Writer,
+        *,
+        bounds: Bounds = DEFAULT_BOUNDS,
+        on_line: Callable[[bytes], None] | None = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._reader = reader
+        self._writer = writer
+        self._bounds = bounds
+        self._on_line = on_line
+        self._inbox: Inbox[Request | Notification | Junk | Reached] = Inbox(
+            most=bounds.queued, most_bytes=bounds.queued_bytes
+        )
+        self._questions = Questions()
+        self._debts = Debts(bounds.open_requests)
+        self._answering: set[Task[None]] = set()
+        self._junk_lines = self._junk_bytes = 0
+        self._is_greeted = False
+        self._heard_at = loop.time()
+        self._lost: LossReason | None = None
+        self._is_hung_up = False
+        self._reading = loop.create_task(self._read())
+
+    @property
+    def heard_at(self) -> float:
+        """Return the loop's time of the last line, at first that of the beginning."""
+        return self._heard_at
+
+    @property
+    def owed(self) -> int:
+        """Return how many of their requests wait for our answer."""
+        return len(self._debts)
+
+    @property
+    def lost(self) -> LossReason | None:
+        """Return why the other side is gone, if it is."""
+        return self._lost
+
+    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+        """Ask, and wait for the answer: raises `Refused`, `Lost` or `TimeoutError`.
+
+        The answer overtakes what waits in `incoming()`. Where the order matters, or where much may
+        come before the answer and nobody else takes it, `begin`.
+        """
+        number, future = self._questions.number(is_begun=False)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._send(Request(id=number, method=method, params=params))
+                return await future
+        finally:
+            self._questions.drop(number)
+
+    async def begin(self, method: str, params: Any) -> Future[Any]:
+        """Ask, and return as soon as the question is sent; raises `Lost`.
+
+        The future is done when `incoming()` has come to the answer, which it shows as `Answered`.
+        Somebody has to take from `incoming()`, or it never is.
+        """
+        number, future = self._questions.number(is_begun=True)
+        try:
+            await self._send(Request(id=number, method=method, params=params))
+        except BaseException:
+            self._questions.drop(number)
+            raise
+        return future
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Tell something that needs no answer; raises `Lost`."""
+        await self._send(Notification(method=method, params=params))
+
+    async def answer(self, request: Request, result: Any) -> None:
+        """Answer; a second answer to one request is not sent. Raises `Lost`."""
+        await self._reply(request, Reply(id=request.id, result=result))
+
+    async def refuse(self, request: Request, error: RpcError) -> None:
+        """Answer with an error; a second answer to one request is not sent. Raises `Lost`."""
+        await self._reply(request, Reply(id=request.id, error=error))
+
+    def handle(
+        self, request: Request, work: Coroutine[Any, Any, Any], *, within: float | None = None
+    ) -> None:
+        """Answer with what the work returns, whatever happens, while others go on.
+
+        `Refused` becomes its error, any other exception and the end of its time `-32603` without
+        details, and `$/cancel_request` of the other side cancels the work: `-32800`.
+        """
+        task = self._debts.work(request, work)
+        if task is not None:
+            answering = asyncio.get_running_loop().create_task(self._pay(request, task, within))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answering.discard)
+
+    def incoming(self) -> AsyncIterator[Item]:
+        """Yield what came, in the order of the lines, for one consumer at a time.
+
+        Left early, it can be taken up again where it was left. It ends when the other side is gone
+        and everything it said was taken. Of junk only the lines that were too long are shown.
+        """
+        return _Incoming(self._inbox)
+
+    def ready(self) -> Notification | None:
+        """Return what `incoming()` comes to next, if it has come and is a notification."""
+        return self._inbox.ready(Notification)
+
+    async def ended(self) -> LossReason:
+        """Wait until nothing more can come, and return why."""
+        await asyncio.wait([self._reading])
+        return self._lost or "ended"
+
+    def lose(self, reason: LossReason) -> None:
+        """Give the other side up: nothing more is read, and whoever waits is told."""
+        if self._lost is not None:
+            return
+        self._lost = reason
+        self._reading.cancel()
+        for reached in self._questions.lose(Lost(reason)):
+            self._inbox.push(reached)
+        self._inbox.close()
+        self._debts.lose()
+
+    async def listen(self, seconds: float) -> None:
+        """Wait for the last words; the time stands still while nobody takes what has come."""
+        while seconds > 0 and not self._reading.done():
+            await asyncio.wait([self._reading], timeout=min(_TICK, seconds))
+            seconds -= 0 if self._inbox.is_full else _TICK
+
+    def hang_up(self) -> None:
+        """Close our output only; what the other side still says is heard."""
+        self._is_hung_up = True
+        self._writer.close()
+
+    async def aclose(self) -> None:
+        """Close both directions; handlers are cancelled, whoever waits gets `Lost`."""
+        self.lose("closed")
+        self.hang_up()
+        await asyncio.gather(self._reading, *self._answering, return_exceptions=True)
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE):
+                await self._writer.wait_closed()
+
+    async def _send(self, message: Message) -> None:
+        if self._lost is not None or self._is_hung_up:
+            raise Lost(self._lost or "closed")
+        try:
+            self._writer.write(render(message))
+            async with asyncio.timeout(self._bounds.write_seconds):
+                await self._writer.drain()
+        except TimeoutError:
+            self.lose("stuck")
+            raise Lost("stuck") from None
+        except OSError:
+            # Not given up for reading: the last words may still be on their way.
+            raise Lost("ended") from None
+
+    async def _reply(self, request: Request, reply: Reply) -> None:
+        if self._debts.pay(request):
+            await self._send(reply)
+
+    async def _pay(self, request: Request, work: Task[Any], within: float | None) -> None:
+        with suppress(Lost):
+            await self._reply(request, await outcome(request, work, within))
+
+    async def _read(self) -> None:
+        splitter = Splitter(self._bounds.line)
+        try:
+            while chunk := await self._reader.read(_CHUNK):
+                await self._take_all(splitter.feed(chunk))
+            # A message that was cut off is no JSON, so this one is whole or skipped.
+            await self._take_all(splitter.rest())
+        except (OSError, Lost):
+            log.debug("nothing more is read")
+        finally:
+            self.lose("ended")
+
+    async def _take_all(self, lines: list[bytes | Junk]) -> None:
+        for line in lines:
+            # Before anything is made of it: what was counted as come has to be taken by somebody.
+            await self._inbox.room()
+            await self._take(line)
+
+    async def _take(self, line: bytes | Junk) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        shown = line.head if isinstance(line, Junk) else line
+        if self._on_line is not None:
+            self._on_line(shown)
+        found = line if isinstance(line, Junk) else parse(line)
+        if isinstance(found, Junk):
+            await self._skip(found)
+            return
+        self._is_greeted = True
+        if isinstance(found, Reply):
+            self._settle(found, len(shown))
+        elif isinstance(found, Request):
+            await self._owe(found, len(shown))
+        elif found.method == "$/cancel_request":
+            self._debts.cancel(found.params)
+        else:
+            self._inbox.push(found, len(shown))
+
+    def _settle(self, reply: Reply, size: int) -> None:
+        number = self._questions.find(reply)
+        if number is None:
+            log.info("an answer to nothing that was asked is dropped (id %.100r)", reply.id)
+            return
+        reached = self._questions.settle(number, reply)
+        if reached is not None:
+            self._inbox.push(reached, size)
+
+    async def _owe(self, request: Request, size: int) -> None:
+        if self._debts.owe(request):
+            self._inbox.push(request, size)
+            return
+        # Waited for: who asks on and on without reading is not read either.
+        error = RpcError(INTERNAL_ERROR, "too many requests wait for an answer")
+        await self._send(Reply(id=request.id, error=error))
+
+    async def _skip(self, junk: Junk) -> None:
+        self._junk_lines += 1
+        self._junk_bytes += junk.size
+        if self._junk_lines <= _SHOWN:
+            log.warning("a line that is no message (%s, %d bytes): %r", *_told(junk))
+        if not self._is_greeted and self._is_noise():
+            self.lose("noise")
+            raise Lost("noise")
+        if junk.kind == "array":
+            await self._send(Reply(error=RpcError(INVALID_REQUEST, "batches are not spoken here")))
+        if junk.kind == "too_long":
+            self._inbox.push(junk, len(junk.head))
+
+    def _is_noise(self) -> bool:
+        lines, size = self._bounds.noise_lines, self._bounds.noise_bytes
+        return (lines is not None and self._junk_lines >= lines) or (
+            size is not None and self._junk_bytes >= size
+        )
+
+
+class _Incoming(AsyncIterator[Item]):
+    """Takes from the inbox; an answer is given to whoever waits when its place has come."""
+
+    def __init__(self, inbox: Inbox[Request | Notification | Junk | Reached]) -> None:
+        self._inbox = inbox
+
+    async def __anext__(self) -> Item:
+        item = await self._inbox.take()
+        if item is None:
+            raise StopAsyncIteration
+        if isinstance(item, Reached):
+            item.settle()
+            return Answered(item.future)
+        return item
+
+
+def _told(junk: Junk) -> tuple[str, int, bytes]:
+    return junk.kind, junk.size, junk.head
