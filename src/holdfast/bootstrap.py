@@ -318,14 +318,14 @@ def _opening_rules(config: Config, secrets: Secrets) -> OpeningRules:
 
 
 def _require_program(environment: Mapping[str, str], runtime: AcpRuntime) -> None:
-    from holdfast.acp.starting import program_of
+    from holdfast.acp.process.starting import program_of
 
     program_of(runtime, environment)
 
 
 def _agent_rules(config: Config, secrets: Secrets) -> AgentRules:
-    from holdfast.acp.launching import find
-    from holdfast.acp.presets import PRESETS, SEEDED, fields_of
+    from holdfast.acp.process.launching import find
+    from holdfast.acp.process.presets import PRESETS, SEEDED, fields_of
 
     def usual() -> str:
         # Without the program a model answers, and says so: better than nobody.

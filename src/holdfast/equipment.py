@@ -6,10 +6,10 @@ A part of `bootstrap`: it only turns settings into plain arguments.
 import os
 from functools import partial
 
-from holdfast.acp.boarding import Boarding, Deadlines
-from holdfast.acp.fleet import Fleet
-from holdfast.acp.runtime import ProgramRuntime
-from holdfast.acp.starting import Yard
+from holdfast.acp.process.starting import Yard
+from holdfast.acp.runtime.boarding import Boarding, Deadlines
+from holdfast.acp.runtime.fleet import Fleet
+from holdfast.acp.runtime.runtime import ProgramRuntime
 from holdfast.config import Config, Credential
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Secret

@@ -218,7 +218,7 @@ def test_a_list_that_is_refused_or_never_comes_is_told(
     steps: list[dict[str, Any]],
     told: str,
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.probing._LIST_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.acp.runtime.probing._LIST_SECONDS", 0.5)
     a_peer(cli, tmp_path, on={"initialize": greeting(), "session/list": steps})
 
     ran = cli("agents", "sessions", "peer", "--json")
@@ -230,7 +230,7 @@ def test_a_list_that_is_refused_or_never_comes_is_told(
 def test_a_list_without_an_end_is_cut(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.probing.PAGES_MOST", 3)
+    monkeypatch.setattr("holdfast.acp.runtime.probing.PAGES_MOST", 3)
     page = {"sessions": [{"sessionId": "a"}], "nextCursor": "on and on"}
     a_peer(cli, tmp_path, on={"initialize": greeting(), "session/list": [{"reply": page}]})
 

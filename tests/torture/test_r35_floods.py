@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.framing import LINE_LIMIT, Splitter
+from holdfast.acp.transport.framing import LINE_LIMIT, Splitter
 from tests.acp.aboard import END
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell

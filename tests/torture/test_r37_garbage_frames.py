@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.framing import Junk, Notification, Request
+from holdfast.acp.transport.framing import Junk, Notification, Request
 from tests.acp.aboard import END, aboard
 from tests.acp.far import connected
 from tests.houses import texts

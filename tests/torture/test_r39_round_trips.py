@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.acp.process import Program
+from holdfast.acp.process.program import Program
 from tests.acp.aboard import Aboard, aboard
 from tests.acp.peers import Peer
 from tests.houses import texts

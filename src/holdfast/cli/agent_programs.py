@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import replace
 
-from holdfast.acp.presets import PRESETS, fields_of
+from holdfast.acp.process.presets import PRESETS, fields_of
 from holdfast.cli.commands import Nothing
 from holdfast.cli.opening import opened_here
 from holdfast.cli.options import OneAgent
@@ -20,8 +20,8 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Invalid, Unavailable
 
 if TYPE_CHECKING:
-    from holdfast.acp.detecting import Detected
-    from holdfast.acp.starting import Yard
+    from holdfast.acp.process.detecting import Detected
+    from holdfast.acp.process.starting import Yard
 
 
 async def show_detected(printer: Printer, _: Nothing) -> None:
@@ -29,7 +29,7 @@ async def show_detected(printer: Printer, _: Nothing) -> None:
 
     Each of them can be made an agent of yours with `agents create --preset NAME`.
     """
-    from holdfast.acp.detecting import detect
+    from holdfast.acp.process.detecting import detect
 
     found = await detect(os.environ)
     # Those that are there first: they are what can be used now.
@@ -60,7 +60,7 @@ async def check(printer: Printer, wanted: CheckOptions) -> None:
 
     Nothing is asked of a model.
     """
-    from holdfast.acp.probing import introduced
+    from holdfast.acp.runtime.probing import introduced
 
     async with _yard(printer, wanted.ref) as (yard, runtime):
         found = await introduced(yard, runtime, is_deep=wanted.deep)
@@ -92,7 +92,7 @@ async def show_kept(printer: Printer, wanted: KeptOptions) -> None:
 
     They are the program's own, also those that it had with others than Holdfast.
     """
-    from holdfast.acp.probing import kept_sessions
+    from holdfast.acp.runtime.probing import kept_sessions
 
     folder = working_dir(wanted.cwd)
     if folder is None:

@@ -25,6 +25,7 @@ from holdfast.cli import (
     sessions,
     store,
     tokens,
+    zones,
 )
 from holdfast.cli.commands import signature_of
 from holdfast.cli.errors import INTERRUPTED, exit_code, understood
@@ -35,7 +36,7 @@ from holdfast.domain.texts import is_encodable
 
 PROGRAM: Final = "holdfast"
 _PARTS: Final = (
-    *(chat, sessions, approvals, calls, costs, agents, repos, keys, tokens),
+    *(chat, sessions, approvals, calls, costs, agents, zones, repos, keys, tokens),
     *(acp, serve, store, doctor, configuration),
 )
 HELP: Final = """Holdfast: the durable session layer for AI agents.

@@ -180,7 +180,7 @@ async def _opened(holdfast: "House", wanted: ChatOptions, *, is_remote: bool) ->
 
 async def _housed(holdfast: "House", wanted: ChatOptions) -> ChatOptions:
     """Name the repository around the folder, for an agent that works in nothing else."""
-    from holdfast.acp.starting import program_of
+    from holdfast.acp.process.starting import program_of
 
     if wanted.agent is None or wanted.agent == BUILT_IN:
         return wanted

@@ -68,7 +68,7 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
 
 async def _work(config: "Config") -> dict[str, Any]:
     """Look at what agents can work with here, and how well they are kept from the rest."""
-    from holdfast.acp.detecting import detect
+    from holdfast.acp.process.detecting import detect
     from holdfast.cli.secrets import secrets_here
     from holdfast.tools.files import file_weaknesses
     from holdfast.tools.launcher import Launcher

@@ -8,7 +8,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.acp.process import Program, Start
+from holdfast.acp.process.launching import Start
+from holdfast.acp.process.program import Program
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.sandbox import Means
 from tests.tools.workbenches import python
