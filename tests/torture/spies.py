@@ -50,10 +50,7 @@ KINDS = (
 )
 
 
-TABLES = (
-    *("agents", "models", "repos", "sessions", "messages", "events"),
-    *("calls", "approvals", "media", "costs", "programs", "tokens"),
-)
+TABLES = tuple(name for name, each in vars(Tx).items() if isinstance(each, property))
 
 
 class SpyTable:
