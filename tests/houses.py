@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from holdfast import keychain
-from holdfast.acp.fleet import Fleet
+from holdfast.acp.runtime.fleet import Fleet
 from holdfast.bootstrap import STORE_NAME, Holdfast, Outside, open_store
 from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from holdfast import keychain
+import pytest
+
+from holdfast import Scope, keychain, open_holdfast
 from holdfast.config import Chat, Config
 from holdfast.domain.sessions import Budget, OnExceed
 from holdfast.domain.tools import CATALOGUE, FsTier, Grant
@@ -10,6 +12,7 @@ from holdfast.equipment import budget_of, ceiling_of, limits_of, toolbox
 from holdfast.execution.machine import SystemClock
 from holdfast.ports import Limits
 from holdfast.services.secrets import Secrets
+from tests.importers.blocks import a_folder, agent_block
 
 
 def test_every_tool_of_the_catalogue_is_there_and_no_other(tmp_path: Path) -> None:
@@ -50,3 +53,29 @@ def test_what_the_configuration_lists_is_the_ceiling(tmp_path: Path) -> None:
     assert limits_of(config) == Limits(
         tool_rounds=3, max_messages=7, compact_threshold=None, budget=budget
     )
+
+
+@pytest.mark.anyio
+async def test_the_configured_folder_is_brought_in_at_the_start(tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "old")
+    agent_block(folder, "b1", "helper", b"first")
+    config = Config(home=tmp_path / "home", block_zones=folder)
+
+    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+        early = await house.zones.read_state(house.owner, "helper")
+    async with open_holdfast(config=config) as house:
+        brought = await house.zones.read_state(house.owner, "helper")
+
+    assert (early.content, brought.content) == (None, "first")
+
+
+@pytest.mark.anyio
+async def test_a_folder_that_cannot_be_read_keeps_nobody_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(home=tmp_path / "home", block_zones=tmp_path / "missing")
+
+    async with open_holdfast(config=config) as house:
+        await house.open()
+
+    assert "block zones were not imported" in caplog.text

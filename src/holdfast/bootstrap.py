@@ -187,6 +187,7 @@ async def open_holdfast(
         if scope is Scope.ALL:
             await built.berths.recover()
             await built.housekeeping.recover()
+            await _brought_in(built)
             keeping = await stack.enter_async_context(Background())
             idle = timedelta(minutes=settings.idle_timeout_minutes)
             retention = Retention(
@@ -248,7 +249,7 @@ async def _assembled(
     llms = Llms(Vendors(secrets.key_of, base_urls(os.environ)))
     models = Models(store, config.default_model, llms, absolute=absolute_model)
     tools = toolbox(config, secrets, clock)
-    fleet, player = programs(config, secrets, clock, outside.randomness)
+    fleet, player = programs(config, secrets, clock, outside.randomness, records.zones.raw_lines)
     for each in (llms, tools, fleet):
         stack.push_async_callback(each.aclose)
     (await stack.enter_async_context(Background())).start(tools.rest())
@@ -297,6 +298,12 @@ async def _assembled(
     )
 
 
+async def _brought_in(built: Holdfast) -> None:
+    from holdfast.equipment import bring_in
+
+    await bring_in(built)
+
+
 def _engine(llm: Llm, toolbox: Toolbox, outside: Outside) -> Runtime:
     from holdfast.engine.runtime import EngineRuntime
 
@@ -324,14 +331,9 @@ def _require_program(environment: Mapping[str, str], runtime: AcpRuntime) -> Non
 
 
 def _agent_rules(config: Config, secrets: Secrets) -> AgentRules:
-    from holdfast.acp.process.launching import find
-    from holdfast.acp.process.presets import PRESETS, SEEDED, fields_of
+    from holdfast.acp.process.presets import SEEDED, fields_of
 
-    def usual() -> str:
-        # Without the program a model answers, and says so: better than nobody.
-        is_there = find(PRESETS[SEEDED].command, os.environ) is not None
-        return config.acp.agent or (SEEDED if is_there else BUILT_IN)
-
+    usual = config.acp.agent or SEEDED
     seeds = {SEEDED: fields_of(SEEDED, is_root=os.geteuid() == 0)}
     return AgentRules(scrubber=lambda: secrets.scrubber, seeds=seeds, in_repositories=usual)
 

@@ -3,25 +3,37 @@
 A part of `bootstrap`: it only turns settings into plain arguments.
 """
 
+import logging
 import os
+from contextlib import closing
 from functools import partial
+from pathlib import Path
+from typing import Protocol
 
 from holdfast.acp.process.starting import Yard
-from holdfast.acp.runtime.boarding import Boarding, Deadlines
+from holdfast.acp.runtime.boarding import Boarding, Deadlines, Outfit
 from holdfast.acp.runtime.fleet import Fleet
+from holdfast.acp.runtime.raw_lines import Scribe
 from holdfast.acp.runtime.runtime import ProgramRuntime
 from holdfast.config import Config, Credential
 from holdfast.domain.errors import Code, Unavailable
+from holdfast.domain.ids import Owner
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
-from holdfast.ports import Clock, Limits, Randomness
+from holdfast.importers.block_reports import BlockReport
+from holdfast.importers.block_zones import BlockZones
+from holdfast.importers.template_sessions import TemplateSessions
+from holdfast.ports import Clock, Limits, Randomness, Store
 from holdfast.services.secrets import Secrets
+from holdfast.services.zones import Zones
+from holdfast.storage.block_files import BlockFolder
 from holdfast.tools.checkpoints import checkpoint_tool
 from holdfast.tools.commands import command_tools
 from holdfast.tools.fetching import WebSettings
 from holdfast.tools.files import FileSettings, file_tools
 from holdfast.tools.git import git_tools
+from holdfast.tools.handing import HandedServers
 from holdfast.tools.hosting import HostedFiles
 from holdfast.tools.kernel import ask_kernel
 from holdfast.tools.launcher import Launcher
@@ -34,6 +46,40 @@ from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web import web_tools
 from holdfast.tools.worktrees import GitStatus
 
+log = logging.getLogger(__name__)
+
+
+class Opened(Protocol):
+    """What importers need of an open house."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def owner(self) -> Owner: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def zones(self) -> Zones: ...
+
+
+async def bring_in(house: Opened) -> None:
+    """Bring in what the configuration names, and hold that no template owns a zone."""
+    folder = house.config.block_zones
+    if folder is not None:
+        try:
+            await import_blocks(house, folder)
+        except Unavailable as error:
+            # Tried again at the next start; nobody else has to wait for it.
+            log.error("block zones were not imported: %s", error.message)
+    await TemplateSessions(house.store, house.zones.ink).promote()
+
+
+async def import_blocks(house: Opened, folder: Path, *, dry_run: bool = False) -> BlockReport:
+    """Bring the zones of blocks in a folder to the owner's agents."""
+    with closing(BlockFolder(folder)) as source:
+        importer = BlockZones(house.store, house.zones.ink, house.owner)
+        return await importer.migrate(source, house.config.home, dry_run=dry_run)
+
 
 def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
     """Return the tools of this installation."""
@@ -41,16 +87,8 @@ def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
     files = FileSettings(
         protected=(str(config.home),), extra_roots=roots, linked_dirs=config.chat.linked_dirs
     )
-    web = WebSettings(
-        credentials={each.host: partial(_of_host, secrets, each) for each in config.credentials}
-    )
-    processes = ProcessSettings(
-        environment=os.environ,
-        command_env=config.chat.command_env,
-        extra_roots=roots,
-        hidden=(str(config.home),),
-    )
-    launcher = Launcher()
+    remote = _remote(config, secrets)
+    web, processes, launcher = remote.web, remote.processes, remote.launcher
     own = (
         *file_tools(files),
         *command_tools(processes, launcher),
@@ -59,14 +97,27 @@ def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
         output_tool(),
         checkpoint_tool(clock.now),
     )
-    remote = McpSettings(
+    return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber)
+
+
+def _remote(config: Config, secrets: Secrets) -> McpSettings:
+    """Return how MCP servers are started and reached."""
+    web = WebSettings(
+        credentials={each.host: partial(_of_host, secrets, each) for each in config.credentials}
+    )
+    processes = ProcessSettings(
+        environment=os.environ,
+        command_env=config.chat.command_env,
+        extra_roots=tuple(map(str, config.chat.extra_roots)),
+        hidden=(str(config.home),),
+    )
+    return McpSettings(
         web=web,
         configured={each.name: each.declaration for each in config.mcp_servers},
         secret=partial(_of_server, secrets),
-        launcher=launcher,
+        launcher=Launcher(),
         processes=processes,
     )
-    return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber)
 
 
 def yard(config: Config, secrets: Secrets) -> Yard:
@@ -80,9 +131,12 @@ def yard(config: Config, secrets: Secrets) -> Yard:
 
 
 def programs(
-    config: Config, secrets: Secrets, clock: Clock, randomness: Randomness
+    config: Config, secrets: Secrets, clock: Clock, randomness: Randomness, scribe: Scribe
 ) -> tuple[Fleet, ProgramRuntime]:
-    """Return the programs of this process, none as yet, and what plays turns with them."""
+    """Return the programs of this process, none as yet, and what plays turns with them.
+
+    `scribe` puts on a desk what a program says, if the configuration wants it there.
+    """
     limits = config.acp
     deadlines = Deadlines(
         start=limits.start_timeout.total_seconds(),
@@ -93,7 +147,13 @@ def programs(
         write=limits.write_timeout.total_seconds(),
     )
     fleet = Fleet()
-    boarding = Boarding(fleet, yard(config, secrets), deadlines, line_limit=limits.line_limit)
+    outfit = Outfit(
+        yard=yard(config, secrets),
+        companions=HandedServers(_remote(config, secrets)),
+        line_limit=limits.line_limit,
+        scribe=scribe if limits.raw_log else None,
+    )
+    boarding = Boarding(fleet, outfit, deadlines)
     return fleet, ProgramRuntime(fleet, boarding, _hosted_files(config), clock, randomness)
 
 

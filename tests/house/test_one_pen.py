@@ -35,6 +35,8 @@ FRAGMENT = re.compile(
 # The names that may stand in the text of a statement. Each is a constant of its file, comes from
 # a table of columns, or is made of bound parameters' names; no value of a caller is among them.
 WOVEN = {
+    # A table of another program's, by the name that its own schema gives it, and quoted.
+    "storage/block_files.py": {"table"},
     "storage/session_sql.py": {
         "_HEAD",
         "_SESSION",

@@ -26,7 +26,7 @@ async def contents(house: Holdfast, id: str, owner: Owner | None = None) -> dict
     """Return every file of an id by zone and name, with its text."""
 
     async def read(tx: Tx) -> dict[str, str]:
-        files = ZoneFiles(tx, owner or house.owner, stamp_of(house.zones._ink))
+        files = ZoneFiles(tx, owner or house.owner, stamp_of(house.zones.ink))
         return {
             f"{zone} {file.name}": (await files.read(zone, file.name) or b"").decode()
             for zone in await files.list_zones(f"agent:{id}:")
@@ -107,7 +107,7 @@ async def test_archives_are_listed_newest_first(quiet: Holdfast, clock: Settable
         await quiet.zones.archive(quiet.owner, "a")
 
     async def stray(tx: Tx) -> None:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones._ink))
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
         for name in ("01", "x", "-5", "9" * 30):
             await files.write(f"agent:a:archive:{name}", "output", b"x\n")
 

@@ -206,7 +206,7 @@ async def torn(house: Holdfast, content: bytes) -> None:
     from holdfast.services.zone_files import ZoneFiles
 
     async def write(tx: Tx) -> None:
-        files = ZoneFiles(tx, house.owner, stamp_of(house.zones._ink))
+        files = ZoneFiles(tx, house.owner, stamp_of(house.zones.ink))
         await files.append(FRESH.zone, OUTPUT_FILE, content)
 
     await house.store.write(write)

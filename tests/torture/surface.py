@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import Holdfast, open_holdfast
-from holdfast.config import Config
+from holdfast.config import Acp, Config
 from holdfast.http.app import Application, Rules
 from holdfast.http.assembly import table_of
 from holdfast.http.callers import Callers
@@ -77,7 +77,7 @@ class _Server:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         root = self._folder / "root"
         repository = a_repository(root / "repository")
-        config = Config(home=self._folder / "home", workspace_root=root)
+        config = Config(home=self._folder / "home", workspace_root=root, acp=Acp(agent="holdfast"))
         with listen("127.0.0.1", 0) as listener:
             async with open_holdfast(config=config) as house:
                 _, secret = await house.tokens.ensure_local()

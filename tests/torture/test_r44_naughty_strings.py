@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Outside
-from holdfast.config import Config
+from holdfast.config import Acp, Config
 from holdfast.domain.messages import Role
 from tests.http.api.client import Client, client_of
 from tests.http.listening import listening
@@ -93,7 +93,7 @@ class _Visit:
         outside = Outside(
             clock=SettableClock(), randomness=SeededRandomness(), machine=StandInMachine()
         )
-        config = Config(home=folder / "home", workspace_root=root)
+        config = Config(home=folder / "home", workspace_root=root, acp=Acp(agent="holdfast"))
         self._house = open_holdfast(config=config, outside=outside, scope=Scope.NONE)
         self._root = root
 

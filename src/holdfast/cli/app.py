@@ -19,6 +19,7 @@ from holdfast.cli import (
     configuration,
     costs,
     doctor,
+    imports,
     keys,
     repos,
     serve,
@@ -37,7 +38,7 @@ from holdfast.domain.texts import is_encodable
 PROGRAM: Final = "holdfast"
 _PARTS: Final = (
     *(chat, sessions, approvals, calls, costs, agents, zones, repos, keys, tokens),
-    *(acp, serve, store, doctor, configuration),
+    *(acp, serve, imports, store, doctor, configuration),
 )
 HELP: Final = """Holdfast: the durable session layer for AI agents.
 

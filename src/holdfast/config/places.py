@@ -73,6 +73,7 @@ PLACES: Final[Mapping[str, Place]] = {
     # Tables and not text, so no variable has a form for them.
     "credentials": Place("", "credentials", None),
     "mcp_servers": Place("mcp", "servers", None),
+    "block_zones": Place("importers", "block_zones", "HOLDFAST_IMPORTERS_BLOCK_ZONES"),
     "workspace_root": Place("workspace", "root", "AGENT_WORKSPACE_ROOT"),
     "encryption": Place("store", "encryption", "HOLDFAST_ENCRYPTION"),
     "log_level": Place("log", "level", "HOLDFAST_LOG"),

@@ -88,6 +88,7 @@ class Config(Struct, frozen=True, kw_only=True):
     max_concurrent_sessions: int = 5
     credentials: tuple[Credential, ...] = ()
     mcp_servers: tuple[McpServer, ...] = ()
+    block_zones: Path | None = None
     workspace_root: Path | None = None
     encryption: str = "auto"
     log_level: str = "warning"

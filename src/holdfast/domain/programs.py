@@ -85,7 +85,8 @@ class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `approve` is the approval mode of sessions that say nothing themselves. `mode` and `settings`
     are set once in each conversation, as the program offers them. `environment` are plain values;
-    secrets come by name. `fs_missing` tells what a file that is not there reads like.
+    secrets come by name; `with_servers` are those that it needs where it is given MCP servers.
+    `fs_missing` tells what a file that is not there reads like.
     """
 
     approve: ApprovalMode | None = None
@@ -96,6 +97,7 @@ class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fs_missing: Literal["error", "empty"] = "error"
     terminal: bool = True
     environment: dict[str, str] = {}
+    with_servers: dict[str, str] = {}
     limits: ProgramLimits = ProgramLimits()
     share: bool = False
     # Where a person finds the program that is missing.
@@ -112,6 +114,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "fs_missing": "error or empty",
     "terminal": "true or false",
     "environment": "a table of texts",
+    "with_servers": "a table of texts",
     "limits": "a table of whole numbers: nice, address_space, cpu_seconds, processes",
     "share": "true or false",
     "install": "a text",
@@ -135,9 +138,10 @@ def options_of(runtime: AcpRuntime) -> ProgramOptions:
     options = ProgramOptions(**found)
     if options.share:
         raise _invalid("share", "cannot be had yet: every session has a program of its own")
-    for name in options.environment:
-        if not name or "=" in name or "\x00" in name or "\x00" in options.environment[name]:
-            raise _invalid("environment", "must have names of variables as its keys")
+    for table in ("environment", "with_servers"):
+        for name, value in getattr(options, table).items():
+            if not name or "=" in name or "\x00" in name or "\x00" in value:
+                raise _invalid(table, "must have names of variables as its keys")
     return options
 
 

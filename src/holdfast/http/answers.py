@@ -89,7 +89,8 @@ async def rendered(answer: Answer, asked: Mapping[str, str], *, is_read: bool) -
         headers["etag"] = etag_of(body)
         if is_read and is_matched(asked.get("if-none-match", ""), body):
             return Rendered(304, headers, b"")
-    if len(body) >= GZIP_SMALLEST and _takes_gzip(asked):
+    # A range is one of the bytes as they are, and not of their packed form.
+    if len(body) >= GZIP_SMALLEST and answer.status != 206 and _takes_gzip(asked):
         body = await _packed(body)
         headers |= {"content-encoding": "gzip", "vary": "Accept-Encoding"}
         if "etag" in headers:

@@ -30,6 +30,7 @@ STATUSES: Final[Mapping[type[HoldfastError], int]] = {
 # Where HTTP has a word of its own for what happened.
 STATUSES_OF_CODES: Final[Mapping[Code, int]] = {
     Code.METHOD_NOT_ALLOWED: 405,
+    Code.RANGE_NOT_SATISFIABLE: 416,
     Code.UNAUTHENTICATED: 401,
 }
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.services.repos import Repos
     from holdfast.services.sessions import Sessions
     from holdfast.services.tokens import Tokens
+    from holdfast.services.zones import Zones
 
 
 class Settings(Protocol):
@@ -62,3 +63,5 @@ class House(Protocol):
     def sessions(self) -> "Sessions": ...
     @property
     def tokens(self) -> "Tokens": ...
+    @property
+    def zones(self) -> "Zones": ...

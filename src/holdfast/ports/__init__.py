@@ -46,7 +46,18 @@ from holdfast.ports.store import (
     Store,
     Tx,
 )
-from holdfast.ports.tools import Asked, Done, Planned, Shelf, Slice, Toolbox, Workplace
+from holdfast.ports.tools import (
+    Asked,
+    Companion,
+    Companions,
+    Company,
+    Done,
+    Planned,
+    Shelf,
+    Slice,
+    Toolbox,
+    Workplace,
+)
 from holdfast.ports.zones import ZoneTable
 
 __all__ = [
@@ -61,6 +72,9 @@ __all__ = [
     "CallStarted",
     "CallTable",
     "Clock",
+    "Companion",
+    "Companions",
+    "Company",
     "Coordinator",
     "CostTable",
     "Done",

@@ -5,11 +5,12 @@ aimed at has changed. Approvals are no business of a toolbox.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from holdfast.domain.messages import ResultStatus, ToolError
+from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Effect, Grant, ToolClass
 from holdfast.ports.llm import LlmTool
 
@@ -47,6 +48,34 @@ class Workplace(Struct, frozen=True, kw_only=True):
     # Servers that the person who talks has named: to name one is to agree to it.
     guests: tuple[Mapping[str, Any], ...] = ()
     shelf: Shelf
+
+
+class Companion(Struct, frozen=True, kw_only=True):
+    """An MCP server that somebody else's agent starts or reaches by itself.
+
+    `values` are the variables of a command, or the headers for an address.
+    """
+
+    name: str
+    transport: Literal["stdio", "http", "sse"]
+    command: str = ""
+    args: tuple[str, ...] = ()
+    url: str = ""
+    values: Mapping[str, Secret] = {}
+
+
+class Company(Struct, frozen=True, kw_only=True):
+    """The servers that go along with a program, and in sentences which cannot."""
+
+    companions: tuple[Companion, ...] = ()
+    troubles: tuple[str, ...] = ()
+
+
+class Companions(Protocol):
+    """Who goes along with programs."""
+
+    async def of(self, place: Workplace) -> Company:
+        """Return the servers of a place, as far as somebody has agreed to each of them."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):

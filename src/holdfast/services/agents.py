@@ -53,7 +53,7 @@ class AgentRules(msgspec.Struct, frozen=True, kw_only=True):
     scrubber: Callable[[], Scrubber] = Scrubber
     seeds: Mapping[str, Mapping[str, Any]] = {}
     # Who answers in a repository when nobody is named.
-    in_repositories: Callable[[], str] = lambda: BUILT_IN
+    in_repositories: str = BUILT_IN
 
 
 class Agents:
@@ -193,7 +193,7 @@ class Agents:
 
     async def in_repositories(self, owner: Owner) -> Agent:
         """Return the agent that answers in a repository when none is named."""
-        return await self.get(owner, self._in_repositories())
+        return await self.get(owner, self._in_repositories)
 
     async def seed(self, owner: Owner, ref: str) -> None:
         """Make an agent that is there without being made, at its first use; others are left.

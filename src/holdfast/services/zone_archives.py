@@ -32,7 +32,7 @@ class Archives:
     def __init__(self, store: Store, journal: Journal, ink: Ink) -> None:
         self._store = store
         self._journal = journal
-        self._ink = ink
+        self.ink = ink
 
     async def archive(self, owner: Owner, definition_id: str) -> Archived | None:
         """Clear a desk into a new archive; nothing where nothing lies on it."""
@@ -137,10 +137,10 @@ class Archives:
         return gone
 
     def _now(self) -> int:
-        return stamp_of(self._ink).at
+        return stamp_of(self.ink).at
 
     def _files(self, tx: Tx, owner: Owner) -> ZoneFiles:
-        return ZoneFiles(tx, owner, stamp_of(self._ink))
+        return ZoneFiles(tx, owner, stamp_of(self.ink))
 
     async def _brought_back(self, files: ZoneFiles, file: ZoneFile, zone: str) -> None:
         at = max(self._now(), file.modified_ms)

@@ -113,7 +113,7 @@ class Zones(Archives):
 
     async def raw_lines(self, key: SessionKey, lines: Sequence[bytes]) -> bool:
         """Append lines of a session's program to the desk it sits at; `False` if at none."""
-        scrubber = self._ink.scrubber()
+        scrubber = self.ink.scrubber()
         more = b"".join(_ended(_clean(scrubber, line)) for line in lines)
 
         async def work(tx: Tx) -> bool:

@@ -4,7 +4,8 @@ from holdfast.domain.errors import Internal
 from holdfast.domain.zone_lines import Tally, tallied
 from holdfast.domain.zones import PART_SIZE, ZoneFile
 from holdfast.storage.sqlite import Connection
-from holdfast.storage.zones import PART, file_of, part_of
+from holdfast.storage.zone_sql import PART
+from holdfast.storage.zones import file_of, part_of
 
 FILES = """
 -- Every file of every zone.
@@ -35,7 +36,7 @@ def zone_faults(connection: Connection) -> list[str]:
 
 def _of_file(connection: Connection, file: ZoneFile) -> list[str]:
     named = f"{file.zone} {file.name}"
-    found = []
+    found: list[str] = []
     tally, size = Tally(), 0
     for number, (part,) in enumerate(connection.query(NUMBERS, {"file_key": file.key})):
         what = f"part {part} of {named}"

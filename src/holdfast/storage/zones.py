@@ -12,105 +12,20 @@ from holdfast.domain.zone_lines import Tally, tallied
 from holdfast.domain.zones import FILE_LARGEST, PART_SIZE, ZoneFile, require_size
 from holdfast.storage import desks
 from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound
-
-ONE = """
--- A file of a zone.
-SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, checksum
-  FROM zone_files
- WHERE owner = :owner
-   AND zone = :zone
-   AND name = :name
-"""
-
-OF_ZONE = """
--- The files of a zone.
-SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, checksum
-  FROM zone_files
- WHERE owner = :owner
-   AND zone = :zone
- ORDER BY name
-"""
-
-NAMES = """
--- An owner's zones whose names begin with a text.
-SELECT DISTINCT zone
-  FROM zone_files
- WHERE owner = :owner
-   AND zone >= :prefix
-   AND zone < :behind
- ORDER BY zone
-"""
-
-EVERYBODYS = """
--- All zones.
-SELECT DISTINCT owner, zone
-  FROM zone_files
- ORDER BY owner, zone
-"""
-
-ADD = """
--- A new file.
-INSERT INTO zone_files (owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
-                        checksum)
-VALUES (:owner, :zone, :name, :size, :created_ms, :modified_ms, :generation, :ended, :tail,
-        :checksum)
-RETURNING key
-"""
-
-SAVE = """
--- A file as it is now.
-UPDATE zone_files
-   SET zone = :zone, name = :name, size = :size, created_ms = :created_ms,
-       modified_ms = :modified_ms, generation = :generation, ended = :ended, tail = :tail,
-       checksum = :checksum
- WHERE key = :key
-"""
-
-REMOVE = """
--- A file goes, its parts with it.
-DELETE FROM zone_files
- WHERE key = :key
-"""
-
-PART = """
--- One part of a file.
-SELECT part, ended, tail, checksum, content
-  FROM zone_parts
- WHERE file_key = :file_key
-   AND part = :part
-"""
-
-PUT = """
--- A part as it is now.
-INSERT INTO zone_parts (file_key, part, ended, tail, checksum, content)
-VALUES (:file_key, :part, :ended, :tail, :checksum, :content)
-ON CONFLICT (file_key, part)
-DO UPDATE SET checksum = excluded.checksum, content = excluded.content
-"""
-
-EMPTY = """
--- The content of a file goes.
-DELETE FROM zone_parts
- WHERE file_key = :file_key
-"""
-
-BEFORE = """
--- The last part that begins before a line has begun.
-SELECT part
-  FROM zone_parts
- WHERE file_key = :file_key
-   AND ended < :line
- ORDER BY ended DESC, part DESC
- LIMIT 1
-"""
-
-COPY = """
--- The content of one file for another.
-INSERT INTO zone_parts (file_key, part, ended, tail, checksum, content)
-SELECT :target, part, ended, tail, checksum, content
-  FROM zone_parts
- WHERE file_key = :source
-"""
+from holdfast.storage.zone_sql import (
+    ADD,
+    BEFORE,
+    COPY,
+    EMPTY,
+    EVERYBODYS,
+    NAMES,
+    OF_ZONE,
+    ONE,
+    PART,
+    PUT,
+    REMOVE,
+    SAVE,
+)
 
 # Behind every name that a zone can have and that begins with the text before it.
 _LAST: Final = "\U0010ffff"

@@ -146,10 +146,8 @@ class Line:
         if self._is_closed:
             raise _unavailable("the session has left it")
         # Asked every time: a grant may have become narrower since.
-        _require_reach(self.server, None if self._is_guest else place.grants)
-        is_agreed_to = self._is_named or self._is_guest
-        if not is_agreed_to and not _is_welcome(self.server, self._settings):
-            raise _unwelcome(self.server)
+        grants = None if self._is_guest else place.grants
+        require_agreed(self.server, self._settings, grants, is_named=self._is_named)
         if self._connection is not None and self._connection.is_alive:
             try:
                 return await self._connection.listed(self._settings.list_limit)
@@ -174,7 +172,7 @@ class Line:
             return await self._started(server, place)
         url, local = _endpoint(server, None if self._is_guest else place.grants)
         web, over_events = self._settings.web, isinstance(server, SseServer)
-        headers = await self._values(server.headers)
+        headers = await opened(server.headers, self._settings)
 
         def reached(connection: "Connection") -> "Transport":
             from holdfast.tools import pinned
@@ -191,7 +189,7 @@ class Line:
     ) -> "Callable[[Connection], Transport]":
         settings = self._settings
         order = await in_thread(lambda _: order_for(server, place, settings.processes))
-        own = await self._values(server.env)
+        own = await opened(server.env, settings)
         order = replace(order, environment={**order.environment, **own})
 
         def started(connection: "Connection") -> "Transport":
@@ -201,15 +199,31 @@ class Line:
 
         return started
 
-    async def _values(self, given: Mapping[str, str | SecretReference]) -> dict[str, str]:
-        """Return the values with the secrets in place; from here on whoever is started has them."""
-        found = {}
-        for name, value in given.items():
-            if isinstance(value, SecretReference):
-                found[name] = (await self._settings.secret(value.ref)).reveal()
-            else:
-                found[name] = value
-        return found
+
+async def opened(
+    given: Mapping[str, str | SecretReference], settings: McpSettings
+) -> dict[str, str]:
+    """Return the values with the secrets in place; from here on whoever is started has them."""
+    found = {}
+    for name, value in given.items():
+        if isinstance(value, SecretReference):
+            found[name] = (await settings.secret(value.ref)).reveal()
+        else:
+            found[name] = value
+    return found
+
+
+def require_agreed(
+    server: Server, settings: McpSettings, grants: tuple[Grant, ...] | None, *, is_named: bool
+) -> None:
+    """Refuse a server that nobody has agreed to, or that lies beyond what is granted.
+
+    Without grants a person has named it; `is_named` tells that the user has configured it.
+    """
+    _require_reach(server, grants)
+    is_agreed_to = is_named or grants is None
+    if not is_agreed_to and not _is_welcome(server, settings):
+        raise _unwelcome(server)
 
 
 def _is_welcome(server: Server, settings: McpSettings) -> bool:

@@ -203,9 +203,9 @@ class McpTools:
         if place.session not in self._lines:
             lines: dict[str, Line] = {}
             wrong = []
-            for entry, is_guest in _declared(place):
+            for entry, is_guest in declared(place):
                 try:
-                    server = _read(entry, self._settings, is_guest=is_guest)
+                    server = read_entry(entry, self._settings, is_guest=is_guest)
                 except Invalid as error:
                     wrong.append(error.message)
                     continue
@@ -241,13 +241,14 @@ class McpTools:
         return Survey(found=found, troubles=tuple(troubles))
 
 
-def _declared(place: Workplace) -> Iterator[tuple[Mapping[str, Any], bool]]:
+def declared(place: Workplace) -> Iterator[tuple[Mapping[str, Any], bool]]:
     """Yield what the agent declares, then what the person brought along, and which it is."""
     yield from ((entry, False) for entry in place.servers)
     yield from ((entry, True) for entry in place.guests)
 
 
-def _read(entry: Mapping[str, Any], settings: McpSettings, *, is_guest: bool) -> Server:
+def read_entry(entry: Mapping[str, Any], settings: McpSettings, *, is_guest: bool) -> Server:
+    """Return the server that an entry declares."""
     return read_guest(entry) if is_guest else read_server(entry, settings.configured)
 
 

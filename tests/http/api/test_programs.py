@@ -96,6 +96,30 @@ async def test_a_program_that_is_missing_opens_no_session(client: Client) -> Non
     assert listed["total"] == 0
 
 
+@pytest.mark.parametrize("agent", [None, "gemini"])
+async def test_without_a_word_the_seeded_program_answers_or_it_is_said_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str | None
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    config = Config(home=tmp_path / "home", workspace_root=tmp_path, acp=Acp(agent=agent))
+    async with open_holdfast(config=config) as house, client_of(house, tmp_path) as client:
+        body = {"repoId": client.repo["id"]}
+        missing = await client.post("/api/sessions", body)
+        named = await client.post("/api/sessions", {**body, "agentId": "holdfast"})
+        (folder / "gemini").write_text("#!/bin/sh\n")
+        (folder / "gemini").chmod(0o755)
+        found = await client.post("/api/sessions", body)
+        listed = (await client.get("/api/sessions")).document
+        session = (await client.get(f"/v1/sessions/{found.document['id']}")).document
+
+    assert refusal(missing) == (503, "agent_unavailable")
+    assert "npm install -g @google/gemini-cli" in missing.document["message"]
+    assert (named.status, found.status, listed["total"]) == (201, 201, 2)
+    assert session["agent"]["slug"] == "gemini"
+
+
 async def test_whoever_may_only_write_cannot_set_up_programs(client: Client) -> None:
     writer = await client.as_("local", Scope.WRITE)
     runtime = {"type": "acp", "command": "sh"}

@@ -122,19 +122,16 @@ PRESETS: Final[Mapping[str, Preset]] = {
 SEEDED: Final = "gemini"
 
 
-def fields_of(name: str, *, is_root: bool = False, has_servers: bool = False) -> dict[str, Any]:
+def fields_of(name: str, *, is_root: bool = False) -> dict[str, Any]:
     """Return the fields of an agent that a preset makes."""
     preset = PRESETS[name]
-    environment = {
-        **preset.environment,
-        **(preset.as_root if is_root else {}),
-        **(preset.with_servers if has_servers else {}),
-    }
+    environment = {**preset.environment, **(preset.as_root if is_root else {})}
     said = {
         "mode": preset.mode,
         "fs": None if preset.fs else False,
         "fs_missing": None if preset.fs_missing == "error" else preset.fs_missing,
         "environment": environment or None,
+        "with_servers": preset.with_servers or None,
         "install": preset.install,
         "preset": name,
     }

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.acp.process.launching import Limits, Start, find
 from holdfast.domain.agents import AcpRuntime
@@ -28,9 +29,14 @@ class Yard(Struct, frozen=True, kw_only=True):
     workspace_flag: str | None = None
 
 
-async def start_of(yard: Yard, runtime: AcpRuntime, folder: str, session: str) -> Start:
-    """Return how an agent's program is started for a session."""
+async def start_of(
+    yard: Yard, runtime: AcpRuntime, folder: str, session: str, *, has_servers: bool = False
+) -> Start:
+    """Return how an agent's program is started for a session, with MCP servers or without."""
     options = options_of(runtime)
+    if has_servers:
+        given = options.environment | options.with_servers
+        options = replace(options, environment=given)
     return Start(
         argv=(program_of(runtime, yard.environment), *_words(yard, runtime, folder, session)),
         folder=folder,

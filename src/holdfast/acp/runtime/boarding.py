@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from holdfast.acp.process.launching import NotStarted, Start
 from holdfast.acp.process.program import AGENT_BOUNDS, Program
 from holdfast.acp.process.starting import Yard, start_of
+from holdfast.acp.runtime.companions import left_out, told_of
 from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.runtime.fleet import Fleet, Slip
 from holdfast.acp.runtime.ladder import NotReady, Rung, Wish, climb, introduce
 from holdfast.acp.runtime.options import apply_options
+from holdfast.acp.runtime.raw_lines import RawLines, Scribe
 from holdfast.acp.translate.told import Told, told_from
 from holdfast.acp.transport.connection import Lost
 from holdfast.domain.agents import AcpRuntime
@@ -24,7 +26,7 @@ from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.programs import ALIVE, Exit, ProcessState, ProgramOptions, options_of
 from holdfast.domain.turns import turns
-from holdfast.ports import TurnInput
+from holdfast.ports import Companion, Companions, Company, TurnInput
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +45,24 @@ class Deadlines(Struct, frozen=True, kw_only=True):
     write: float = 30.0
 
 
+class Outfit(Struct, frozen=True, kw_only=True):
+    """What programs are brought aboard with: how they start, and who goes along with them."""
+
+    yard: Yard
+    companions: Companions
+    line_limit: int
+    # Who puts all that a program says on the desk of its session; nobody, where nobody wants it.
+    scribe: Scribe | None = None
+
+
 class Boarding:
     """Brings programs aboard: the one place that starts them."""
 
-    def __init__(self, fleet: Fleet, yard: Yard, deadlines: Deadlines, *, line_limit: int) -> None:
+    def __init__(self, fleet: Fleet, outfit: Outfit, deadlines: Deadlines) -> None:
         self._fleet = fleet
-        self._yard = yard
+        self._outfit = outfit
         self.deadlines = deadlines
-        self._bounds = replace(AGENT_BOUNDS, line=line_limit, write_seconds=deadlines.write)
+        self._bounds = replace(AGENT_BOUNDS, line=outfit.line_limit, write_seconds=deadlines.write)
 
     async def board(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
         """Make a program ready for the turn's prompt; return what the record should say of it.
@@ -71,8 +83,9 @@ class Boarding:
         """Begin anew with a program that has lost the conversation and is still there."""
         conversation = slip.present()
         conversation.session, conversation.is_prompted = None, False
+        company = await self._company(turn)
         try:
-            await climb(conversation, self._wish(slip, turn, None), set())
+            await climb(conversation, self._wish(slip, turn, None, company.companions), set())
             options = _options(turn)
             await apply_options(conversation, options, within=self.deadlines.option)
         except Lost as lost:
@@ -86,12 +99,15 @@ class Boarding:
         may_run = grant is not None and bool(grant.commands or grant.command_globs)
         return may_run and _options(turn).terminal
 
-    def _wish(self, slip: Slip, turn: TurnInput, known: str | None) -> Wish:
+    def _wish(
+        self, slip: Slip, turn: TurnInput, known: str | None, companions: tuple[Companion, ...]
+    ) -> Wish:
         return Wish(
             folder=slip.folder,
             known=known,
             is_answered=any(each.is_answered for each in turns(turn.history)),
             auth_method=_options(turn).auth_method,
+            companions=companions,
             start_seconds=self.deadlines.start,
             session_seconds=self.deadlines.session,
         )
@@ -101,14 +117,18 @@ class Boarding:
         if known.state in ALIVE:
             # Somebody else's who held the session before us: there is one program for a session.
             await self._fleet.reap(known, slip.berth.session)
-        slip.start = await self._prepared(slip, turn)
+        company = await self._company(turn)
+        slip.start = await self._prepared(slip, turn, company)
         is_new = known.agent_session is None
         told = Told() if is_new else told_from(known.told)
         slip.title = told.title
-        rung = await self._climbed(slip, turn, self._wish(slip, turn, known.agent_session), told)
+        wish = self._wish(slip, turn, known.agent_session, company.companions)
+        rung = await self._climbed(slip, turn, wish, told)
         try:
             options, within = _options(turn), self.deadlines.option
-            notices = await apply_options(slip.present(), options, within=within)
+            refused = await apply_options(slip.present(), options, within=within)
+            left = left_out(slip.present(), company.companions)
+            notices = (*told_of((*company.troubles, *left), turn.history), *refused)
         except Lost:
             raise await _died(slip) from None
         except BaseException:
@@ -117,10 +137,19 @@ class Boarding:
         await slip.keep(ProcessState.READY)
         return (*(() if is_new else _restarted(rung)), *notices)
 
-    async def _prepared(self, slip: Slip, turn: TurnInput) -> Start:
+    async def _company(self, turn: TurnInput) -> Company:
+        """Return the servers that go along, asked anew for each start: consent may have changed."""
+        return await self._outfit.companions.of(turn.place) if turn.place else Company()
+
+    async def _prepared(self, slip: Slip, turn: TurnInput, company: Company) -> Start:
         try:
-            folder = await slip.berth.folder()
-            return await start_of(self._yard, _runtime(turn), folder, slip.berth.session)
+            return await start_of(
+                self._outfit.yard,
+                _runtime(turn),
+                await slip.berth.folder(),
+                slip.berth.session,
+                has_servers=bool(company.companions),
+            )
         except (Denied, Invalid, NotFound) as error:
             raise NotReady(_unavailable(error.message)) from None
         except HoldfastError as error:
@@ -151,12 +180,20 @@ class Boarding:
         start = slip.start
         if start is None:
             raise NotReady(_unavailable("Nobody said how the program is started."))
+        scribe = self._outfit.scribe
+        raw = RawLines(scribe, slip.berth.key) if scribe is not None else None
         try:
-            program = await Program.spawn(start, bounds=self._bounds)
-        except NotStarted as failed:
+            program = await Program.spawn(
+                start, bounds=self._bounds, on_line=raw.add if raw is not None else None
+            )
+        except BaseException as failed:
+            if raw is not None:
+                await raw.aclose()
+            if not isinstance(failed, NotStarted):
+                raise
             message = f"The agent's program cannot be started: {failed.reason}."
             raise NotReady(_unavailable(message), can_pass=failed.can_pass) from None
-        conversation = slip.conversation = Conversation(program, told)
+        conversation = slip.conversation = Conversation(program, told, raw)
         fields = {
             "session_id": slip.berth.session,
             "agent": turn.agent.slug,

@@ -7,11 +7,12 @@ that is over, or to a past that it tells again, and is nobody's message.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from holdfast.acp.process.program import Program
 from holdfast.acp.process.terminals import Terminals
+from holdfast.acp.runtime.raw_lines import RawLines
 from holdfast.acp.translate.early import EarlyUpdates
 from holdfast.acp.translate.prompt_blocks import is_offered
 from holdfast.acp.translate.readings import fields
@@ -25,8 +26,12 @@ from holdfast.acp.transport.framing import (
     Request,
     RpcError,
 )
+from holdfast.domain.programs import Exit
 
 log = logging.getLogger(__name__)
+
+# What a program is told before its end.
+Farewell = Callable[[], Awaitable[object]]
 
 # The outcome of a permission that nobody will decide about any more.
 NOT_DECIDED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
@@ -43,8 +48,10 @@ HOSTED: Final = frozenset(
 class Conversation:
     """One program and what it has told; `session` is its own name for the conversation."""
 
-    def __init__(self, program: Program, told: Told) -> None:
+    def __init__(self, program: Program, told: Told, raw: RawLines | None = None) -> None:
+        """`raw` is where all that the program says is kept word for word."""
         self.program = program
+        self.raw = raw
         self.connection = program.connection
         self.session: str | None = None
         self.told = told
@@ -58,6 +65,14 @@ class Conversation:
         # Somebody has allowed plain writes for the whole session, so the program asks no more.
         self.may_edit = False
         self._early = EarlyUpdates()
+
+    async def end(self, farewell: Farewell | None) -> Exit:
+        """End the program and all that was done for it."""
+        await self.terminals.aclose()
+        end = await self.program.end(farewell=farewell)
+        if self.raw is not None:
+            await self.raw.aclose()
+        return end
 
     def can(self, *path: str) -> bool:
         """Tell whether the program offers something, by its place among the capabilities."""

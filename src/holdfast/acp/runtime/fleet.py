@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from holdfast.acp.process.identities import is_leaving
 from holdfast.acp.process.launching import Start
 from holdfast.acp.process.program import reap
-from holdfast.acp.runtime.conversation import Conversation
+from holdfast.acp.runtime.conversation import Conversation, Farewell
 from holdfast.acp.transport.connection import Answered, Lost
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId, SessionKey
@@ -109,13 +109,12 @@ class Slip:
             await asyncio.wait([self.conversation.program.exited], timeout=_LAST_WORDS)
         return await self.stop(None)
 
-    async def stop(self, farewell: Callable[[], Awaitable[object]] | None) -> Exit:
+    async def stop(self, farewell: Farewell | None) -> Exit:
         """End the program that is here; it is gone when this returns."""
         found = self.conversation
         if found is None:
             return Exit()
-        await found.terminals.aclose()
-        end = await found.program.end(farewell=farewell)
+        end = await found.end(farewell)
         mooring = self.mooring(ProcessState.EXITED, end)
         if self.conversation is found:
             self.conversation = None
@@ -132,7 +131,7 @@ class Slip:
         await _stopped(self._resting)
         await self.stop(self._farewell(why))
 
-    def _farewell(self, why: Ending) -> Callable[[], Awaitable[object]] | None:
+    def _farewell(self, why: Ending) -> Farewell | None:
         """Return what the program is told before its end, as far as it wants to know."""
         found = self.conversation
         if found is None or found.session is None:

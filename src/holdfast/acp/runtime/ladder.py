@@ -10,12 +10,14 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from holdfast.acp.runtime.companions import entries_of
 from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.translate.readings import fields, items, name
 from holdfast.acp.translate.told import opened
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import AUTH_REQUIRED, RpcError
 from holdfast.domain.events import Failure, FailureCode
+from holdfast.ports import Companion
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     known: str | None = None
     is_answered: bool = False
     auth_method: str | None = None
+    companions: tuple[Companion, ...] = ()
     start_seconds: float = 30.0
     session_seconds: float = 60.0
 
@@ -110,7 +113,8 @@ def _rungs(conversation: Conversation, wish: Wish) -> list[Rung]:
 
 async def _asked(conversation: Conversation, rung: Rung, wish: Wish) -> Any:
     """Try a rung; where somebody has to sign in first, once more after that."""
-    params: dict[str, Any] = {"cwd": wish.folder, "mcpServers": []}
+    servers = entries_of(conversation, wish.companions)
+    params: dict[str, Any] = {"cwd": wish.folder, "mcpServers": servers}
     if rung != "session/new":
         params["sessionId"] = conversation.session = wish.known
     else:

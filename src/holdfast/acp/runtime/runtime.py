@@ -113,6 +113,8 @@ class ProgramRuntime:
                 if not isinstance(last, Outcome):
                     yield batch
                     continue
+                if slip.conversation is not None and slip.conversation.raw is not None:
+                    slip.conversation.raw.hasten()
                 # Of one whose agent is gone nobody should have to wait for more.
                 changes = () if last.is_lost else await tree.notices()
                 yield (*drafts, *_titled(slip, turn), *changes, last)

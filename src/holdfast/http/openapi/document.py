@@ -28,6 +28,7 @@ _TAGS: Final = {
     "models": "Language models and their prices.",
     "server": "The server itself.",
     "sessions": "Conversations: opened, stopped, closed, resumed, forked, deleted.",
+    "zones": "An agent's desk: what a page or a process left for a quick start, and its archives.",
 }
 _SECURITY: Final[Document] = {
     "bearer": {

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from holdfast.http.openapi.zone_examples import ZONE_EXAMPLES
+
 _AT: Final = "2026-01-02T03:04:05.678901Z"
 _LATER: Final = "2026-01-02T03:04:07.000123Z"
 _AGENT: Final = "019b7ca9-8f2e-7111-8aaa-000000000001"
@@ -186,6 +188,7 @@ def _page(*members: Any) -> dict[str, Any]:
 
 
 EXAMPLES: Final[Mapping[str, Any]] = {
+    **ZONE_EXAMPLES,
     "AgentForm": _AGENT_FORM,
     "AgentList": _page(_AGENT_FORM),
     "AgentMessage": _AGENT_MESSAGE,

@@ -28,6 +28,10 @@ PLACES: Final[Mapping[str, tuple[str, Document]]] = {
         "The call's id, as the model or the recorded message gave it.",
         {"type": "string", "minLength": 1, "maxLength": 255},
     ),
+    "definition_id": (
+        "The id whose desk it is: an agent's id or slug, or any other of these characters.",
+        {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
+    ),
     "hash": (
         "The SHA-256 of the content, with or without `sha256-` before it.",
         {"type": "string", "pattern": "^(?:sha256-)?[0-9a-f]{64}$"},
@@ -37,6 +41,14 @@ PLACES: Final[Mapping[str, tuple[str, Document]]] = {
     "model_id": (
         "The model's id, or its `provider:name`.",
         {"type": "string", "minLength": 1, "maxLength": 511},
+    ),
+    "ms": (
+        "When it was archived, in Unix milliseconds.",
+        {"type": "string", "pattern": "^(?:0|[1-9][0-9]{0,18})$"},
+    ),
+    "name": (
+        "The file's name.",
+        {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     ),
     "session_id": ("The session's id.", _UUID),
 }
@@ -70,6 +82,10 @@ HEADERS: Final[Mapping[str, Document]] = {
             "type": "string",
             "pattern": "^(?:[0-9]{1,18}|now|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})?$",
         },
+    },
+    "Range": {
+        "description": "Answer 206 with one range of the bytes; more than one is passed over.",
+        "schema": {"type": "string"},
     },
     "X-Request-Id": {
         "description": (
@@ -133,6 +149,8 @@ def _in_headers(route: Route) -> list[Document]:
     names = ["X-Request-Id"]
     if 304 in route.gives:
         names.append("If-None-Match")
+    if 206 in route.gives:
+        names.append("Range")
     if Code.STALE_ETAG in route.refuses:
         names.append("If-Match")
     # What takes an id of its sender's choice takes it in the header, too.

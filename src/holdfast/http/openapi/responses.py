@@ -30,6 +30,10 @@ HEADERS: Final[Mapping[str, Document]] = {
         "description": "Nothing here is kept by anything in between.",
         "schema": {"type": "string", "pattern": "^no-"},
     },
+    "Content-Range": {
+        "description": "Which bytes these are, and of how many.",
+        "schema": {"type": "string", "pattern": "^bytes [0-9]+-[0-9]+/[0-9]+$"},
+    },
     "Content-Disposition": {"description": "How the file is called.", "schema": _TEXT},
     "ETag": {
         "description": "Changes whenever a byte of the resource would.",

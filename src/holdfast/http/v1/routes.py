@@ -15,6 +15,7 @@ from holdfast.http.v1 import (
     models,
     sessions,
     streaming,
+    zones,
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -28,5 +29,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *approvals.ROUTES,
     *calls.ROUTES,
     *costs.ROUTES,
+    *zones.ROUTES,
     *defaults.ROUTES,
 )

@@ -1,0 +1,92 @@
+"""`holdfast zones write|append`: what comes on stdin goes to a desk."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from io import BufferedReader
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from holdfast.cli.opening import opened_here
+from holdfast.cli.output import Printer
+from holdfast.cli.zone_options import OneDesk
+from holdfast.domain.errors import Code, Invalid
+
+if TYPE_CHECKING:
+    from holdfast.bootstrap import Holdfast
+    from holdfast.domain.zones import OutputAppended
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions(OneDesk):
+    """A snapshot from stdin."""
+
+    if_modified: Annotated[
+        int | None,
+        typer.Option(metavar="MS", help="Only over the snapshot of this time; 0 is none."),
+    ] = None
+
+
+async def write(printer: Printer, wanted: WriteOptions) -> None:
+    """Replace the snapshot of a desk with what comes on stdin."""
+    import msgspec
+
+    from holdfast.domain.zones import WRITE_LARGEST, require_definition_id
+    from holdfast.http.v1.zones_forms import StateWrittenForm
+
+    # Before anything is read: a command that cannot be right waits for nobody.
+    require_definition_id(wanted.id)
+    content = await asyncio.to_thread(_stdin, WRITE_LARGEST + 1)
+    async with opened_here(printer) as holdfast:
+        done = await holdfast.zones.write_state(
+            holdfast.owner, wanted.id, content, if_modified_ms=wanted.if_modified
+        )
+    form = msgspec.convert(done, StateWrittenForm, from_attributes=True)
+    printer.done(form, f"{done.bytes_written} bytes lie in {done.zone}.")
+
+
+async def append(printer: Printer, wanted: OneDesk) -> None:
+    """Append the lines of stdin to the output of a desk, as they come."""
+    from holdfast.domain.zones import require_definition_id
+    from holdfast.http.v1.zones_forms import OutputAppendedForm
+
+    require_definition_id(wanted.id)
+    async with opened_here(printer) as holdfast:
+        batches = [done async for done in _appended(holdfast, wanted.id)]
+        zone = (await holdfast.zones.show(holdfast.owner, wanted.id)).zone
+    size = sum(done.bytes_written for done in batches)
+    offset = batches[0].offset if batches else 0
+    form = OutputAppendedForm(zone=zone, offset=offset, bytes_written=size)
+    printer.done(form, f"{size} bytes were appended to {zone}.")
+
+
+async def _appended(holdfast: "Holdfast", id_: str) -> AsyncGenerator["OutputAppended", None]:
+    """Append what comes, a batch for whatever is there at a time; yield what became of each."""
+    held = b""
+    while more := await asyncio.to_thread(_some_of_stdin):
+        held += more
+        end = held.rfind(b"\n") + 1
+        if end:
+            whole, held = held[:end], held[end:]
+            yield await holdfast.zones.append_lines(holdfast.owner, id_, (_text(whole),))
+    if held:
+        yield await holdfast.zones.append_lines(holdfast.owner, id_, (_text(held),))
+
+
+def _stdin(most: int) -> bytes:
+    # Python has no stdin where whoever started it closed it.
+    return sys.stdin.buffer.read(most) if sys.stdin is not None else b""
+
+
+def _some_of_stdin() -> bytes:
+    # As much as is there, and no waiting for more: what comes slowly is appended as it comes.
+    return cast(BufferedReader, sys.stdin.buffer).read1(1 << 20) if sys.stdin is not None else b""
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise Invalid(Code.INVALID_TEXT, "stdin is not UTF-8 text; convert it first.") from None

@@ -1,0 +1,72 @@
+"""Files by their bytes: whole, or one range of them, or told to be as the caller has them."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.zones import ZoneFile
+from holdfast.http.answers import Answer
+
+# What one answer holds at most: it is made in memory.
+ANSWER_LARGEST: Final = 64 << 20
+
+_RANGE: Final = re.compile(r"bytes=(?:(\d{1,18})-(\d{1,18})?|-(\d{1,18}))")
+
+Read = Callable[[int, int], Awaitable[bytes]]
+
+
+async def file_answer(file: ZoneFile, headers: Mapping[str, str], read: Read) -> Answer:
+    """Return a file as its caller wants it."""
+    # Thirty-two digits that change with every byte: what is appended makes the file larger.
+    tag = f'"{file.generation}{file.size:016x}"'
+    told = {"etag": tag}
+    if _is_named(headers.get("if-none-match", ""), tag):
+        return Answer(status=304, headers=told)
+    told["content-disposition"] = f'attachment; filename="{file.name}"'
+    told["x-content-type-options"] = "nosniff"
+    span = _span(headers, tag, file.size)
+    if span is None:
+        return _answer(200, await read(*_whole(file)), told)
+    start, end = span
+    told["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
+    return _answer(206, await read(start, end), told)
+
+
+def _answer(status: int, content: bytes, headers: dict[str, str]) -> Answer:
+    return Answer(
+        status=status, content=content, headers=headers, media_type="application/octet-stream"
+    )
+
+
+def _whole(file: ZoneFile) -> tuple[int, int]:
+    if file.size > ANSWER_LARGEST:
+        raise Invalid(
+            Code.TOO_LARGE,
+            f"The file has {file.size} bytes; ask for ranges of at most {ANSWER_LARGEST}.",
+            {"limit": ANSWER_LARGEST, "size": file.size},
+        )
+    return 0, file.size
+
+
+def _span(headers: Mapping[str, str], tag: str, size: int) -> tuple[int, int] | None:
+    """Return the range that is asked for, cut to the file; nothing where all of it is."""
+    found = _RANGE.fullmatch(headers.get("range", "").replace(" ", ""))
+    # A range of what the caller had before is of no use with what is there now.
+    if found is None or headers.get("if-range", tag) != tag:
+        return None
+    first, last, suffix = found.groups()
+    start = max(size - int(suffix), 0) if first is None else int(first)
+    end = size if last is None else min(int(last) + 1, size)
+    if start >= end:
+        raise Invalid(
+            Code.RANGE_NOT_SATISFIABLE,
+            f"The file has {size} bytes; ask for some of these.",
+            {"size": size},
+        )
+    return start, min(end, start + ANSWER_LARGEST)
+
+
+def _is_named(header: str, tag: str) -> bool:
+    given = (each.strip().removeprefix("W/").replace('-gzip"', '"') for each in header.split(","))
+    return any(each in {"*", tag} for each in given)

@@ -1,0 +1,1 @@
+"""Importers: what other programs and older versions left behind, brought into the store."""

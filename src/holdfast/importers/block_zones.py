@@ -1,0 +1,243 @@
+"""Zones of blocks become zones of agents: archives of all of them, the newest on the desk.
+
+The old zones are only read. Nothing is written twice, so that a run that was cut off is simply
+run again.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import Owner
+from holdfast.domain.zones import (
+    APPEND_LARGEST,
+    OUTPUT_FILE,
+    SNAPSHOT_FILE,
+    ZoneFile,
+    agent_current_zone,
+)
+from holdfast.importers.block_reports import (
+    BlockReport,
+    MigrationStats,
+    Trouble,
+    definition_in,
+)
+from holdfast.importers.marks import block_zones_mark, raise_flag
+from holdfast.ports import Store, Tx
+from holdfast.ports.blocks import Block, BlockFile, BlockSource
+from holdfast.services.desks import definition_for, stamp_of
+from holdfast.services.ink import Ink
+from holdfast.services.zone_files import ZoneFiles, clear_desk, free_archive
+from holdfast.services.zone_views import archives_of
+
+log = logging.getLogger(__name__)
+
+NAMES = (SNAPSHOT_FILE, OUTPUT_FILE)
+
+
+class _Brought(Struct, frozen=True, kw_only=True):
+    """A block with a snapshot: whose it is, and its files as the source has them."""
+
+    oid: str
+    definition_id: str
+    files: dict[str, BlockFile]
+
+    @property
+    def archived_ms(self) -> int:
+        state = self.files[SNAPSHOT_FILE]
+        return max(state.created_ms, 0) or max(state.modified_ms, 0)
+
+    @property
+    def modified_ms(self) -> int:
+        return self.files[SNAPSHOT_FILE].modified_ms
+
+
+class BlockZones:
+    """Brings the zones of blocks to one owner's agents."""
+
+    def __init__(self, store: Store, ink: Ink, owner: Owner) -> None:
+        self._store = store
+        self._ink = ink
+        self._owner = owner
+
+    async def migrate(
+        self, source: BlockSource, data_dir: Path, *, dry_run: bool = False
+    ) -> BlockReport:
+        """Bring everything once; a dry run tells what would be written and writes nothing."""
+        mark = block_zones_mark(source.path)
+        if await self._store.read(lambda tx: tx.zones.is_marked(mark)):
+            return BlockReport(stats=MigrationStats())
+        blocks = await asyncio.to_thread(source.blocks)
+        if blocks is None:
+            return BlockReport(stats=MigrationStats())
+        run = _Run(self._store, self._ink, self._owner, source, dry_run=dry_run)
+        report = await run.all(sorted(blocks, key=lambda block: block.oid))
+        if not dry_run and not report.troubles:
+            await self._store.write(lambda tx: tx.zones.mark(mark, stamp_of(self._ink).at))
+            await asyncio.to_thread(raise_flag, data_dir)
+        log.info("block zones were imported", extra={"fields": asdict(report.stats)})
+        return report
+
+
+class _Run:
+    """One run over the blocks of a source."""
+
+    def __init__(
+        self, store: Store, ink: Ink, owner: Owner, source: BlockSource, *, dry_run: bool
+    ) -> None:
+        self._store = store
+        self._ink = ink
+        self._owner = owner
+        self._source = source
+        self._is_dry = dry_run
+        self._counts: dict[str, int] = {}
+        self._troubles: list[Trouble] = []
+        # What a dry run would have written by now.
+        self._promised: set[tuple[str, bytes]] = set()
+
+    async def all(self, blocks: list[Block]) -> BlockReport:
+        """Bring every block, then seed the desks."""
+        newest: dict[str, _Brought] = {}
+        for block in blocks:
+            definition_id = definition_in(block.meta)
+            if definition_id is None:
+                continue
+            self._count("blocks_scanned")
+            brought = await self._looked_at(block.oid, definition_id)
+            if brought is None:
+                continue
+            await self._try(brought, "archive", self._archive)
+            before = newest.get(brought.definition_id)
+            # Of equal times the first stays, and blocks come in the order of their ids.
+            if before is None or brought.modified_ms > before.modified_ms:
+                newest[brought.definition_id] = brought
+        for brought in newest.values():
+            await self._try(brought, "seed", self._seed)
+        stats = MigrationStats(**self._counts, failures=len(self._troubles))
+        return BlockReport(stats=stats, troubles=tuple(self._troubles))
+
+    async def _looked_at(self, oid: str, definition_id: str) -> _Brought | None:
+        """Return a block with a snapshot; one without is counted, one that is broken told."""
+        try:
+            found = await asyncio.to_thread(self._stats, oid)
+            named = await self._store.read(
+                lambda tx: definition_for(tx, self._owner, definition_id)
+            )
+        except HoldfastError as error:
+            self._troubles.append(Trouble(oid=oid, step="read", error=error.message))
+            return None
+        if SNAPSHOT_FILE not in found:
+            self._count("skipped_no_snapshot")
+            return None
+        return _Brought(oid=oid, definition_id=named, files=found)
+
+    def _stats(self, oid: str) -> dict[str, BlockFile]:
+        found = {name: self._source.stat(oid, name) for name in NAMES}
+        return {name: file for name, file in found.items() if file is not None and file.size}
+
+    async def _try(self, brought: _Brought, step: str, act: Any) -> None:
+        try:
+            await act(brought)
+        except HoldfastError as error:
+            self._troubles.append(Trouble(oid=brought.oid, step=step, error=error.message))
+
+    async def _archive(self, brought: _Brought) -> None:
+        async def work(tx: Tx) -> bool:
+            if await self._is_held(tx, brought):
+                return False
+            at = brought.archived_ms or stamp_of(self._ink).at
+            zone, _ = await free_archive(tx, self._owner, brought.definition_id, at)
+            await self._bring(tx, brought, zone)
+            return True
+
+        if self._is_dry:
+            is_new = await self._would_write(brought)
+        else:
+            is_new = await self._store.write(work)
+        self._count("archives_written" if is_new else "archives_already_present")
+
+    async def _would_write(self, brought: _Brought) -> bool:
+        digest = await asyncio.to_thread(self._digest, brought)
+        key = (brought.definition_id, digest)
+        is_held = await self._store.read(lambda tx: self._is_held(tx, brought))
+        is_new = not is_held and key not in self._promised
+        self._promised.add(key)
+        return is_new
+
+    def _digest(self, brought: _Brought) -> bytes:
+        total = hashlib.sha256()
+        for name in sorted(brought.files):
+            total.update(name.encode() + b"\x00")
+            for piece in self._source.pieces(brought.oid, name):
+                total.update(piece)
+        return total.digest()
+
+    async def _is_held(self, tx: Tx, brought: _Brought) -> bool:
+        """Tell whether some archive of the agent holds the same bytes."""
+        for zone, _ in await archives_of(tx, self._owner, brought.definition_id):
+            files = {file.name: file for file in await tx.zones.files(self._owner, zone)}
+            mine = {name: file for name, file in files.items() if name in NAMES}
+            if set(mine) == set(brought.files) and await self._are_same(tx, brought, mine):
+                return True
+        return False
+
+    async def _are_same(self, tx: Tx, brought: _Brought, files: dict[str, ZoneFile]) -> bool:
+        for name, file in files.items():
+            if file.size != brought.files[name].size:
+                return False
+            start = 0
+            for piece in self._source.pieces(brought.oid, name):
+                if await tx.zones.read(file, start, start + len(piece)) != piece:
+                    return False
+                start += len(piece)
+        return True
+
+    async def _seed(self, brought: _Brought) -> None:
+        zone = agent_current_zone(brought.definition_id)
+
+        async def look(tx: Tx) -> bool:
+            state = await tx.zones.file(self._owner, zone, SNAPSHOT_FILE)
+            return state is None or not state.size
+
+        async def work(tx: Tx) -> bool:
+            if not await look(tx):
+                return False
+            stamp = stamp_of(self._ink)
+            # A log without a snapshot makes way: it is archived, and never mixed with another.
+            await clear_desk(tx, self._owner, zone, lambda: stamp.at)
+            await ZoneFiles(tx, self._owner, stamp).delete_zone(zone)
+            await self._bring(tx, brought, zone)
+            return True
+
+        is_free = await (self._store.read(look) if self._is_dry else self._store.write(work))
+        if is_free:
+            self._count("current_zones_seeded")
+
+    async def _bring(self, tx: Tx, brought: _Brought, zone: str) -> None:
+        files = ZoneFiles(tx, self._owner, stamp_of(self._ink))
+        for name, known in brought.files.items():
+            await files.ensure(zone, name)
+            for piece in _bounded(self._source.pieces(brought.oid, name)):
+                await files.append(zone, name, piece)
+            file = await files.stat(zone, name)
+            if file is not None:
+                created = max(known.created_ms, 0) or file.created_ms
+                modified = max(known.modified_ms, 0) or created
+                dated = replace(file, created_ms=created, modified_ms=modified)
+                await tx.zones.place(self._owner, dated)
+
+    def _count(self, name: str) -> None:
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+
+def _bounded(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        for start in range(0, len(piece), APPEND_LARGEST):
+            yield piece[start : start + APPEND_LARGEST]

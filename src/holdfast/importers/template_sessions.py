@@ -1,0 +1,155 @@
+"""No template owns a zone: what one has gathered goes to an agent of its own.
+
+A template is there to make agents of. This holds at every start and after every import, and needs
+no mark: where nothing is to be done, nothing is.
+"""
+
+import logging
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from holdfast.domain.agents import Agent
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import AgentId, Owner, is_uuid
+from holdfast.domain.queries import SessionQuery
+from holdfast.domain.zones import (
+    TEMPLATE_TAG,
+    agent_archive_zone,
+    agent_current_zone,
+    archive_time,
+    definition_of,
+)
+from holdfast.ports import Store, Tx
+from holdfast.services.desks import stamp_of
+from holdfast.services.ink import Ink
+from holdfast.services.zone_moves import move_zone
+
+log = logging.getLogger(__name__)
+
+PROMOTED_TAG = "promoted"
+_TITLES_MOST = 200
+
+
+class TemplatePromoteStats(Struct, frozen=True, kw_only=True):
+    """What a run has found and done."""
+
+    templates_scanned: int = 0
+    templates_promoted: int = 0
+    archives_moved: int = 0
+    instances_repointed: int = 0
+    conflicts: int = 0
+    failures: int = 0
+
+
+class TemplateSessions:
+    """Moves the zones of templates to agents of their own, for everybody."""
+
+    def __init__(self, store: Store, ink: Ink) -> None:
+        self._store = store
+        self._ink = ink
+        self._counts: dict[str, int] = {}
+
+    async def promote(self) -> TemplatePromoteStats:
+        """Promote every template that has a zone."""
+        self._counts = {}
+        zones = await self._store.read(lambda tx: tx.zones.everybodys())
+        grouped: dict[tuple[Owner, str], list[str]] = {}
+        for owner, zone in zones:
+            definition_id = definition_of(zone)
+            if definition_id is not None:
+                grouped.setdefault((owner, definition_id), []).append(zone)
+        for (owner, definition_id), of_it in sorted(grouped.items()):
+            template = await self._template(owner, definition_id)
+            if template is not None:
+                self._count("templates_scanned")
+                await self._promote(template, sorted(of_it))
+        stats = TemplatePromoteStats(**self._counts)
+        if stats != TemplatePromoteStats():
+            log.info("templates were promoted", extra={"fields": asdict(stats)})
+        return stats
+
+    async def _template(self, owner: Owner, definition_id: str) -> Agent | None:
+        if not is_uuid(definition_id):
+            return None
+        agent = await self._store.read(lambda tx: tx.agents.by_id(owner, AgentId(definition_id)))
+        return agent if agent is not None and is_template(agent) else None
+
+    async def _promote(self, template: Agent, zones: list[str]) -> None:
+        """Sessions go first: as long as a zone is left, what failed is tried again."""
+        try:
+            target = await self._store.write(lambda tx: self._target(tx, template))
+            repointed = await self._store.write(
+                lambda tx: tx.zones.repoint(template.owner, template.id, target.id)
+            )
+        except HoldfastError as error:
+            self._fail(template, error)
+            return
+        self._count("instances_repointed", repointed)
+        done = [await self._moved(template, target, zone) for zone in zones]
+        self._count("templates_promoted", int(all(done)))
+
+    async def _moved(self, template: Agent, target: Agent, zone: str) -> bool:
+        ms = archive_time(template.id, zone)
+        new = agent_current_zone(target.id) if ms is None else agent_archive_zone(target.id, ms)
+
+        async def work(tx: Tx) -> int:
+            done = await move_zone(tx, template.owner, zone, new, stamp_of(self._ink))
+            seated = await tx.zones.seated(template.owner, zone)
+            if seated is not None:
+                await tx.zones.unseat(seated)
+                if await tx.zones.seated(template.owner, new) is None:
+                    await tx.zones.seat(template.owner, new, seated)
+            return done.conflicts
+
+        try:
+            self._count("conflicts", await self._store.write(work))
+        except HoldfastError as error:
+            self._fail(template, error)
+            return False
+        self._count("archives_moved", int(ms is not None))
+        return True
+
+    async def _target(self, tx: Tx, template: Agent) -> Agent:
+        """Return the agent that a template's zones go to, made if it is missing."""
+        slug = f"template-promote-v1-{template.id}"
+        known = await tx.agents.by_slug(template.owner, slug)
+        if known is not None:
+            return known
+        kept = tuple(tag for tag in template.tags if tag not in {TEMPLATE_TAG, PROMOTED_TAG})
+        now = self._ink.clock.now()
+        made = replace(
+            template,
+            id=AgentId(self._ink.mint.new()),
+            slug=slug,
+            name=await _title(tx, template) or template.name,
+            tags=(*kept, PROMOTED_TAG),
+            extra={name: each for name, each in template.extra.items() if name != "is_seeded"},
+            created_at=now,
+            updated_at=now,
+        )
+        await tx.agents.add(made)
+        return made
+
+    def _fail(self, template: Agent, error: HoldfastError) -> None:
+        log.error("template %s was not promoted: %s", template.id, error.message)
+        self._count("failures")
+
+    def _count(self, name: str, more: int = 1) -> None:
+        self._counts[name] = self._counts.get(name, 0) + more
+
+
+def is_template(agent: Agent) -> bool:
+    """Tell whether agents are made of this one; one that was seeded to be used as it is, is none.
+
+    An imported definition says so in a field of its own.
+    """
+    said: Any = agent.extra.get("is_seeded")
+    return TEMPLATE_TAG in agent.tags or said in (1, True)
+
+
+async def _title(tx: Tx, template: Agent) -> str | None:
+    query = SessionQuery(owner=template.owner, agent_id=template.id, limit=_TITLES_MOST)
+    found = await tx.sessions.page(query)
+    return next((head.title for _, head in found if head.title), None)
