@@ -46,6 +46,11 @@ class Reader:
     async def read(self, session: Session) -> tuple[Message, ...]:
         return await self._house.store.read(lambda tx: self._read(tx, session))
 
+    async def forget(self, session: Session) -> None:
+        head = await self._house.store.read(lambda tx: tx.sessions.head(session.owner, session.id))
+        assert head is not None
+        self._histories.forget(head.key)
+
     async def _read(self, tx: Tx, session: Session) -> tuple[Message, ...]:
         head = await tx.sessions.head(session.owner, session.id)
         assert head is not None
@@ -79,6 +84,15 @@ async def test_only_new_rows_are_read_again(house: House, session: Session) -> N
     assert reader.fetched == 3 + 2
 
 
+async def test_a_session_that_has_ended_is_forgotten(house: House, session: Session) -> None:
+    reader = Reader(house)
+    await reader.read(session)
+    await reader.forget(session)
+
+    assert await reader.read(session) == await house.read(session.id)
+    assert reader.fetched == 3 + 3
+
+
 async def test_a_session_without_rows_has_no_history(house: House) -> None:
     reader = Reader(house)
     session = await house.open()
@@ -108,13 +122,18 @@ async def test_a_store_that_says_otherwise_is_believed(
     assert [row.text for row in await reader.read(session)] == ["one", "two", "other"]
 
 
-async def test_the_oldest_histories_are_forgotten_beyond_a_number_of_rows(
-    house: House, session: Session, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("texts", "most"), [(("a", "b", "c"), 6_000), (("a" * 10_000,), 12_000)])
+async def test_the_oldest_histories_are_forgotten_beyond_what_they_may_weigh(
+    house: House,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    texts: tuple[str, ...],
+    most: int,
 ) -> None:
-    monkeypatch.setattr(histories, "ROWS_MOST", 5)
+    monkeypatch.setattr(histories, "BYTES_MOST", most)
     reader = Reader(house)
     other = await house.open()
-    for text in ("a", "b", "c"):
+    for text in texts:
         await house.send(other.id, text)
 
     await reader.read(session)

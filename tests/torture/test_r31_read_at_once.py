@@ -1,6 +1,7 @@
 """R31: whoever hears of a message reads it at once, on any server, also across kills."""
 
 import asyncio
+import math
 import random
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -24,12 +25,13 @@ SESSIONS = 6
 KILLS = 3
 
 
-@proves("R31", "R29")
+@proves("R31")
 def test_a_message_is_there_when_its_news_is(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
     count = sized(test=500, torture=3_000, release=10_000)
-    tale = Tale(Checker(patience=sized.within(15)))
+    # Whoever stops to read a message hears the heartbeats late: their time is judged elsewhere.
+    tale = Tale(Checker(patience=math.inf))
 
     asyncio.run(read_at_once(tmp_path, crew, luck, tale, count=count))
 

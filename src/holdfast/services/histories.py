@@ -4,56 +4,91 @@ Nothing is believed because it is remembered: a remembered history counts only w
 the stored rows after it leads on from its last hash.
 """
 
+import sys
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from holdfast.domain.ids import SessionKey
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, Part, Reasoning, Text, ToolResult
 from holdfast.domain.sessions import Head
 from holdfast.ports import Segment, Tx
 
-ROWS_MOST: Final = 100_000
+BYTES_MOST: Final = 64 << 20
+# What a row takes beside its text, as it was measured.
+_OF_A_ROW: Final = 1 << 10
 ALL: Final = -1
 
 
 class Histories:
-    """Remembers the newest histories, up to a number of rows in all."""
+    """Remembers the newest histories, up to what they weigh in all."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[SessionKey, tuple[Message, ...]] = OrderedDict()
-        self._rows = 0
+        self._known: OrderedDict[SessionKey, Remembered] = OrderedDict()
+        self._bytes = 0
 
     def knows(self, key: SessionKey) -> bool:
         """Tell whether only the newest rows of a session have to be read."""
         return key in self._known
 
+    def forget(self, key: SessionKey) -> None:
+        """Remember a session no longer: it has ended."""
+        self._forget(key)
+
     async def read(self, tx: Tx, head: Head) -> tuple[Message, ...]:
         """Return all rows of the session, inherited ones first."""
-        known = self._forget(head.key)
+        found = self._forget(head.key)
+        known = found.rows
         last = len(known)
         # Read again from the last remembered row on: where it is the stored one, so is all before.
         rest = tuple(await rows_of(tx, head, Stretch(max(last, 1), head.messages)))
         if not known or (rest and rest[0].hash == known[-1].hash):
-            history = known[:-1] + rest
+            # Weighed once: what was known is not weighed again with every turn.
+            weight = found.weight - weight_of(known[-1:]) + weight_of(rest)
+            history = Remembered(known[:-1] + rest, weight)
         else:
-            history = tuple(await rows_of(tx, head, Stretch(1, head.messages)))
+            rows = tuple(await rows_of(tx, head, Stretch(1, head.messages)))
+            history = Remembered(rows, weight_of(rows))
         self._remember(head.key, history)
-        return history
+        return history.rows
 
-    def _forget(self, key: SessionKey) -> tuple[Message, ...]:
-        known = self._known.pop(key, ())
-        self._rows -= len(known)
+    def _forget(self, key: SessionKey) -> "Remembered":
+        known = self._known.pop(key, NOTHING)
+        self._bytes -= known.weight
         return known
 
-    def _remember(self, key: SessionKey, history: tuple[Message, ...]) -> None:
+    def _remember(self, key: SessionKey, history: "Remembered") -> None:
         self._known[key] = history
-        self._rows += len(history)
-        # By rows and not by sessions, because it is rows that take the memory.
-        while self._rows > ROWS_MOST and len(self._known) > 1:
+        self._bytes += history.weight
+        # Not by sessions or rows: one may be as long as a thousand others.
+        while self._bytes > BYTES_MOST and len(self._known) > 1:
             _, oldest = self._known.popitem(last=False)
-            self._rows -= len(oldest)
+            self._bytes -= oldest.weight
+
+
+class Remembered(Struct, frozen=True):
+    """The rows of a session, and what they weigh."""
+
+    rows: tuple[Message, ...] = ()
+    weight: int = 0
+
+
+NOTHING: Final = Remembered()
+
+
+def weight_of(rows: Sequence[Message]) -> int:
+    """Return about how many bytes of memory rows take."""
+    return sum(_OF_A_ROW + sum(map(_weight, row.parts)) for row in rows)
+
+
+def _weight(part: Part) -> int:
+    match part:
+        case Text(text=text) | Reasoning(text=text) | ToolResult(result=str(text)):
+            return sys.getsizeof(text)
+        case _:
+            return 0
 
 
 class Stretch(Struct, frozen=True):
