@@ -18,6 +18,7 @@ from bench import (  # noqa: F401 — they register
     streams,
     turns,
     web,
+    zones,
 )
 from bench.figures import MEASURES, Figure, workplace
 

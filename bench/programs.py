@@ -84,9 +84,9 @@ async def _overhead(folder: Path) -> dict[str, Figure]:
             bare.append(await asyncio.to_thread(agent.turn))
             ours.append(await _turn(holdfast, session))
     agent.close()
-    figure = below((middle(ours) - middle(bare)) * 1000, "ms", 100)
+    figure = below((middle(ours) - middle(bare)) * 1000, "ms", 10)
     told = f"{middle(ours) * 1000:.1f} ms with us, {middle(bare) * 1000:.1f} ms without"
-    return {"acp_overhead_ms": replace(figure, note=f"{told}; git is asked twice in each")}
+    return {"acp_overhead_ms": replace(figure, note=f"{told}; the tree is looked at twice in each")}
 
 
 def _program(folder: Path, count: int) -> list[str]:

@@ -17,14 +17,17 @@ from holdfast.acp.runtime.raw_lines import Scribe
 from holdfast.acp.runtime.runtime import ProgramRuntime
 from holdfast.config import Config, Credential
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.domain.ids import Owner
+from holdfast.domain.ids import LOCAL_OWNER, Owner
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
+from holdfast.execution.machine import SystemClock, SystemRandomness
 from holdfast.importers.block_reports import BlockReport
 from holdfast.importers.block_zones import BlockZones
 from holdfast.importers.template_sessions import TemplateSessions
 from holdfast.ports import Clock, Limits, Randomness, Store
+from holdfast.services.ink import Ink
+from holdfast.services.mint import Mint
 from holdfast.services.secrets import Secrets
 from holdfast.services.zones import Zones
 from holdfast.storage.block_files import BlockFolder
@@ -81,6 +84,14 @@ async def import_blocks(house: Opened, folder: Path, *, dry_run: bool = False) -
         return await importer.migrate(source, house.config.home, dry_run=dry_run)
 
 
+async def blocks_left(store: Store, folder: Path) -> int:
+    """Return how many blocks of a folder have a snapshot that no zone of the local owner holds."""
+    clock = SystemClock()
+    ink = Ink(clock=clock, mint=Mint(clock, SystemRandomness()))
+    with closing(BlockFolder(folder)) as source:
+        return await BlockZones(store, ink, LOCAL_OWNER).left(source)
+
+
 def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
     """Return the tools of this installation."""
     roots = tuple(map(str, config.chat.extra_roots))
@@ -127,6 +138,7 @@ def yard(config: Config, secrets: Secrets) -> Yard:
         secret=secrets.of_variable,
         wrap=config.acp.wrap,
         workspace_flag=config.acp.workspace_flag,
+        scrubber=lambda: secrets.scrubber,
     )
 
 

@@ -12,6 +12,7 @@ from tests.acp.editors import Process, chunk, command, masked, words
 from tests.cli.approving import session_of, waiting
 from tests.cli.far import serve
 from tests.cli.processes import ran
+from tests.cli.visits import got, sent
 from tests.houses import script
 
 pytestmark = pytest.mark.anyio
@@ -216,6 +217,29 @@ async def test_a_session_of_an_editor_goes_on_at_a_terminal_and_back(
         await editor.prompt(session, "What is 4+5?")
         texts = [each["content"]["text"] for each in editor.updates() if "content" in each]
         assert [text[:12] for text in texts] == ["What is 3+4?", "3+4 = 7", "4+5 = 9"]
+
+
+async def test_a_session_of_an_editor_goes_on_over_http_and_back(home: Path, desk: Path) -> None:
+    with serve(home, AGENT_WORKSPACE_ROOT=str(desk)) as server:
+        async with command(home, desk) as editor:
+            await editor.meet()
+            session = await editor.opened(desk)
+            await editor.prompt(session, "What is 2+3?")
+            url = f"{server.url}/v1/sessions/{session}"
+            body = {"role": "user", "content": {"text": "What is 3+4?"}}
+            editor.frames.clear()
+
+            said = await asyncio.to_thread(sent, f"{url}/messages", body, server.secret)
+            await editor.until(lambda frame: "3+4 = 7" in str(frame))
+            asked = [each["content"]["text"] for each in editor.updates() if "content" in each]
+            await editor.prompt(session, "What is 4+5?")
+            status, page = await asyncio.to_thread(got, f"{url}/messages", secret=server.secret)
+
+    assert (said["session_id"], said["turn"]) == (session, 2)
+    assert [text[:12] for text in asked] == ["What is 3+4?", "3+4 = 7"]
+    texts = [each["content"]["text"].partition("\n")[0] for each in page["data"]]
+    asked_and_answered = ["What is 2+3?", "2+3 = 5", "What is 3+4?", "3+4 = 7"]
+    assert (status, texts) == (200, [*asked_and_answered, "What is 4+5?", "4+5 = 9"])
 
 
 async def test_an_answer_at_a_terminal_counts_for_the_editor(home: Path, desk: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.acp.agent.asking import Asking
+from holdfast.acp.agent.client_questions import Asking
 from holdfast.acp.agent.replays import cursor_of
 from holdfast.acp.agent.updates import Telling
 from holdfast.acp.transport.connection import Lost

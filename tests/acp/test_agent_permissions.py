@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.agent.asking import answer_of, offered
+from holdfast.acp.agent.client_questions import answer_of, offered
 from holdfast.acp.agent.updates import Telling
 from holdfast.domain.approvals import (
     Answer,

@@ -291,6 +291,21 @@ async def test_sessions_are_listed_by_folder_and_page(home: Path, desk: Path) ->
         assert (error["code"], error["data"]["code"]) == (-32602, "invalid_cursor")
 
 
+async def test_a_folder_that_cannot_be_one_is_refused_wherever_it_is_named(
+    home: Path, desk: Path
+) -> None:
+    folder = "/x\0y"
+    async with here(home, desk) as (_, editor):
+        session = await editor.opened(desk)
+        replies = [
+            await editor.call("session/list", cwd=folder),
+            await editor.call("session/new", cwd=folder, mcpServers=[]),
+            await editor.call("session/load", sessionId=session, cwd=folder, mcpServers=[]),
+        ]
+
+        assert [each["error"]["code"] for each in replies] == [-32602, -32602, -32602]
+
+
 async def test_a_session_that_is_let_go_of_stays_as_it_is(
     home: Path, desk: Path, tmp_path: Path
 ) -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.acp.translate.contents import DEEPEST, Content, Picture, bounded, cut, shown
+from holdfast.acp.translate.bounds import DEEPEST, bounded, cut
+from holdfast.acp.translate.contents import Content, Picture, shown
 from holdfast.domain.messages import Media, ToolResult, encode_parts, media_handle
 
 DATA = base64.b64encode(b"bytes").decode()

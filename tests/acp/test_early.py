@@ -55,3 +55,21 @@ def test_half_a_minute_after_the_first_name_nothing_is_kept_any_more() -> None:
     early.add(said("b", 2), size=1, now=10.1 + PATIENCE)
 
     assert early.claim("b", now=50.0) == []
+
+
+def test_what_nobody_has_claimed_is_forgotten_with_the_time_that_passes() -> None:
+    early = EarlyUpdates()
+    early.add(said("b"), size=1, now=0.0)
+    early.claim("a", now=10.0)
+
+    assert not early.pass_to(10.0 + PATIENCE)
+    assert early.pass_to(10.1 + PATIENCE)
+    assert early.claim("b", now=10.0) == []
+
+
+def test_a_late_claim_finds_nothing() -> None:
+    early = EarlyUpdates()
+    early.add(said("b"), size=1, now=0.0)
+    early.claim("a", now=10.0)
+
+    assert early.claim("b", now=10.1 + PATIENCE) == []

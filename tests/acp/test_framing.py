@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.acp.transport.framing import (
+    HEAD,
+    HEAD_MARGIN,
     INTERNAL_ERROR,
+    LONG,
+    VALUES_MOST,
     Incoming,
     Junk,
     Message,
@@ -72,6 +77,8 @@ def test_a_method_with_an_id_of_any_value_is_a_request(id: Any) -> None:
     ],
 )
 def test_a_message_without_both_is_known_by_what_it_has(line: bytes, expected: Incoming) -> None:
+    if isinstance(expected, Notification):
+        expected = replace(expected, size=len(line))
     assert parse(line) == expected
 
 
@@ -96,17 +103,32 @@ def test_a_message_without_both_is_known_by_what_it_has(line: bytes, expected: I
     ],
 )
 def test_a_line_that_is_no_message_says_why_and_how_it_begins(line: bytes, kind: Any) -> None:
-    assert parse(line) == Junk(kind=kind, head=line[:200], size=len(line))
+    assert parse(line) == Junk(kind=kind, head=line[: HEAD + HEAD_MARGIN], size=len(line))
 
 
 def test_half_a_character_and_a_number_that_is_none_can_be_read() -> None:
-    found = parse(
-        b'{"method":"m","params":{"half":"a\\ud83d","\\ude00":NaN,"l":["\\ud83d\\ude00"]}}'
+    line = b'{"method":"m","params":{"half":"a\\ud83d","\\ude00":NaN,"l":["\\ud83d\\ude00"]}}'
+
+    assert parse(line) == Notification(
+        method="m",
+        params={"half": "a\ufffd", "\ufffd": None, "l": ["\N{GRINNING FACE}"]},
+        size=len(line),
     )
 
-    assert found == Notification(
-        method="m", params={"half": "a\ufffd", "\ufffd": None, "l": ["\N{GRINNING FACE}"]}
-    )
+
+@pytest.mark.parametrize("value", [b'"\\ud800"', b"NaN"])
+def test_a_long_line_that_only_the_slow_reader_takes_is_not_read(value: bytes) -> None:
+    line = b'{"method":"m","params":[' + b",".join([value] * (LONG // len(value))) + b"]}"
+
+    assert parse(line) == Junk(kind="not_json", head=line[: HEAD + HEAD_MARGIN], size=len(line))
+
+
+def test_a_long_line_with_more_values_than_can_be_read_in_a_moment_is_not_read() -> None:
+    many = b'{"method":"m","params":[' + b",".join([b"0"] * (VALUES_MOST - 2)) + b"]}"
+    more = b'{"method":"m","params":[' + b",".join([b"0"] * (VALUES_MOST - 1)) + b"]}"
+
+    assert parse(many) == Notification(method="m", params=[0] * (VALUES_MOST - 2), size=len(many))
+    assert parse(more) == Junk(kind="too_long", head=more[: HEAD + HEAD_MARGIN], size=len(more))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +164,7 @@ def test_what_is_written_can_be_read_again_and_is_one_line(method: str, params: 
     line = render(Notification(method=method, params={"value": params}))
 
     assert line.count(b"\n") == 1
-    assert parse(line) == Notification(method=method, params={"value": params})
+    assert parse(line) == Notification(method=method, params={"value": params}, size=len(line))
 
 
 @given(st.binary(max_size=300))
@@ -182,7 +204,7 @@ def test_a_line_at_the_limit_is_read_and_one_beyond_is_dropped_to_its_end() -> N
     assert splitter.feed(b"b" * 900) == []
     assert splitter.feed(b"c" * 5000) == []
     assert splitter.feed(b"d" * 10 + b"\ne\n") == [
-        Junk(kind="too_long", head=b"b" * 200, size=5910),
+        Junk(kind="too_long", head=b"b" * 900 + b"c" * 5000 + b"d" * 10, size=5910),
         b"e",
     ]
     assert splitter.feed(b"f") == []
@@ -200,9 +222,9 @@ def test_a_line_of_20_mib_is_read_and_one_of_40_mib_is_not() -> None:
     ]
 
     assert found == [line[:-1]]
-    assert parse(line) == Notification(method="m", params="x" * (20 << 20))
+    assert parse(line) == Notification(method="m", params="x" * (20 << 20), size=len(line))
 
     too_long = [each for _ in range(640) for each in splitter.feed(b"y" * 65_536)]
     assert too_long + splitter.feed(b"\n") == [
-        Junk(kind="too_long", head=b"y" * 200, size=40 << 20)
+        Junk(kind="too_long", head=b"y" * (HEAD + HEAD_MARGIN), size=40 << 20)
     ]

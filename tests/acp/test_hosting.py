@@ -55,6 +55,7 @@ READS: dict[str, tuple[dict[str, Any], Any]] = {
     "the first lines": ({"path": "a.txt", "limit": 2}, "one\ntwo\n"),
     "behind the end": ({"path": "a.txt", "line": 9}, ""),
     "unicode": ({"path": "ä b/ü.txt"}, "grün"),
+    "only what ends a line": ({"path": "odd", "line": 2, "limit": 1}, "c\u2028d\x85e\n"),
     "a link inside": ({"path": "inner"}, TEXT),
     "missing": ({"path": "no.txt"}, -32002),
     "not text": ({"path": "bytes"}, -32603),
@@ -76,6 +77,7 @@ async def test_reading(tmp_path: Path, case: str) -> None:
     (tree / "a.txt").write_text(TEXT)
     (tree / "ä b" / "ü.txt").write_text("grün")
     (tree / "bytes").write_bytes(b"\xff\xfe")
+    (tree / "odd").write_text("a\x0cb\nc\u2028d\x85e\nf\n")
     (tree / "large").write_bytes(b"x" * (8 * 2**20 + 1))
     (tmp_path / "outside.txt").write_text("secret")
     (tmp_path / "tree-evil").mkdir()
@@ -321,7 +323,7 @@ async def _answered(ship: Aboard, session: Session, **answer: Any) -> Approval:
     return question
 
 
-async def test_a_yes_for_the_session_covers_every_plain_write(tmp_path: Path) -> None:
+async def test_a_yes_for_the_session_covers_plain_writes_in_its_folder(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     steps = (
         asking(ALL, kind="edit", locations=[{"path": f"{tree}/a.txt"}]),

@@ -122,6 +122,21 @@ async def test_lines_are_written_together_and_in_their_order() -> None:
     assert 5 < len(desk.batches) < 20
 
 
+async def test_what_comes_in_a_flood_is_all_written_in_its_own_time() -> None:
+    desk = Desk()
+    raw = RawLines(desk.take, KEY)
+    lines = [str(number).encode() * 1_000 for number in range(900)]
+    for line in lines:
+        raw.add(line)
+    raw.hasten()
+    while desk.lines != lines:
+        desk.took.clear()
+        await desk.took.wait()
+
+    await raw.aclose()
+    assert len(desk.batches) > 5
+
+
 async def test_whoever_ends_a_turn_does_not_have_to_wait_for_more_lines() -> None:
     desk = Desk()
     raw = RawLines(desk.take, KEY)

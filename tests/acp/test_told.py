@@ -118,3 +118,11 @@ def test_whatever_is_told_can_be_kept(kind: str, fields: dict[str, Any]) -> None
     told = hear(KEPT, kind, **fields)
 
     assert told_from(told.kept()) == told
+
+
+def test_lists_are_kept_as_far_as_they_fit() -> None:
+    commands = [{"name": str(number), "description": "x" * 60_000} for number in range(10)]
+
+    told = hear(Told(), "available_commands_update", availableCommands=commands)
+
+    assert told.commands == tuple(commands[:4])

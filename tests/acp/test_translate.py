@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.translate.contents import RESULT_LARGEST, Content
+from holdfast.acp.translate.bounds import RESULT_LARGEST
+from holdfast.acp.translate.contents import Content
 from holdfast.acp.translate.speech import Ground
 from holdfast.acp.translate.steps import LONGEST
 from holdfast.acp.translate.stops import is_unknown_session
-from holdfast.acp.translate.translator import ENOUGH, UPDATES_MOST, ground_of
+from holdfast.acp.translate.translator import BYTES_MOST, ENOUGH, UPDATES_MOST, ground_of
 from holdfast.acp.transport.framing import RpcError
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CallDetails, Draft, MessageDraft, Outcome
@@ -685,6 +686,60 @@ def test_what_became_nothing_is_counted_by_why() -> None:
     assert translator.counts == {"unreadable": 5, "unknown": 1, "echo": 1, "ended": 1, "late": 1}
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        say("x"),
+        think("x"),
+        plan("x"),
+        tool("t1", status="completed", rawOutput="x"),
+        tool("t1", status="in_progress", content=words("x")),
+    ],
+)
+def test_more_bytes_than_a_turn_may_hold_are_a_flood(params: Params) -> None:
+    full, flooded = a_translator(), a_translator()
+    full.update(params, now=0.0, size=BYTES_MOST)
+    flooded.update(params, now=0.0, size=BYTES_MOST + 1)
+    full.update(tool_update("late", status="in_progress"), now=0.0, size=0)
+
+    assert (full.is_flooded, flooded.is_flooded) == (False, True)
+
+
+def test_what_a_call_has_brought_counts_once_however_often_it_is_sent() -> None:
+    translator = a_translator()
+    translator.update(tool("t1", status="in_progress"), now=0.0)
+    for _ in range(100):
+        content = tool_update("t1", content=words("x"))
+        translator.update(content, now=0.0, size=BYTES_MOST // 2)
+    assert not translator.is_flooded
+
+    translator.update(tool_update("t1", status="completed"), now=0.0)
+    translator.update(tool("t2", status="in_progress"), now=0.0)
+    translator.update(tool_update("t2", content=words("x")), now=0.0, size=BYTES_MOST)
+    assert not translator.is_flooded
+
+    translator.update(tool("t3", status="in_progress"), now=0.0)
+    translator.update(tool_update("t3", content=words("x")), now=0.0, size=1)
+    assert translator.is_flooded
+
+
+def test_news_of_the_state_are_stored_nowhere_and_count_nothing() -> None:
+    translator = a_translator()
+    translator.update(update("current_mode_update", modeId="m"), now=0.0, size=BYTES_MOST + 1)
+
+    assert not translator.is_flooded
+
+
+def test_a_cost_that_nobody_can_have_spent_is_told_and_not_counted() -> None:
+    usage = update("usage_update", used=5, cost={"amount": 9e15, "currency": "USD"})
+
+    assert heard(usage, usage) == [
+        cost(Usage(input=5)),
+        notice("The agent has told a cost that nobody can have spent; it was not counted."),
+        STOP,
+    ]
+
+
 def test_more_than_a_hundred_thousand_updates_are_a_flood() -> None:
     translator = a_translator()
     empty = say("")
@@ -700,7 +755,7 @@ def test_more_than_a_hundred_thousand_updates_are_a_flood() -> None:
             stop_reason=StopReason.ERROR,
             failure=Failure(
                 code=FailureCode.AGENT_FLOOD,
-                message="The agent has sent more updates than one turn may have, and was stopped.",
+                message="The agent has sent more than one turn may hold, and was stopped.",
             ),
         ),
     )

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.acp.transport.connection import Answered, Bounds, Connection, Item, Lost, Refused
 from holdfast.acp.transport.framing import (
@@ -34,12 +35,17 @@ async def end() -> AsyncIterator[End]:
 async def take(connection: Connection, count: int) -> list[Item]:
     """Return the next items."""
     incoming = connection.incoming()
-    return [await anext(incoming) for _ in range(count)]
+    return [unsized(await anext(incoming)) for _ in range(count)]
 
 
 async def take_all(connection: Connection) -> list[Item]:
     """Return everything until the other side is gone."""
-    return [each async for each in connection.incoming()]
+    return [unsized(each) async for each in connection.incoming()]
+
+
+def unsized(item: Item) -> Item:
+    """Return what was said, whatever the length of its line."""
+    return replace(item, size=0) if isinstance(item, Notification) else item
 
 
 async def taken_request(connection: Connection) -> Request:
@@ -559,3 +565,28 @@ async def test_a_question_that_was_not_sent_is_not_waited_for() -> None:
 
         with pytest.raises(Refused):
             await other
+
+
+async def test_answers_to_nothing_are_not_logged_without_end(
+    end: End, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection, far = end
+    with caplog.at_level("INFO", logger="holdfast.acp.transport.connection"):
+        await far.say(*({"id": number, "result": 1} for number in range(100, 200)))
+        await far.say({"method": "after"})
+        await take(connection, 1)
+
+    told = "an answer to nothing that was asked is dropped (id {})"
+    assert [each.getMessage() for each in caplog.records] == [
+        told.format(number) for number in range(100, 120)
+    ]
+
+
+async def test_a_message_tells_the_length_of_its_line(end: End) -> None:
+    connection, far = end
+    await far.say_bytes(b'{"method":"m"}\n{"id":1,"method":"mm"}\r\n')
+
+    incoming = connection.incoming()
+    items = [await anext(incoming) for _ in range(2)]
+
+    assert [each.size for each in items if isinstance(each, Notification | Request)] == [14, 23]

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.translate.usages import microcents_between, quota_of, usage_of
+from holdfast.acp.translate.usages import (
+    cost_of,
+    is_odd_cost,
+    microcents_between,
+    quota_of,
+    usage_of,
+)
 from holdfast.domain.costs import Usage
 
 
@@ -63,9 +69,33 @@ def test_a_quota_may_tell_them_at_either_level() -> None:
         (None, 0.5, "EUR", 0),
         (None, 0.5, None, 0),
         (0.1, 0.3, "USD", 20_000_000),
+        (None, 9e15, "USD", 100_000_000_000_000),
     ],
 )
 def test_what_was_spent_is_the_difference_of_two_sums(
     before: float | None, after: float | None, currency: str | None, microcents: int
 ) -> None:
     assert microcents_between(before, after, currency) == microcents
+
+
+@pytest.mark.parametrize(
+    ("amount", "cost", "is_odd"),
+    [
+        (0, (0, "USD"), False),
+        (1_000_000, (1_000_000, "USD"), False),
+        (1_000_000.1, None, True),
+        (9e15, None, True),
+        (10**400, None, True),
+        (float("inf"), None, True),
+        (float("nan"), None, False),
+        (-1, None, False),
+        (True, None, False),
+        ("9e15", None, False),
+    ],
+)
+def test_a_cost_that_nobody_can_have_spent_is_none(
+    amount: Any, cost: tuple[float, str] | None, is_odd: bool
+) -> None:
+    update = {"cost": {"amount": amount, "currency": "USD"}}
+
+    assert (cost_of(update), is_odd_cost(update)) == (cost, is_odd)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Cli
 from tests.importers.blocks import a_folder, agent_block
 
@@ -46,3 +48,22 @@ def test_what_cannot_be_read_is_told_and_ends_with_findings(cli: Cli, tmp_path: 
     assert ran.code == 1
     assert "b1: archive: The folder to import from cannot be read" in ran.err
     assert cli("import", "block-zones", str(tmp_path / "missing")).code == 7
+
+
+def test_the_doctor_tells_of_blocks_that_nobody_holds(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = a_folder(tmp_path / "old")
+    agent_block(folder, "b1", "a", b"first")
+    agent_block(folder, "b2", "a", b"second")
+    cli("zones", "write", "a", stdin="first")
+    monkeypatch.setenv("HOLDFAST_IMPORTERS_BLOCK_ZONES", str(folder))
+
+    before = cli("doctor", "--json")
+    cli("import", "block-zones", str(folder))
+    after = cli("doctor", "--json")
+
+    (finding,) = before.document["findings"]
+    assert (before.code, finding["code"]) == (1, "blocks_left")
+    assert finding["message"].startswith("1 agent blocks have a snapshot that no archive or desk")
+    assert (after.code, after.document["findings"]) == (0, [])

@@ -1,10 +1,13 @@
 """`holdfast zones …`: desks and archives at a terminal and in pipes."""
 
 import json
+import signal
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.cli.processes import PATIENCE, ran, running
 from tests.domain.test_zones import REFUSED
 
 LINE = '{"role":"user","text":"hi"}'
@@ -115,3 +118,26 @@ def test_everything_of_an_id_goes_when_it_is_said_twice(cli: Cli) -> None:
 def test_an_empty_stdin_appends_nothing(cli: Cli) -> None:
     assert cli("zones", "append", "a", "--json").document["bytes_written"] == 0
     assert cli("zones", "show", "a", "--json").document["files"] == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        ((), ["old\n", "new\n"]),
+        (("--json",), ['{"line":0,"text":"old"}\n', '{"line":1,"text":"new"}\n']),
+    ],
+)
+def test_the_output_is_followed_until_ctrl_c(
+    home: Path, flags: tuple[str, ...], shown: list[str]
+) -> None:
+    ran(home, "zones", "append", "a", stdin="old\n")
+    with running(home, "zones", "read", "a", "--follow", "--start", "0", *flags) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        ran(home, "zones", "append", "a", stdin="new\n")
+        second = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=PATIENCE)
+
+    assert [first, second] == shown
+    assert code == 130

@@ -19,6 +19,7 @@ from holdfast.domain.approvals import (
     Question,
     answered,
     digest_of,
+    flag_of,
     tighter,
 )
 from holdfast.domain.errors import Code, Conflict
@@ -103,6 +104,13 @@ def test_what_no_memory_can_cover_is_not_allowed_for_a_whole_session() -> None:
 def test_a_question_covers_one_call_unless_somebody_says_more() -> None:
     assert an_approval().scope is ApprovalScope.ONCE
     assert Answer(state=ApprovalState.ALLOWED, by="anna").scope is ApprovalScope.ONCE
+
+
+@pytest.mark.parametrize(
+    ("preview", "name"), [({}, "run_command"), ({"path": "/w/a", "kind": "fetch"}, "fetch")]
+)
+def test_a_flag_knows_a_foreign_call_by_its_kind_alone(preview: dict[str, str], name: str) -> None:
+    assert flag_of(a_question(preview=preview)) == name
 
 
 def test_an_approval_is_known_by_the_id_of_its_question() -> None:

@@ -13,8 +13,8 @@ from holdfast.domain.zone_replays import (
     ReplayPlan,
     ReplaySource,
     planned,
-    without_block,
 )
+from holdfast.domain.zone_snapshots import without_block
 
 
 def plan(document: Any, total: int, *, window: int = 50, page: int = 20) -> ReplayPlan:

@@ -75,7 +75,7 @@ class Nobody:
     async def decision(self, question: Question) -> Approval:
         raise AssertionError(f"nobody was asked {question.id}")
 
-    async def withdraw(self, question: Question) -> Approval:
+    async def withdraw(self, question: Question, *, by: str = "unattended") -> Approval:
         raise AssertionError(f"nobody had asked {question.id}")
 
 

@@ -287,7 +287,7 @@ class StandInApprover:
             raise
         return an_approval(question, answer, note=self._note)
 
-    async def withdraw(self, question: Question) -> Approval:
+    async def withdraw(self, question: Question, *, by: str = "unattended") -> Approval:
         self.withdrawn.append(question)
         answer = self._answers.pop(0) if self._answers else ApprovalState.EXPIRED
         assert isinstance(answer, ApprovalState)

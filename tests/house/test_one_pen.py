@@ -46,7 +46,7 @@ WOVEN = {
         "tags",
         "wanted",
         "' AND '.join(conditions)",
-    }
+    },
 }
 
 

@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Config, Holdfast, Scope, open_holdfast
 from holdfast.bootstrap import Outside
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.errors import Code, Denied, NotFound
+from holdfast.domain.errors import Code, Denied, NotFound, Unavailable
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.messages import Media, media_handle
 from holdfast.domain.openings import SessionRequest
@@ -36,6 +37,7 @@ class StandInHarbour:
         self.ended: list[SessionKey] = []
         self.reaped: list[tuple[Mooring, SessionId]] = []
         self.has_ended = asyncio.Event()
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
     def held(self) -> frozenset[SessionKey]:
         return frozenset(self.keys)
@@ -47,6 +49,26 @@ class StandInHarbour:
 
     async def reap(self, mooring: Mooring, session: SessionId) -> None:
         self.reaped.append((mooring, session))
+        if self.meanwhile is not None:
+            await self.meanwhile()
+
+
+class Doubting:
+    """A store that cannot be read as long as the test says so."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.doubts = True
+        self.was_asked = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def read(self, work: Any) -> Any:
+        if not self.doubts:
+            return await self._store.read(work)
+        self.was_asked.set()
+        raise Unavailable(Code.STORE_BUSY, "busy")
 
 
 @pytest.fixture
@@ -99,6 +121,30 @@ async def test_what_is_kept_is_shown_with_the_session(
         {"mode": "plan"},
     )
     assert known.holder is not None
+
+
+async def test_that_a_program_does_something_is_noted_without_writing_all_of_it_again(
+    quiet: Holdfast, berths: Berths, session: Session
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    told = {"commands": ({"name": "x"},), "cost": 0.5}
+    await berth.keep(replace(READY, told=told))
+    before = await quiet.sessions.get(quiet.owner, session.id)
+    with raw(quiet.config.home) as beside:
+        beside.execute("CREATE TABLE written (state TEXT)")
+        beside.execute(
+            "CREATE TRIGGER noted AFTER UPDATE ON programs "
+            "BEGIN INSERT INTO written VALUES (new.state); END"
+        )
+
+    await berth.keep(replace(READY, told=told), is_activity=True)
+    after = await quiet.sessions.get(quiet.owner, session.id)
+    await berth.keep(replace(READY, told={"mode": "other"}), is_activity=True)
+
+    with raw(quiet.config.home) as beside:
+        assert beside.execute("SELECT state FROM written").fetchall() == [("ready",)]
+    assert after.updated_at > before.updated_at
+    assert (await berth.known()).told == {"mode": "other"}
 
 
 async def test_an_agent_that_is_a_model_has_no_berth(quiet: Holdfast, berths: Berths) -> None:
@@ -206,6 +252,77 @@ async def test_what_the_dead_left_behind_is_ended_and_what_lives_is_left_alone(
         "s",
         None,
     )
+
+
+async def test_a_program_that_is_started_while_a_dead_one_is_cleared_away_is_kept(
+    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    await berth.keep(READY)
+    born = Birth(pid=5, group=5, started=9, boot="b")
+    harbour.meanwhile = lambda: berth.keep(Mooring(state=ProcessState.STARTING, birth=born))
+
+    left = await berths.recover()
+
+    known = await berth.known()
+    assert (left, known.state, known.birth) == ((), ProcessState.STARTING, born)
+
+
+async def test_how_a_program_has_ended_is_kept_though_it_was_cleared_away_meanwhile(
+    quiet: Holdfast, berths: Berths, session: Session
+) -> None:
+    """Its own process has let go of it, and has not said so yet."""
+    berth = await _berth(berths, quiet, session)
+    await berth.keep(READY)
+    left = await berths.recover()
+    await berth.keep(Mooring(state=ProcessState.EXITED, birth=BIRTH, exit=Exit(code=3)))
+
+    known = await berth.known()
+    assert (left, known.state, known.exit) == ((berth.key,), ProcessState.EXITED, Exit(code=3))
+
+
+async def test_of_a_session_that_is_deleted_meanwhile_nothing_is_cleared_away(
+    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session
+) -> None:
+    """While its program is ended, or before anybody looks at it."""
+    other = await quiet.open("cli", SessionRequest(repo_id=session.repo_id))
+    for each in (session, other):
+        await (await _berth(berths, quiet, each)).keep(READY)
+
+    async def delete() -> None:
+        for each in (session, other):
+            await quiet.sessions.delete(quiet.owner, each.id)
+
+    harbour.meanwhile = delete
+    assert await berths.recover() == ()
+    assert [name for _, name in harbour.reaped] == [session.id]
+
+
+async def test_a_program_of_which_nobody_says_whose_it_is_is_ended(
+    quiet: Holdfast, berths: Berths, session: Session
+) -> None:
+    key = await key_of(quiet, session)
+    await quiet.store.write(lambda tx: tx.programs.save(key, READY))
+
+    assert await berths.recover() == (key,)
+
+
+async def test_a_store_that_cannot_be_read_keeps_nobody_from_looking_again(
+    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session
+) -> None:
+    berth = await _berth(berths, quiet, session)
+    harbour.keys.add(berth.key)
+    berths.store = doubting = Doubting(quiet.store)
+    await berth.keep(READY)
+    async with asyncio.timeout(PATIENCE):
+        await doubting.was_asked.wait()
+    nothing = await berths.recover()
+    doubting.doubts = False
+    await quiet.sessions.close(quiet.owner, session.id)
+    async with asyncio.timeout(PATIENCE):
+        await harbour.has_ended.wait()
+
+    assert (nothing, harbour.ended) == ((), [berth.key])
 
 
 async def test_a_process_that_may_live_keeps_its_program(

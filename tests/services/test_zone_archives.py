@@ -40,7 +40,7 @@ def now(clock: SettableClock) -> int:
     return microseconds(clock.now()) // 1000
 
 
-@demands("S4-040", "S4-044")
+@demands("S4-040")
 async def test_a_desk_is_cleared_into_an_archive(quiet: Holdfast, clock: SettableClock) -> None:
     await quiet.zones.write_state(quiet.owner, "a", "{}")
     await quiet.zones.append_output(quiet.owner, "a", "line")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import FileTrouble
+from holdfast.ports import FileTrouble, PlannedWrite
 from holdfast.tools.hosting import HostedFiles
 from holdfast.tools.kernel import ask_kernel
 from holdfast.tools.launcher import Launcher
@@ -81,6 +81,60 @@ async def test_what_is_too_much_is_refused(
     with pytest.raises(FileTrouble) as caught:
         await files.plan(str(tree), f"{tree}/{path}", content)
     assert caught.value.kind == kind
+
+
+async def test_a_planned_write_tells_what_it_changes_and_what_is_beside_it(
+    files: HostedFiles, tree: Path
+) -> None:
+    (tree / "a.txt").write_text("old\n")
+
+    planned = await files.plan(str(tree), f"{tree}/a.txt", "new\n")
+    assert (planned.tool_class, planned.memory) == (ToolClass.WRITE, f"write:{tree}")
+    assert planned.question == f"{tree}/a.txt (change)\n@@ -1 +1 @@\n-old\n+new"
+    assert (await files.plan(str(tree), f"{tree}/Makefile", "all:")).memory is None
+
+
+async def _tried(files: HostedFiles, tree: Path, planned: PlannedWrite) -> list[str]:
+    """Do all that can be done with files, and return how each of it was refused."""
+    path, troubles = planned.path, []
+    for work in (
+        files.read(str(tree), path),
+        files.plan(str(tree), path, "x"),
+        files.write(str(tree), planned, "x"),
+        files.folder(str(tree), str(tree)),
+    ):
+        with pytest.raises(FileTrouble) as caught:
+            await work
+        troubles.append(caught.value.kind)
+    return troubles
+
+
+@pytest.mark.parametrize("swapped", ["place/tree", "place"])
+@pytest.mark.parametrize("is_seen_late", [False, True])
+async def test_a_repository_that_leads_elsewhere_is_outside(
+    files: HostedFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    swapped: str,
+    is_seen_late: bool,
+) -> None:
+    tree, outside = tmp_path / "place" / "tree", tmp_path / "outside"
+    for folder in (tree, outside / "tree"):
+        folder.mkdir(parents=True)
+    planned = await files.plan(str(tree), f"{tree}/a.txt", "x")
+    (tmp_path / swapped).rename(tmp_path / "moved")
+    (tmp_path / swapped).symlink_to(outside if swapped == "place" else outside / "tree")
+    for folder in (outside, outside / "tree"):
+        (folder / "a.txt").write_text("secret")
+    if is_seen_late:
+        # As if it were swapped after it was looked at.
+        monkeypatch.setattr(os.path, "realpath", lambda path: path)
+
+    found = await _tried(files, tree, planned)
+    assert await files.class_of(str(tree), (planned.path,)) is ToolClass.SENSITIVE_WRITE
+    assert await files.status(str(tree)) is None
+    is_walked = is_seen_late and swapped == "place/tree"
+    assert found == ["missing" if is_walked else "outside"] * 4
 
 
 async def test_what_is_no_repository_has_no_status(files: HostedFiles, tree: Path) -> None:

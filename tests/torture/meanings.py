@@ -20,13 +20,21 @@ def _anything(_: Case) -> bool:
     return True
 
 
+def _is_for_events(case: Case) -> bool:
+    """Tell whether a parameter may be the stream's where a page is read, or the other way round."""
+    return bool(case.operation.path.endswith("/events"))
+
+
 # Why a parameter that is right by itself may be wrong where it stands.
 OF_QUERIES: Final[Mapping[str, Callable[[Case], bool]]] = {
+    "after": _is_for_events,
     "before": _has("before", "offset"),
     # Opaque: only those are right that a listing has given.
     "cursor": _has("cursor"),
     "detach": _has("cascade", "detach"),
-    "since": _has("since", "after"),
+    "limit": _is_for_events,
+    "since": lambda case: _has("since", "after")(case) or _is_for_events(case),
+    "until": _is_for_events,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.transport.framing import LINE_LIMIT, Splitter
+from holdfast.acp.transport.framing import HEAD, HEAD_MARGIN, LINE_LIMIT, Splitter
 from tests.acp.aboard import END
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
@@ -20,6 +20,18 @@ MEMORY = 200
 SOON = 0.05
 MEBIBYTE = "x" * (1 << 20)
 UPDATES_MOST = 100_000
+BYTES_MOST = 64 << 20
+# The arguments of a call with very many values, as one line; and news of the call that say little.
+LARGE_CALL = (
+    '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"peer-session-1","update":'
+    '{"sessionUpdate":"tool_call","toolCallId":"t","status":"in_progress","rawInput":{"a":['
+    + ",".join(["{}"] * 60_000)
+    + "]}}}}\n"
+)
+NEWS: list[Any] = [
+    {"update": {"sessionUpdate": "tool_call_update", "toolCallId": "t", "status": status}}
+    for status in ("one", "two")
+]
 
 
 @dataclass(frozen=True)
@@ -56,13 +68,39 @@ def flood(kind: str, part: int) -> Flood:
         deep = '{"jsonrpc":"2.0","method":"session/update","params":' + '{"a":' * 100_000
         lines = [{"raw": "[" * (1 << 20) + "\n"}, {"raw": deep + "1" + "}" * 100_001 + "\n"}]
         return Flood([{"repeat": {"count": 100 // part, "steps": lines}}, END])
+    if kind == "bytes":
+        # A plan, of which little is kept: it is about what comes, and not about what is written.
+        sizes = [
+            {"sessionUpdate": "plan", "entries": [{"content": f"{n}" + MEBIBYTE}]} for n in "01"
+        ]
+        count = 2048 // part // 2
+        is_too_much = 2 * count > BYTES_MOST >> 20
+        steps = [{"update": each} for each in sizes]
+        return Flood(
+            [{"repeat": {"count": count, "steps": steps}}, END],
+            stop="error" if is_too_much else "stop",
+            failure="agent_flood" if is_too_much else None,
+        )
+    if kind == "a large call":
+        return Flood(
+            [{"raw": LARGE_CALL}, {"repeat": {"count": 2_000 // part, "steps": NEWS}}, END]
+        )
     ask = {"method": "fs/read_text_file", "params": {"sessionId": "$session", "path": "/no"}}
     return Flood(
         [{"repeat": {"count": 100_000 // part, "steps": [{"ask": ask | {"wait": False}}]}}, END]
     )
 
 
-KINDS = ("updates", "no end of line", "a line too long", "complaints", "depth", "questions")
+KINDS = (
+    "updates",
+    "bytes",
+    "no end of line",
+    "a line too long",
+    "a large call",
+    "complaints",
+    "depth",
+    "questions",
+)
 
 
 @proves("R35")
@@ -105,4 +143,4 @@ def test_control_a_splitter_without_a_limit_keeps_it_all(tell: Tell) -> None:
 
     kept = [len(splitter._begun) for splitter in (bound, unbound)]
     tell(f"control: {kept[1] >> 20} MiB without a limit, {kept[0]} bytes with one")
-    assert kept == [200, 64 << 20]
+    assert kept == [HEAD + HEAD_MARGIN, 64 << 20]

@@ -13,6 +13,7 @@ from holdfast.domain.errors import Code, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.config import Config
+    from holdfast.ports import Store
 
 _BENEATH: Final = "files are opened beneath their folder by the kernel itself (openat2)"
 
@@ -141,6 +142,7 @@ async def _inside(config: "Config", facts: dict[str, Any], findings: list[dict[s
     facts["schema"] = facts["newest_schema"]
     try:
         findings += [_finding(Code.CORRUPT_STORE, fault) for fault in await store.check()]
+        findings += await _left_behind(config, store)
         heads = await store.read(lambda tx: tx.sessions.unsettled())
         facts["unsettled"] = [head.session_id for head in heads]
         await store.write(_nothing)
@@ -148,6 +150,20 @@ async def _inside(config: "Config", facts: dict[str, Any], findings: list[dict[s
         findings.append(_finding(error.code, error.message))
     finally:
         await store.close()
+
+
+async def _left_behind(config: "Config", store: "Store") -> list[dict[str, str]]:
+    """Look whether all blocks were brought in of the folder that the configuration names."""
+    from holdfast.equipment import blocks_left
+
+    if config.block_zones is None:
+        return []
+    count = await blocks_left(store, config.block_zones)
+    told = (
+        f"{count} agent blocks have a snapshot that no archive or desk holds; "
+        f"`holdfast import block-zones {config.block_zones}` brings them in."
+    )
+    return [_finding("blocks_left", told)] if count else []
 
 
 def _tell(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]]) -> None:

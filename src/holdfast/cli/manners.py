@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.cli.terminal import is_terminal
-from holdfast.domain.approvals import Question
+from holdfast.domain.approvals import Question, flag_of
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.tools import CATALOGUE, ToolClass
 
@@ -40,7 +40,7 @@ class Manner:
 
     def answers(self, question: Question) -> bool:
         """Tell whether a flag answers a question; it does not where each has to be seen."""
-        return question.tool in self.yes_to and question.tool_class not in ONE_BY_ONE
+        return flag_of(question) in self.yes_to and question.tool_class not in ONE_BY_ONE
 
 
 # A server waits: whoever may answer can come at any time.

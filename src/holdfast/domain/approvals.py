@@ -116,6 +116,14 @@ def digest_of(
     return hashlib.sha256(asked).hexdigest()
 
 
+def flag_of(question: Question) -> str:
+    """Return the name under which a flag answers a question.
+
+    Of somebody else's agent it is the kind of the call: how the call is called is the agent's word.
+    """
+    return question.preview.get("kind", question.tool)
+
+
 TIGHTNESS: Final[Mapping[ApprovalMode, int]] = {
     mode: looseness for looseness, mode in enumerate(ApprovalMode)
 }

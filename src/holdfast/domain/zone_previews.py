@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.zone_lines import is_blank
-
 SNAPSHOT_LARGEST: Final = 4 << 20
 PREVIEW_LONGEST: Final = 240
 PREVIEW_LINES: Final = 200
@@ -57,11 +55,6 @@ def output_preview(lines: Iterable[bytes]) -> str:
         if said:
             return collapse_preview(said)
     return ""
-
-
-def first_lines(content: bytes) -> list[bytes]:
-    """Return the counted lines of the beginning of an output, as far as a preview looks."""
-    return [line for line in content.split(b"\n") if not is_blank(line)][:PREVIEW_LINES]
 
 
 def collapse_preview(text: str) -> str:

@@ -39,7 +39,8 @@ class ZoneFile(Struct, frozen=True, kw_only=True):
     """A file of a zone; `generation` is new whenever its content was replaced.
 
     `ended` counts the lines that a line break ends, `tail` stands for the one that none does yet;
-    see `zone_lines`. `key` is the store's own name for the file.
+    see `zone_lines`. `key` is the store's own name for the file, `rest` what it keeps of its last
+    part beside the others.
     """
 
     key: int = 0
@@ -52,6 +53,7 @@ class ZoneFile(Struct, frozen=True, kw_only=True):
     lines: int = 0
     ended: int = 0
     tail: bytes | None = None
+    rest: bytes = b""
 
     @property
     def parts(self) -> int:

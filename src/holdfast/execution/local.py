@@ -97,6 +97,7 @@ class LocalCoordinator(Background):
     async def dismiss(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
         """Stop what is done for a session that has ended; its program is gone after this."""
         self.interrupt(key)
+        self._turns.forget(key)
         if self._harbour is not None:
             await self._harbour.end(key, why)
 

@@ -85,6 +85,13 @@ class BlockZones:
         log.info("block zones were imported", extra={"fields": asdict(report.stats)})
         return report
 
+    async def left(self, source: BlockSource) -> int:
+        """Return how many blocks have a snapshot that neither an archive nor a desk holds."""
+        blocks = await asyncio.to_thread(source.blocks)
+        run = _Run(self._store, self._ink, self._owner, source, dry_run=True)
+        run.counts_desks = True
+        return (await run.all(blocks or [])).stats.archives_written
+
 
 class _Run:
     """One run over the blocks of a source."""
@@ -97,6 +104,8 @@ class _Run:
         self._owner = owner
         self._source = source
         self._is_dry = dry_run
+        # Whether what lies on a desk is as good as archived.
+        self.counts_desks = False
         self._counts: dict[str, int] = {}
         self._troubles: list[Trouble] = []
         # What a dry run would have written by now.
@@ -181,7 +190,9 @@ class _Run:
 
     async def _is_held(self, tx: Tx, brought: _Brought) -> bool:
         """Tell whether some archive of the agent holds the same bytes."""
-        for zone, _ in await archives_of(tx, self._owner, brought.definition_id):
+        found = await archives_of(tx, self._owner, brought.definition_id)
+        desks = [agent_current_zone(brought.definition_id)] if self.counts_desks else []
+        for zone in [*(zone for zone, _ in found), *desks]:
             files = {file.name: file for file in await tx.zones.files(self._owner, zone)}
             mine = {name: file for name, file in files.items() if name in NAMES}
             if set(mine) == set(brought.files) and await self._are_same(tx, brought, mine):

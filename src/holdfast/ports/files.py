@@ -20,12 +20,17 @@ class FileTrouble(Exception):  # noqa: N818 — it is an answer, and most often 
 
 
 class PlannedWrite(Struct, frozen=True, kw_only=True):
-    """A write that may be done: what it is, and the digests of what is there and what would be."""
+    """A write that may be done: what it is, and the digests of what is there and what would be.
+
+    `question` shows the change whole; `memory` names what a yes for the whole session would cover.
+    """
 
     path: str
     tool_class: ToolClass
     before: str | None
     after: str
+    question: str
+    memory: str | None = None
 
 
 class RepositoryFiles(Protocol):

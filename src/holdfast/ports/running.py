@@ -65,8 +65,8 @@ class Approver(Protocol):
     async def decision(self, question: Question) -> Approval:
         """Wait for the answer to a question that is on disk; no answer in time is one, too."""
 
-    async def withdraw(self, question: Question) -> Approval:
-        """Close a question that is on disk and that nobody can be asked; a first answer stays."""
+    async def withdraw(self, question: Question, *, by: str = "unattended") -> Approval:
+        """Close a question that is on disk and needs no answer any more; a first answer stays."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from holdfast.domain.approvals import (
     ApprovalState,
     Question,
     answered,
+    flag_of,
     tighter,
 )
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
@@ -190,9 +191,11 @@ class Approvals:
             except TimeoutError:
                 continue
 
-    async def withdraw(self, key: SessionKey, question: Question) -> Approval:
-        """Close a question because nobody is there to answer it; a first answer stays."""
-        nobody = Answer(state=ApprovalState.EXPIRED, by="unattended")
+    async def withdraw(
+        self, key: SessionKey, question: Question, *, by: str = "unattended"
+    ) -> Approval:
+        """Close a question that nobody can answer or wants answered; a first answer stays."""
+        nobody = Answer(state=ApprovalState.EXPIRED, by=by)
         return await self._answered_by_key(key, question.id, nobody)
 
     def _dated(self, approval: Approval) -> Approval:
@@ -208,7 +211,7 @@ class Approvals:
         return approval.asked_at + self._rules.expire_after
 
     def _is_flagged(self, question: Question) -> bool:
-        return question.tool in self._rules.yes_to and question.tool_class not in _EYES_ONLY
+        return flag_of(question) in self._rules.yes_to and question.tool_class not in _EYES_ONLY
 
     async def _replace_older(self, key: SessionKey, question: Question) -> None:
         """Close what a crash left asked about the same call: what it aims at has changed since."""
@@ -258,9 +261,9 @@ class SessionApprover:
         """Wait for the answer to a question that is on disk."""
         return await self._approvals.decision(self._key, question)
 
-    async def withdraw(self, question: Question) -> Approval:
-        """Close a question that nobody can be asked."""
-        return await self._approvals.withdraw(self._key, question)
+    async def withdraw(self, question: Question, *, by: str = "unattended") -> Approval:
+        """Close a question that needs no answer any more."""
+        return await self._approvals.withdraw(self._key, question, by=by)
 
 
 async def close(pen: Pen, approval: Approval) -> None:

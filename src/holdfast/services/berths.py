@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -70,10 +71,12 @@ class Berths(Background):
 
         async def write(pen: Pen) -> Mooring:
             found = await pen.tx.programs.get(key) or Mooring()
-            # Old news: somebody has started another one since.
-            if not is_alive and found.birth != mooring.birth:
+            if not is_alive and _is_another(found, mooring):
                 return found
-            await pen.tx.programs.save(key, pen.cleaned(replace(mooring, holder=holder)))
+            kept = pen.cleaned(replace(mooring, holder=holder))
+            # That it does something is told often, and mostly that is all the news.
+            if msgspec.json.encode(kept) != msgspec.json.encode(found):
+                await pen.tx.programs.save(key, kept)
             if is_activity:
                 pen.now()
             return found
@@ -102,16 +105,23 @@ class Berths(Background):
             log.warning("programs were not looked after: %s", error.message)
             return ()
         left = [(key, each) for key, each in alive if not self._is_looked_after(key, each)]
-        for key, mooring in left:
-            await self._clear(key, mooring)
-        return tuple(key for key, _ in left)
+        return tuple([key for key, mooring in left if await self._clear(key, mooring)])
 
-    async def _clear(self, key: SessionKey, mooring: Mooring) -> None:
+    async def _clear(self, key: SessionKey, mooring: Mooring) -> bool:
+        """End what is left of a program; `False` if its session has news of it meanwhile."""
         head = await self.store.read(Brief(lambda tx: tx.sessions.head_by_key(key)))
-        if head is not None:
-            await self._harbour.reap(mooring, head.session_id)
-            gone = replace(mooring, state=ProcessState.NOT_STARTED, birth=None, holder=None)
-            await self.store.write(lambda tx: tx.programs.save(key, gone))
+        if head is None:
+            return False
+        await self._harbour.reap(mooring, head.session_id)
+        gone = replace(mooring, state=ProcessState.NOT_STARTED, birth=None, holder=None)
+
+        async def write(tx: Tx) -> bool:
+            is_same = await tx.programs.get(key) == mooring
+            if is_same:
+                await tx.programs.save(key, gone)
+            return is_same
+
+        return await self.store.write(write)
 
     def _is_looked_after(self, key: SessionKey, mooring: Mooring) -> bool:
         mine = self._machine.holder()
@@ -209,6 +219,13 @@ class SessionBerth:
             # Deleted meanwhile, and all that was known of its program with it.
             if mooring.state in ALIVE:
                 raise session_not_found() from None
+
+
+def _is_another(found: Mooring, ended: Mooring) -> bool:
+    """Tell whether the end of a program is old news, because another was started since."""
+    # One that was cleared away has no birth any more, and may still say how it ended.
+    was_cleared = found.state is ProcessState.NOT_STARTED and found.birth is None
+    return found.birth != ended.birth and not was_cleared
 
 
 def _told(key: SessionKey, before: Mooring, after: Mooring) -> dict[str, Any]:

@@ -43,6 +43,10 @@ class Inputs:
         self._limits = limits
         self._histories = Histories()
 
+    def forget(self, key: SessionKey) -> None:
+        """Remember nothing of a session that has ended."""
+        self._histories.forget(key)
+
     async def gathered(self, store: Store, key: SessionKey) -> TurnInput | Outcome:
         """Gather on a snapshot of its own, at once unless a long history has to be read."""
 

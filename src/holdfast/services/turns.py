@@ -25,7 +25,7 @@ from holdfast.domain.events import (
     TurnStarted,
     name_of,
 )
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import Head, Status, StopReason, Verb, has_waiting_turn, moved
@@ -69,6 +69,10 @@ class Turns:
         """Play the turn that was begun with the lease, and those that wait behind it."""
         while await self._play(lease) is Written.NEXT_TURN_WAITS:
             await self._journal.write_by_key(lease.key, begin, lease=lease)
+
+    def forget(self, key: SessionKey) -> None:
+        """Remember nothing of a session that has ended."""
+        self._inputs.forget(key)
 
     async def _play(self, lease: Lease) -> Written:
         """Record what the runtime yields; whatever happens, the turn ends with an outcome."""
@@ -122,6 +126,7 @@ class Turns:
 
         written, name = await self._journal.write_by_key(lease.key, write, lease=lease)
         if isinstance(last, Outcome) and last.is_lost:
+            self.forget(lease.key)
             await self._slots.tell(self._store, name, delta=-1, cause=Status.FAILED)
         return written
 

@@ -3,7 +3,7 @@
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.sessions import Status
-from holdfast.domain.zone_replays import without_block
+from holdfast.domain.zone_snapshots import without_block
 from holdfast.domain.zones import (
     SNAPSHOT_FILE,
     Archive,

@@ -4,22 +4,12 @@ Nothing about a file is remembered between two transactions.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import Owner
-from holdfast.domain.zone_lines import (
-    LINES_MOST,
-    TEXT_MOST,
-    LineQuery,
-    LineReader,
-    Lines,
-    is_document,
-    shown,
-)
 from holdfast.domain.zones import (
     APPEND_LARGEST,
     WRITE_LARGEST,
@@ -30,11 +20,8 @@ from holdfast.domain.zones import (
     is_filled,
     require_file_name,
     require_size,
-    zone_changed,
 )
 from holdfast.ports import Tx
-
-NO_LINES: Final = Lines(lines=(), start=0, total=0, generation=None, torn=False)
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
@@ -86,8 +73,12 @@ class ZoneFiles:
             size = found.size if found else 0
             return size, size
         file = await self.ensure(zone, name)
-        grown = await self._table.append(self._owner, file, more, self._stamp.at)
+        grown = await self.extend(file, more)
         return file.size, grown.size
+
+    async def extend(self, file: ZoneFile, more: bytes) -> ZoneFile:
+        """Put bytes behind the last of a file that was found in this transaction."""
+        return await self._table.append(self._owner, file, more, self._stamp.at)
 
     async def read(
         self, zone: str, name: str, start: int = 0, end: int | None = None
@@ -178,46 +169,3 @@ async def clear_desk(tx: Tx, owner: Owner, zone: str, now: Callable[[], int]) ->
             await tx.zones.remove(file)
     sizes = {file.name: file.size for file in files if file.size}
     return Archived(archive_zoneid=target, archived_at_ms=ms, files=sizes)
-
-
-async def read_lines(tx: Tx, file: ZoneFile | None, query: LineQuery) -> Lines:
-    """Return counted lines of a file; none of one that is not there."""
-    if query.generation is not None and query.generation != (file and file.generation):
-        raise zone_changed({"generation": file.generation if file else None})
-    if file is None:
-        return NO_LINES
-    start = min(max(query.start, 0), file.lines)
-    end = min(start + min(query.limit, LINES_MOST), file.lines)
-    found = await lines_between(tx, file, start, end)
-    reaches_last = start + len(found) == file.lines and found
-    last = found[-1:] if reaches_last else await _last_line(tx, file)
-    return Lines(
-        lines=tuple(shown(found)),
-        start=start,
-        total=file.lines,
-        generation=file.generation,
-        torn=file.tail_open or (file.lines > 0 and not is_document(b"".join(last))),
-        is_open=file.tail_open,
-    )
-
-
-async def lines_between(
-    tx: Tx, file: ZoneFile, start: int, end: int, *, room: int = TEXT_MOST
-) -> list[bytes]:
-    """Return counted lines from one to before another, as many as there is room for."""
-    if start >= end:
-        return []
-    number = await tx.zones.part_before(file, start)
-    before, content = await tx.zones.part(file, number)
-    reader = LineReader(before, start, end, room)
-    reader.take(content)
-    while not reader.is_full and (number := number + 1) < file.parts:
-        reader.take((await tx.zones.part(file, number))[1])
-    reader.finish()
-    return reader.found
-
-
-async def _last_line(tx: Tx, file: ZoneFile) -> list[bytes]:
-    if file.tail_open or not file.lines:
-        return []
-    return await lines_between(tx, file, file.lines - 1, file.lines)

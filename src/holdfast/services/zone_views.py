@@ -23,7 +23,7 @@ from holdfast.domain.zones import (
     archive_time,
 )
 from holdfast.ports import Tx
-from holdfast.services.zone_files import lines_between, read_lines
+from holdfast.services.zone_reading import lines_between, read_lines
 
 
 async def archives_of(tx: Tx, owner: Owner, definition_id: str) -> list[tuple[str, int]]:

@@ -18,6 +18,7 @@ from holdfast.domain.texts import is_encodable
 from holdfast.domain.zone_lines import LINES_MOST, LineQuery, Lines, is_document
 from holdfast.domain.zone_replays import PAGE, WINDOW, Replay
 from holdfast.domain.zones import (
+    APPEND_LARGEST,
     OUTPUT_FILE,
     SNAPSHOT_FILE,
     Desk,
@@ -26,11 +27,13 @@ from holdfast.domain.zones import (
     StateWritten,
     ZoneFile,
     require_definition_id,
+    require_size,
     zone_changed,
 )
 from holdfast.ports import Brief, Tx
 from holdfast.services.zone_archives import Archives, desk_zone, zone_at
-from holdfast.services.zone_files import ZoneFiles, read_lines
+from holdfast.services.zone_files import ZoneFiles
+from holdfast.services.zone_reading import read_lines
 from holdfast.services.zone_views import replayed
 
 # How often a follower looks: nobody notices less, and a look is one row.
@@ -206,11 +209,14 @@ class Zones(Archives):
 
 async def _append_whole(files: ZoneFiles, zone: str, more: bytes) -> int:
     """Append lines behind a line break; return where they begin."""
-    found = await files.stat(zone, OUTPUT_FILE)
-    if found is not None and found.tail_open:
-        # Left by a writer that was cut off; it stays as it is, on a line of its own.
-        await files.append(zone, OUTPUT_FILE, b"\n")
-    return (await files.append(zone, OUTPUT_FILE, more))[0]
+    require_size(len(more), APPEND_LARGEST, what="What is appended at once")
+    file = await files.ensure(zone, OUTPUT_FILE) if more else await files.stat(zone, OUTPUT_FILE)
+    if file is None or not more:
+        return file.size if file else 0
+    # Left by a writer that was cut off; it stays as it is, on a line of its own.
+    ended = b"\n" if file.tail_open else b""
+    await files.extend(file, ended + more)
+    return file.size + len(ended)
 
 
 def _encoded(content: str | bytes) -> bytes:

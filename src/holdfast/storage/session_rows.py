@@ -12,7 +12,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId
-from holdfast.domain.sessions import Budget, ForkPoint, Head, Session, Status, StopReason
+from holdfast.domain.sessions import OPEN, Budget, ForkPoint, Head, Session, Status, StopReason
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Grant, ToolSpec
 from holdfast.storage.database import Row, checksum, corrupt, encode, require_sound
@@ -95,19 +95,27 @@ def columns_of(head: Head) -> dict[str, Any]:
     return dict(zip(_NAMES, (head.key, *values, total), strict=True))
 
 
-# The newest row of each session and what it means: a row that was written is read soon.
+# The newest row of each open session and what it means: a row that was written is read soon.
 _known: dict[int, tuple[Row, Head]] = {}
 _KNOWN_MOST: Final = 4_096
 
 
 def remember(head: Head, columns: dict[str, Any]) -> None:
     """Keep what a row will mean that is being written; it counts only while it is the very row."""
+    if head.status not in OPEN:
+        forget(head.key)
+        return
     known = _known.get(head.key)
     if known is not None:
         row = known[0]
         # Its names and its origin are as they were: no statement changes them.
         changed = tuple(columns.values())
         _known[head.key] = (*row[:4], *changed[1:-1], row[24], changed[-1]), head
+
+
+def forget(key: int) -> None:
+    """Keep nothing of a session that has ended: few of them are read again, and there are many."""
+    _known.pop(key, None)
 
 
 def _sum(values: Row) -> int:
@@ -125,9 +133,10 @@ def head_of(row: Row) -> Head:
     if known is not None and known[0] == row:
         return known[1]
     head = _head(row)
-    if len(_known) >= _KNOWN_MOST:
-        _known.clear()
-    _known[row[0]] = row, head
+    if head.status in OPEN:
+        if len(_known) >= _KNOWN_MOST:
+            _known.clear()
+        _known[row[0]] = row, head
     return head
 
 

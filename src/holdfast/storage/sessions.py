@@ -17,6 +17,7 @@ from holdfast.storage.database import Database, Row, sound
 from holdfast.storage.session_rows import (
     HEAD_COLUMNS,
     columns_of,
+    forget,
     head_of,
     opening_of,
     remember,
@@ -185,6 +186,7 @@ class Sessions:
         # Gone before it is buried: the cascade takes the rows, the tombstone keeps the id.
         grave = {"key": head.key, "id": head.session_id, "owner": head.owner}
         await self._db.execute(REMOVE, {"key": head.key})
+        forget(head.key)
         await self._db.execute(BURY, grave | {"deleted_at": microseconds(at)})
 
     async def is_buried(self, owner: Owner, session_id: SessionId) -> bool:

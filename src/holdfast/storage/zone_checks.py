@@ -9,7 +9,8 @@ from holdfast.storage.zones import file_of, part_of
 
 FILES = """
 -- Every file of every zone.
-SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, checksum
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, rest,
+       checksum
   FROM zone_files
  ORDER BY owner, zone, name
 """
@@ -43,6 +44,7 @@ def _of_file(connection: Connection, file: ZoneFile) -> list[str]:
         try:
             (row,) = connection.query(PART, {"file_key": file.key, "part": part})
             before, content = part_of(row, what)
+            content += file.rest if number == file.parts - 1 else b""
         except Internal:
             return [*found, f"{what} is damaged."]
         is_full = len(content) == PART_SIZE or number == file.parts - 1

@@ -2,7 +2,8 @@
 
 ONE = """
 -- A file of a zone.
-SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, checksum
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, rest,
+       checksum
   FROM zone_files
  WHERE owner = :owner
    AND zone = :zone
@@ -11,7 +12,8 @@ SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended,
 
 OF_ZONE = """
 -- The files of a zone.
-SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, checksum
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, rest,
+       checksum
   FROM zone_files
  WHERE owner = :owner
    AND zone = :zone
@@ -38,9 +40,9 @@ SELECT DISTINCT owner, zone
 ADD = """
 -- A new file.
 INSERT INTO zone_files (owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
-                        checksum)
+                        rest, checksum)
 VALUES (:owner, :zone, :name, :size, :created_ms, :modified_ms, :generation, :ended, :tail,
-        :checksum)
+        :rest, :checksum)
 RETURNING key
 """
 
@@ -49,6 +51,14 @@ SAVE = """
 UPDATE zone_files
    SET zone = :zone, name = :name, size = :size, created_ms = :created_ms,
        modified_ms = :modified_ms, generation = :generation, ended = :ended, tail = :tail,
+       rest = :rest, checksum = :checksum
+ WHERE key = :key
+"""
+
+GROW = """
+-- A file has more bytes now; without its names, so that no index is touched.
+UPDATE zone_files
+   SET size = :size, modified_ms = :modified_ms, ended = :ended, tail = :tail, rest = :rest,
        checksum = :checksum
  WHERE key = :key
 """

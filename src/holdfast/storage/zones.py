@@ -18,6 +18,7 @@ from holdfast.storage.zone_sql import (
     COPY,
     EMPTY,
     EVERYBODYS,
+    GROW,
     NAMES,
     OF_ZONE,
     ONE,
@@ -27,6 +28,9 @@ from holdfast.storage.zone_sql import (
     SAVE,
 )
 
+# So much of the last part is kept in the file's own row, which fits on a page with it.
+REST_MOST: Final = 3_500
+_GROWING: Final = ("size", "modified_ms", "ended", "tail", "rest", "checksum")
 # Behind every name that a zone can have and that begins with the text before it.
 _LAST: Final = "\U0010ffff"
 
@@ -58,18 +62,9 @@ class Zones:
 
     async def append(self, owner: Owner, file: ZoneFile, more: bytes, at: int) -> ZoneFile:
         require_size(file.size + len(more), FILE_LARGEST, what="A file of a zone")
-        number, filled = divmod(file.size, PART_SIZE)
         tally = Tally(file.ended, file.tail)
-        start = 0
-        if filled:
-            before, content = await self.part(file, number)
-            start = PART_SIZE - filled
-            await self._put(file, number, before, content + more[:start])
-            tally, number = tallied(tally, more[:start]), number + 1
-        while start < len(more):
-            piece = more[start : start + PART_SIZE]
-            await self._put(file, number, tally, piece)
-            tally, number, start = tallied(tally, piece), number + 1, start + PART_SIZE
+        rest = self._short_rest(file, more)
+        tally = await self._lay_down(file, more) if rest is None else tallied(tally, more)
         grown = replace(
             file,
             size=file.size + len(more),
@@ -77,13 +72,40 @@ class Zones:
             lines=tally.lines,
             ended=tally.ended,
             tail=tally.tail,
+            rest=rest or b"",
         )
-        await self._db.execute(SAVE, {**_columns(owner, grown), "key": file.key})
+        columns = _columns(owner, grown)
+        await self._db.execute(GROW, {name: columns[name] for name in _GROWING} | {"key": file.key})
         return grown
+
+    def _short_rest(self, file: ZoneFile, more: bytes) -> bytes | None:
+        """Return the rest of the last part as it is kept by itself; nothing if it is too long."""
+        filled = (file.size - len(file.rest)) % PART_SIZE
+        rest = file.rest + more
+        # A part begins with bytes of its own, because what was counted before it stands there.
+        fits = filled and len(rest) <= REST_MOST and filled + len(rest) <= PART_SIZE
+        return rest if fits else None
+
+    async def _lay_down(self, file: ZoneFile, more: bytes) -> Tally:
+        """Write bytes to the parts, and the rest with them; return the tally of all."""
+        tally = Tally(file.ended, file.tail)
+        number, filled = divmod(file.size, PART_SIZE)
+        start = 0
+        if filled or file.rest:
+            number = file.parts - 1
+            before, content = await self.part(file, number)
+            start = PART_SIZE - len(content)
+            await self._put(file, number, before, content + more[:start])
+            tally, number = tallied(tally, more[:start]), number + 1
+        while start < len(more):
+            piece = more[start : start + PART_SIZE]
+            await self._put(file, number, tally, piece)
+            tally, number, start = tallied(tally, piece), number + 1, start + PART_SIZE
+        return tally
 
     async def empty(self, owner: Owner, file: ZoneFile) -> ZoneFile:
         await self._db.execute(EMPTY, {"file_key": file.key})
-        emptied = replace(file, size=0, lines=0, ended=0, tail=None)
+        emptied = replace(file, size=0, lines=0, ended=0, tail=None, rest=b"")
         await self.place(owner, emptied)
         return emptied
 
@@ -106,6 +128,8 @@ class Zones:
         if not rows:
             raise corrupt(what)
         tally, content = part_of(rows[0], what)
+        if number == file.parts - 1:
+            content += file.rest
         # A part that proves itself may still be shorter than the file says.
         if len(content) != min(PART_SIZE, file.size - number * PART_SIZE):
             raise corrupt(what)
@@ -116,7 +140,12 @@ class Zones:
 
     async def copy(self, owner: Owner, source: ZoneFile, target: ZoneFile) -> ZoneFile:
         counted = replace(
-            target, size=source.size, lines=source.lines, ended=source.ended, tail=source.tail
+            target,
+            size=source.size,
+            lines=source.lines,
+            ended=source.ended,
+            tail=source.tail,
+            rest=source.rest,
         )
         copied = await self.add(owner, counted)
         await self._db.execute(COPY, {"source": source.key, "target": copied.key})
@@ -160,8 +189,8 @@ class Zones:
 
 def file_of(row: Row) -> ZoneFile:
     """Return what is kept about a file, or refuse a damaged row."""
-    key, _, zone, name, size, created_ms, modified_ms, generation, ended, tail, stored = row
-    require_sound(stored, _described(row[1:10]), what=f"{zone} {name}")
+    key, _, zone, name, size, created_ms, modified_ms, generation, ended, tail, rest, stored = row
+    require_sound(stored, _described(row[1:10]), rest, what=f"{zone} {name}")
     tail = None if tail is None else bytes(tail)
     return ZoneFile(
         key=key,
@@ -174,6 +203,7 @@ def file_of(row: Row) -> ZoneFile:
         lines=Tally(ended, tail).lines,
         ended=ended,
         tail=tail,
+        rest=rest,
     )
 
 
@@ -206,4 +236,5 @@ def _columns(owner: Owner, file: ZoneFile) -> dict[str, object]:
         "ended": file.ended,
         "tail": file.tail,
     }
-    return {**columns, "checksum": checksum(_described(tuple(columns.values())))}
+    total = checksum(_described(tuple(columns.values())), file.rest)
+    return {**columns, "rest": file.rest, "checksum": total}

@@ -6,20 +6,22 @@ The walk is the same, and so is what nobody reads or writes. Only the repository
 import asyncio
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from threading import Event
 from typing import Final, TypeVar
 
-from holdfast.domain.tools import FsTier, Grant, ResultCode, ToolClass
-from holdfast.ports import FileTrouble, PlannedWrite, Slice, Workplace
+from holdfast.domain.tools import FsTier, ResultCode, ToolClass
+from holdfast.ports import FileTrouble, PlannedWrite
 from holdfast.ports.files import Trouble
-from holdfast.tools.changes import class_of, resolved_of
+from holdfast.tools.changes import Change, class_of, resolved_of
+from holdfast.tools.floors import folded_path
+from holdfast.tools.kernel import real_path
 from holdfast.tools.opening import LARGEST, Doorkeeper, content_of
 from holdfast.tools.replacing import Before, Draft, before_change, replace
 from holdfast.tools.scope import Root, Scope, names_in
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.troubles import outside
 from holdfast.tools.walking import Spot
 from holdfast.tools.worktrees import GitStatus
 
@@ -49,10 +51,10 @@ class HostedFiles:
         """Return the text of a file."""
 
         def work(_: Event) -> str:
-            scope = _scope(folder)
+            scope = _scope(folder, path)
             with (
                 self._keeper.way_to(scope, path) as spot,
-                self._keeper.file(scope, spot) as descriptor,
+                self._keeper.file(scope, _below(scope, spot)) as descriptor,
             ):
                 content = content_of(descriptor, path)
             try:
@@ -67,15 +69,24 @@ class HostedFiles:
         after = content.encode(errors="replace")
 
         def work(_: Event) -> PlannedWrite:
-            scope = _scope(folder)
+            scope = _scope(folder, path)
             with self._keeper.way_to_change(scope, path) as spot:
-                before = self._before(scope, spot, after)
-                return PlannedWrite(
-                    path=path,
+                before = self._before(scope, _below(scope, spot), after)
+                change = Change(
+                    resolved=resolved_of(spot),
                     tool_class=class_of(spot),
-                    before=_digest(before.content) if before is not None else None,
-                    after=_digest(after),
+                    before=before,
+                    content=after,
                 )
+            aim = change.aim(path)
+            return PlannedWrite(
+                path=path,
+                tool_class=aim.tool_class,
+                before=_digest(before.content) if before is not None else None,
+                after=_digest(after),
+                question=aim.question,
+                memory=aim.memory,
+            )
 
         return await _told(work)
 
@@ -84,9 +95,9 @@ class HostedFiles:
         after = content.encode(errors="replace")
 
         def work(stop: Event) -> None:
-            scope = _scope(folder)
+            scope = _scope(folder, planned.path)
             with self._keeper.way_to_change(scope, planned.path) as spot:
-                before = self._before(scope, spot, after)
+                before = self._before(scope, _below(scope, spot), after)
                 found = _digest(before.content) if before is not None else None
                 if found != planned.before:
                     raise FileTrouble("failed", f"{planned.path} has changed; read it again.")
@@ -100,9 +111,10 @@ class HostedFiles:
         """Return the real path of a folder inside the repository."""
 
         def work(_: Event) -> str:
+            scope = _scope(folder, path)
             with (
-                self._keeper.way_to(_scope(folder), path) as spot,
-                self._keeper.folder(spot) as descriptor,
+                self._keeper.way_to(scope, path) as spot,
+                self._keeper.folder(_below(scope, spot)) as descriptor,
             ):
                 real = self._keeper.real_names(spot, descriptor)
                 return "/" + "/".join(real if real is not None else spot.resolved())
@@ -115,8 +127,9 @@ class HostedFiles:
         def work(_: Event) -> ToolClass:
             for path in paths:
                 try:
-                    with self._keeper.way_to_change(_scope(folder), path) as spot:
-                        if class_of(spot) is not ToolClass.WRITE:
+                    scope = _scope(folder, path)
+                    with self._keeper.way_to_change(scope, path) as spot:
+                        if class_of(_below(scope, spot)) is not ToolClass.WRITE:
                             return ToolClass.SENSITIVE_WRITE
                 except ToolTrouble:
                     # Outside, or not to be written at all: nobody should say yes without looking.
@@ -129,8 +142,8 @@ class HostedFiles:
         """Return what differs from what is committed; nothing if that is not known soon."""
         try:
             async with asyncio.timeout(STATUS_SECONDS):
-                with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
-                    found = await self._status.entries(_place(folder, scratch))
+                await in_thread(lambda _: _scope(folder, folder))
+                found = await self._status.entries(folder)
         except (TimeoutError, ToolTrouble, OSError):
             return None
         return found if len(found) <= STATUS_MOST else None
@@ -143,36 +156,22 @@ class HostedFiles:
         return before_change(self._keeper, scope, spot)
 
 
-def _scope(folder: str) -> Scope:
-    names = names_in(os.path.realpath(folder))
-    root = Root(names=names)
-    return Scope(
-        tier=FsTier.SANDBOXED, base=names, roots=(root,), aliases=((names_in(folder), names),)
-    )
+def _scope(folder: str, path: str) -> Scope:
+    """Return what is in reach of a path: the repository, by the real path it was started with."""
+    # Resolved before, and never anew: what leads elsewhere by now is another folder.
+    if os.path.realpath(folder) != folder:
+        raise outside(path)
+    names = names_in(folder)
+    return Scope(tier=FsTier.SANDBOXED, base=names, roots=(Root(names=names),), aliases=())
 
 
-class _Nowhere:
-    """A shelf for those who keep nothing."""
-
-    async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
-        raise ToolTrouble(ResultCode.UNAVAILABLE, "Nothing is kept here.")
-
-    async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> Slice | None:
-        return None
-
-
-_NOWHERE: Final = _Nowhere()
-
-
-def _place(folder: str, scratch: str) -> Workplace:
-    return Workplace(
-        session="",
-        working_dir=folder,
-        scratch=scratch,
-        grants=(Grant(),),
-        tools=frozenset(),
-        shelf=_NOWHERE,
-    )
+def _below(scope: Scope, spot: Spot) -> Spot:
+    """Return the spot if the walk has begun in the repository; asked of what is open now."""
+    real = real_path(spot.root_fd)
+    # Folded, because a system that takes every case for the same tells another than was given.
+    if real is not None and folded_path(names_in(real)) != folded_path(scope.base):
+        raise outside(spot.path)
+    return spot
 
 
 def _digest(content: bytes) -> str:

@@ -103,7 +103,11 @@ async def test_an_archive_that_is_not_there_is_not_found(visitor: Visitor, ms: s
         assert refusal(answer) == (404, "archive_not_found")
     answer = await visitor.post(f"/v1/zones/a/archives/{ms}/restore")
     assert refusal(answer) == (404, "archive_not_found")
-    assert (await visitor.delete(f"/v1/zones/a/archives/{ms}")).document == {"deleted": False}
+    gone = await visitor.delete(f"/v1/zones/a/archives/{ms}")
+    if ms == "7":
+        assert gone.document == {"deleted": False}
+    else:
+        assert refusal(gone) == (404, "archive_not_found")
     assert refusal(await visitor.get("/v1/zones/a%3Ab/archives/x")) == (
         400,
         "invalid_definition_id",

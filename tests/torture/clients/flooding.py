@@ -6,10 +6,12 @@ Writes down what became of the flood, how much memory it took, and how long the 
 import asyncio
 import json
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.events import Event, TurnEnded
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.sessions import Session
 from tests.acp.aboard import Aboard, aboard
@@ -17,6 +19,8 @@ from tests.acp.peers import Peer
 from tests.houses import played
 
 CALM_TURNS = 40
+# A flood of two gibibytes takes as long as the machine lets it.
+PATIENCE = 300.0
 
 
 async def main(folder: str, steps: str, answer: str) -> None:
@@ -61,14 +65,27 @@ async def _calm(ship: Aboard, place: Path) -> Session:
 
 async def _waited(ship: Aboard, session: Session) -> float:
     began = time.monotonic()
+    now = await ship.now(session)
     await ship.house.send(session.id, "hello")
-    await played(ship.house, session.id)
+    # From here on only: whoever read all news again would wait longer with every turn.
+    await _heard(ship, session, after=now.last_event)
     return time.monotonic() - began
 
 
+async def _heard(ship: Aboard, session: Session, *, after: int) -> TurnEnded:
+    """Follow a session to the end of a turn, however long that takes, and return how it ended."""
+    async with (
+        asyncio.timeout(PATIENCE),
+        aclosing(ship.house.follow(session.id, after=after)) as news,
+    ):
+        async for event in news:
+            if isinstance(event, Event) and isinstance(event.payload, TurnEnded):
+                return event.payload
+    raise AssertionError("a stream of news does not end by itself")
+
+
 async def _ended(ship: Aboard, session: Session) -> dict[str, Any]:
-    await played(ship.house, session.id)
-    ended = await ship.ended(session)
+    ended = await _heard(ship, session, after=0)
     return {
         "stop": str(ended.stop_reason),
         "failure": str(ended.failure.code) if ended.failure else None,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.acp.agent.abilities import MODE, MODEL, introduction, options, standing
 from holdfast.acp.agent.blocks import Keep, parts_of
 from holdfast.acp.agent.companions import companions
-from holdfast.acp.agent.holds import Beginning, Hold, Spawn
+from holdfast.acp.agent.held_sessions import Beginning, Hold, Spawn
 from holdfast.acp.agent.house import House
 from holdfast.acp.agent.places import Places
 from holdfast.acp.agent.prompts import Prompt
@@ -64,6 +65,8 @@ class Agent:
         self._owed = 0
         self._paid = asyncio.Event()
         self._holds: dict[SessionId, Hold] = {}
+        # Kept as long as somebody waits for it.
+        self._locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._methods: Mapping[str, tuple[type[Any], Method]] = {
             "session/new": (Opening, self._new),
             "session/load": (Reopening, self._load),
@@ -76,7 +79,7 @@ class Agent:
         }
 
     async def part(self) -> None:
-        """Answer what was asked, now that nothing more can be; running turns are stopped for it.
+        """Answer what was asked, now that nothing more can be; its running turns are stopped.
 
         Those that are played elsewhere go on, and are not waited for.
         """
@@ -85,7 +88,7 @@ class Agent:
         if busy and self._terms.goes_on:
             return
         for hold in busy:
-            hold.cancel()
+            hold.leave()
         while self._owed:
             self._paid.clear()
             await self._paid.wait()
@@ -105,7 +108,7 @@ class Agent:
         return self._answer(request, self._done(request))
 
     def cancelled(self, params: Any) -> None:
-        """Stop what runs in a session; where nothing does, nothing happens."""
+        """Stop what the client has asked in a session; where that is nothing, nothing happens."""
         try:
             hold = self._holds.get(SessionId(msgspec.convert(params, Named).session_id))
         except msgspec.ValidationError:
@@ -157,7 +160,7 @@ class Agent:
         except asyncio.CancelledError:
             # The client has taken its request back: whatever runs for it is stopped.
             if not self._is_parting:
-                hold.cancel()
+                hold.take_back(prompt)
             raise
         finally:
             hold.drop(prompt)
@@ -190,20 +193,30 @@ class Agent:
     async def _picked_up(self, wish: Reopening, *, is_replayed: bool) -> Hold:
         servers = companions(wish.mcp_servers)
         id_ = SessionId(wish.session_id)
-        session = await self._terms.places.picked_up(self._house, id_, wish.cwd)
-        before = self._holds.get(id_)
-        if before is not None and before.is_busy:
-            raise bad_params("A prompt of this session is not answered yet; cancel it first.")
-        if before is not None:
-            await before.release()
-        voice = await self._voice(session)
-        after = await cursor_of(self._house, session) if is_replayed else session.last_event
-        if is_replayed:
-            await voice.replay()
-        remarks = await self._bring(id_, servers)
-        hold = self._hold(voice, Beginning(after=after, remarks=remarks))
+        # One after the other: of two who follow the same news the client would hear all twice.
+        async with self._lock(id_):
+            session = await self._let_go(id_, wish.cwd)
+            voice = await self._voice(session)
+            after = await cursor_of(self._house, session) if is_replayed else session.last_event
+            if is_replayed:
+                await voice.replay()
+            remarks = await self._bring(id_, servers)
+            hold = self._hold(voice, Beginning(after=after, remarks=remarks))
         hold.follow()
         return hold
+
+    async def _let_go(self, id_: SessionId, cwd: str) -> Session:
+        """Return a session that is to be picked up, let go of by whoever holds it here."""
+        session = await self._terms.places.picked_up(self._house, id_, cwd)
+        before = self._holds.get(id_)
+        if before is None:
+            return session
+        if before.is_busy:
+            raise bad_params("A prompt of this session is not answered yet; cancel it first.")
+        del self._holds[id_]
+        await before.release()
+        # Once more: what has happened meanwhile was told.
+        return await self._house.sessions.get(self._house.owner, id_)
 
     async def _bring(
         self, session_id: SessionId, servers: tuple[dict[str, Any], ...]
@@ -224,6 +237,9 @@ class Agent:
         self._holds[hold.session_id] = hold
         return hold
 
+    def _lock(self, session_id: SessionId) -> asyncio.Lock:
+        return self._locks.setdefault(session_id, asyncio.Lock())
+
     def _standing(self, voice: Voice) -> Result:
         return standing(voice.session, voice.models, self._house.config)
 
@@ -231,14 +247,14 @@ class Agent:
         return await self._terms.places.listed(self._house, wish.cwd, wish.cursor)
 
     async def _close(self, wish: Named) -> Result:
-        hold = self._holds.pop(SessionId(wish.session_id), None)
-        if hold is None:
-            return {}
-        if hold.is_busy:
-            hold.cancel()
-            await hold.settled()
-        await hold.release()
-        await self._bring(hold.session_id, ())
+        id_ = SessionId(wish.session_id)
+        async with self._lock(id_):
+            hold = self._holds.pop(id_, None)
+            if hold is not None:
+                hold.leave()
+                await hold.settled()
+                await hold.release()
+                await self._bring(id_, ())
         return {}
 
     async def _delete(self, wish: Named) -> Result:

@@ -66,7 +66,7 @@ class Places(Struct, frozen=True, kw_only=True):
     async def listed(self, house: House, cwd: str | None, cursor: str | None) -> dict[str, Any]:
         """Return sessions, those that were used last first; with a folder, only those of it."""
         query = SessionQuery(owner=house.owner, order=SessionOrder.UPDATED_AT, limit=PAGE)
-        folder = None if cwd is None else await asyncio.to_thread(os.path.realpath, cwd)
+        folder = None if cwd is None else await asyncio.to_thread(_resolved, cwd)
         found: list[Session] = []
         while True:
             page = await house.sessions.list(query, cursor=cursor)
@@ -76,6 +76,14 @@ class Places(Struct, frozen=True, kw_only=True):
                 break
         shown = {"sessions": list(map(_form, found))}
         return shown if cursor is None else shown | {"nextCursor": cursor}
+
+
+def _resolved(cwd: str) -> str:
+    try:
+        return os.path.realpath(cwd)
+    # Letters that no path has.
+    except ValueError:
+        raise bad_params("cwd is no path.") from None
 
 
 async def _judged(house: House, cwd: str) -> str:

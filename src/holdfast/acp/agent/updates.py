@@ -1,6 +1,6 @@
 """House events as the updates of a session: one table, and the little memory that it needs.
 
-It reads no store and writes no line: `holds.py` does both.
+It reads no store and writes no line: `held_sessions.py` does both.
 """
 
 from typing import Any, Final

@@ -9,6 +9,7 @@ all of them when it is told to, or when nobody is there any more who could tell 
 from __future__ import annotations
 
 import ctypes
+import errno
 import marshal
 import os
 import resource
@@ -98,6 +99,9 @@ def _become(order: dict[str, Any], keeper: int, failing: int) -> NoReturn:
         os.umask(order["umask"])
         stage = "folder"
         os.chdir(order["folder"])
+        # Asked of the kernel once we are in it, so that no link can be put in between.
+        if order["is_pinned"] and os.getcwd() != order["folder"]:
+            raise OSError(errno.ELOOP, "somewhere else")
         stage = "limits"
         if order["nice"]:
             os.nice(order["nice"])

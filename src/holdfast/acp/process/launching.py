@@ -33,7 +33,8 @@ class Start(Struct, frozen=True, kw_only=True):
     """What is started, where, and with which environment: all of it, nothing of ours is added.
 
     The environment has to hold `HOLDFAST_SESSION_ID`, by which an orphan is known. `wrap` is a
-    command that runs the other one, such as a sandbox with its options.
+    command that runs the other one, such as a sandbox with its options. A folder that `is_pinned`
+    is a real path, and whatever else stands there when the program starts is not entered.
     """
 
     argv: tuple[str, ...]
@@ -41,6 +42,7 @@ class Start(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
     limits: Limits = UNLIMITED
     wrap: tuple[str, ...] = ()
+    is_pinned: bool = False
 
 
 class NotStarted(Exception):  # noqa: N818 — it says what is, not what went wrong
@@ -84,6 +86,7 @@ def order_of(start: Start) -> bytes:
         "program": program,
         "argv": list(argv),
         "folder": start.folder,
+        "is_pinned": start.is_pinned,
         "environment": dict(start.environment),
         "umask": _UMASK,
         "nice": start.limits.nice,

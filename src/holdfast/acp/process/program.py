@@ -17,7 +17,8 @@ from msgspec import Struct
 from holdfast.acp.process.children import Child, launch
 from holdfast.acp.process.identities import MARK, boot, is_marked, members
 from holdfast.acp.process.launching import Start
-from holdfast.acp.process.rings import Ring, fill, plain
+from holdfast.acp.process.rings import Ring, fill, newest, plain
+from holdfast.acp.transport.censors import CARELESS, Censor
 from holdfast.acp.transport.connection import Bounds, Connection
 from holdfast.domain.programs import Birth, Exit
 
@@ -76,17 +77,22 @@ class Program:
         patience: Patience = PATIENT,
         bounds: Bounds = AGENT_BOUNDS,
         on_line: Callable[[bytes], None] | None = None,
+        censor: Censor = CARELESS,
     ) -> "Program":
         """Start a program and return when it runs; raises `NotStarted`."""
         child = await launch(start, is_talked_to=True)
         assert child.stdin is not None  # noqa: S101 — it is talked to
-        connection = Connection(child.outputs[0], child.stdin, bounds=bounds, on_line=on_line)
+        connection = Connection(
+            child.outputs[0], child.stdin, bounds=bounds, on_line=on_line, censor=censor
+        )
         return cls(child, connection, patience, start.environment.get(MARK, ""))
 
     @property
     def stderr_tail(self) -> str:
-        """Return the last 4 KiB it complained, without colours; secrets are not masked here."""
-        return plain(self._complaints.text(newest=COMPLAINTS_SHOWN)).replace("\x00", "\ufffd")
+        """Return the last 4 KiB it complained, without colours and without secrets."""
+        told = plain(self._complaints.text()).replace("\x00", "\ufffd")
+        # Cut last: half a secret is not recognised.
+        return newest(self.connection.censor.text(told), COMPLAINTS_SHOWN)
 
     async def end(self, *, farewell: Callable[[], Awaitable[object]] | None = None) -> Exit:
         """End it and all that come from it, kindly first; a second call waits for the first.

@@ -33,13 +33,13 @@ class Ring:
         if len(self._kept) > 2 * self._most:
             self._trim()
 
-    def text(self, *, newest: int | None = None, is_over: bool = True) -> str:
-        """Return what is kept, or only the newest bytes of it.
+    def text(self, *, is_over: bool = True) -> str:
+        """Return what is kept.
 
         A character of which only the beginning came is left out, unless nothing more will come.
         """
         self._trim()
-        kept = self._kept if newest is None else _whole_start(self._kept, newest)
+        kept = self._kept
         if not is_over:
             kept = kept[: len(kept) - _begun(kept)]
         return kept.decode("utf-8", "replace")
@@ -55,6 +55,11 @@ async def fill(ring: Ring, stream: StreamReader) -> None:
     with suppress(OSError):
         while chunk := await stream.read(_CHUNK):
             ring.add(chunk)
+
+
+def newest(text: str, most: int) -> str:
+    """Return so many bytes of the end of a text, and whole characters of it."""
+    return _whole_start(bytearray(text.encode()), most).decode()
 
 
 def plain(text: str) -> str:

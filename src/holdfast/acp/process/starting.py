@@ -6,13 +6,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.acp.process.identities import MARK
 from holdfast.acp.process.launching import Limits, Start, find
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.programs import ProgramLimits, ProgramOptions, options_of
+from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.secrets import Secret
 
-MARK: Final = "HOLDFAST_SESSION_ID"
 # All that a program gets of ours without being named; nothing of it is a secret.
 _PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR")
 
@@ -20,13 +21,15 @@ _PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM",
 class Yard(Struct, frozen=True, kw_only=True):
     """What an installation says about starting programs.
 
-    `secret` returns what a variable holds that an agent names, from wherever that is kept.
+    `secret` returns what a variable holds that an agent names, from wherever that is kept, and
+    `scrubber` who finds it again in what a program says.
     """
 
     environment: Mapping[str, str]
     secret: Callable[[str], Awaitable[Secret | None]]
     wrap: tuple[str, ...] = ()
     workspace_flag: str | None = None
+    scrubber: Callable[[], Scrubber] = Scrubber
 
 
 async def start_of(

@@ -12,12 +12,13 @@ from holdfast.acp.process.launching import NotStarted, Start
 from holdfast.acp.process.program import AGENT_BOUNDS, Program
 from holdfast.acp.process.starting import Yard, start_of
 from holdfast.acp.runtime.companions import left_out, told_of
-from holdfast.acp.runtime.conversation import Conversation
+from holdfast.acp.runtime.conversation import LITERAL, Conversation
 from holdfast.acp.runtime.fleet import Fleet, Slip
 from holdfast.acp.runtime.ladder import NotReady, Rung, Wish, climb, introduce
 from holdfast.acp.runtime.options import apply_options
 from holdfast.acp.runtime.raw_lines import RawLines, Scribe
 from holdfast.acp.translate.told import Told, told_from
+from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Lost
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.drafts import MessageDraft
@@ -184,7 +185,10 @@ class Boarding:
         raw = RawLines(scribe, slip.berth.key) if scribe is not None else None
         try:
             program = await Program.spawn(
-                start, bounds=self._bounds, on_line=raw.add if raw is not None else None
+                start,
+                bounds=self._bounds,
+                on_line=raw.add if raw is not None else None,
+                censor=Censor(self._outfit.yard.scrubber, LITERAL),
             )
         except BaseException as failed:
             if raw is not None:

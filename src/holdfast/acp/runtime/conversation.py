@@ -43,6 +43,8 @@ HOSTED: Final = frozenset(
         *(f"terminal/{verb}" for verb in ("create", "output", "wait_for_exit", "kill", "release")),
     }
 )
+# Done as they are asked for: a secret in a file that we write is what somebody wants there.
+LITERAL: Final = HOSTED - {"session/request_permission"}
 
 
 class Conversation:
@@ -62,8 +64,6 @@ class Conversation:
         self.is_fresh = True
         self.is_prompted = False
         self.terminals = Terminals()
-        # Somebody has allowed plain writes for the whole session, so the program asks no more.
-        self.may_edit = False
         self._early = EarlyUpdates()
 
     async def end(self, farewell: Farewell | None) -> Exit:
@@ -103,7 +103,7 @@ class Conversation:
         if isinstance(item, Request):
             await self._refuse(item)
         elif isinstance(item, Notification) and item.method == "session/update":
-            self.hear(item.params)
+            self.hear(item.params, size=item.size)
         else:
             self.passed_over[type(item).__name__.lower()] += 1
 
@@ -113,13 +113,16 @@ class Conversation:
         for params in self._early.claim(session, now=_now()):
             self.hear(params)
 
-    def hear(self, params: object) -> None:
-        """Take in an update between turns: its state is told, its words were told before."""
+    def hear(self, params: object, *, size: int = 0) -> None:
+        """Take in an update between turns: its state is told, its words were told before.
+
+        `size` are the bytes of its line.
+        """
         found = fields(params)
         if self.session is None or found.get("sessionId") != self.session:
-            # Its size is not known here; that of a usual line is near enough for a bound.
-            self._early.add(params, size=_SIZE, now=_now())
+            self._early.add(params, size=size, now=_now())
             return
+        self._early.pass_to(_now())
         update = fields(found.get("update"))
         kind = update.get("sessionUpdate")
         if isinstance(kind, str) and kind in STATES:
@@ -149,9 +152,6 @@ class Conversation:
         except Lost:
             # Seen by whoever waits for the program's end.
             log.debug("an answer found nobody")
-
-
-_SIZE: Final = 4 << 10
 
 
 def _now() -> float:

@@ -4,6 +4,7 @@ Each request takes its place in the turn first. What takes longer is done beside
 one that waits for somebody keeps nothing else waiting.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -11,7 +12,14 @@ from typing import Any, Final
 from holdfast.acp.runtime import hosted_files, hosted_terminals
 from holdfast.acp.runtime.conversation import NOT_DECIDED
 from holdfast.acp.runtime.outbox import Batch
-from holdfast.acp.runtime.permissions import choices_of, class_of, outcome_of
+from holdfast.acp.runtime.permissions import (
+    Matter,
+    choices_of,
+    class_of,
+    is_allowed,
+    outcome_of,
+    place_of,
+)
 from holdfast.acp.runtime.stage import Posed, Stage
 from holdfast.acp.translate.call_books import Asked
 from holdfast.acp.translate.readings import fields
@@ -96,30 +104,49 @@ class Host:
         asked = stage.translator.asked(params.get("toolCall"), now=stage.now())
         for batch in asked.batches:
             yield batch
-        posed = await stage.pose(asked, await self._class(asked), choices)
+        matter = await self._matter(asked)
+        if choices:
+            posed = await stage.pose(asked, matter, choices)
+        else:
+            posed = stage.unanswerable(asked, matter)
         if posed.batch:
             yield posed.batch
         if posed.answer is None:
             self._undecided.append(request)
             self._connection.handle(request, self._decision(request, asked, posed))
             return
-        stage.heed(asked, posed.answer)
+        stage.heed(asked, posed.answer, matter.tool_class)
         with suppress(Lost):
             await self._connection.answer(request, outcome_of(choices, posed.answer))
 
     async def _decision(self, request: Request, asked: Asked, posed: Posed) -> dict[str, Any]:
-        answer = await self._stage.approver.decision(posed.question)
+        question = posed.question
+        try:
+            answer = await self._stage.approver.decision(question)
+        except asyncio.CancelledError:
+            # Not wanted any more; otherwise it was answered already, or nobody is there.
+            if request in self._undecided:
+                self._undecided.remove(request)
+                await self._stage.withdraw(question)
+            raise
         if answer.state is ApprovalState.EXPIRED and answer.answered_by != BY_TIME:
             # The turn has ended, and with it the question; it may be answered so already.
             return dict(NOT_DECIDED)
         if request in self._undecided:
             self._undecided.remove(request)
-        self._stage.heed(asked, answer)
-        return outcome_of(posed.question.choices, answer)
+        is_yes = self._stage.heed(asked, answer, question.tool_class)
+        if is_allowed(answer) and not is_yes:
+            # Another request has got this yes, which was for one.
+            return dict(NOT_DECIDED)
+        return outcome_of(question.choices, answer)
 
-    async def _class(self, asked: Asked) -> ToolClass:
+    async def _matter(self, asked: Asked) -> Matter:
         found = class_of(asked.kind)
         paths = tuple(each.path for each in asked.locations)
         if found is not ToolClass.WRITE or not paths:
-            return found
-        return await self._stage.files.class_of(self._stage.folder, paths)
+            return Matter(tool_class=found)
+        folder = self._stage.folder
+        found = await self._stage.files.class_of(folder, paths)
+        # Who lets files be edited has not said that they may go.
+        memory = place_of(paths, folder) if asked.kind == "edit" else None
+        return Matter(tool_class=found, memory=memory)

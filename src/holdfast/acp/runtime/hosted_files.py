@@ -1,17 +1,21 @@
 """Files that a program has us read and write: inside the repository, and written down before."""
 
+import asyncio
+import io
 import logging
 from collections.abc import Coroutine, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from holdfast.acp.runtime.outbox import Batch
+from holdfast.acp.runtime.permissions import Matter
 from holdfast.acp.runtime.stage import Stage
 from holdfast.acp.translate.call_books import Asked
 from holdfast.acp.translate.readings import count
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, RpcError
 from holdfast.domain.messages import ResultStatus, ToolError
-from holdfast.domain.tools import ResultCode, ToolClass
+from holdfast.domain.tools import ResultCode
 from holdfast.ports import Done, FileTrouble, PlannedWrite
 
 log = logging.getLogger(__name__)
@@ -26,10 +30,14 @@ _CODES: Final[Mapping[str, int]] = {
     "not_text": INTERNAL_ERROR,
     "failed": INTERNAL_ERROR,
 }
-NOT_ALLOWED: Final = RpcError(INTERNAL_ERROR, "the user did not allow this")
-DENIED: Final = Done(
+_NOT_ALLOWED: Final = RpcError(INTERNAL_ERROR, "the user did not allow this")
+_DENIED: Final = Done(
     status=ResultStatus.DENIED,
     error=ToolError(code=ResultCode.REJECTED, message="The user did not allow this."),
+)
+_UNWANTED: Final = Done(
+    status=ResultStatus.ERROR,
+    error=ToolError(code=ResultCode.ABORTED, message="The agent has taken its request back."),
 )
 
 
@@ -61,23 +69,45 @@ async def begin_write(stage: Stage, params: Params) -> tuple[Batch, Coroutine[An
 
 
 async def _write(stage: Stage, asked: Asked, planned: PlannedWrite, content: str) -> dict[str, Any]:
+    matter = Matter(
+        tool_class=planned.tool_class,
+        shown=planned.question,
+        path=planned.path,
+        memory=planned.memory,
+    )
     # What the agent asked for in its own words was allowed already.
-    is_plain = planned.tool_class is ToolClass.WRITE
-    is_covered = stage.covers_write(planned.path) or (is_plain and stage.conversation.may_edit)
-    if not is_covered and not await stage.permitted(asked, planned.tool_class):
-        await _end(stage, asked, DENIED)
-        raise Refused(NOT_ALLOWED)
+    is_covered = stage.covers_write(planned.path, planned.tool_class)
+    if not is_covered:
+        await require_yes(stage, asked, matter)
     try:
         await stage.files.write(stage.folder, planned, content)
     except FileTrouble as trouble:
-        error = ToolError(code=ResultCode.FAILED, message=trouble.message)
-        await _end(stage, asked, Done(status=ResultStatus.ERROR, error=error))
+        await end(stage, asked, failed(trouble.message))
         raise refusal(stage, trouble, planned.path, "fs.write") from None
-    await _end(stage, asked, Done(status=ResultStatus.OK, result={"sha256": planned.after}))
+    await end(stage, asked, Done(status=ResultStatus.OK, result={"sha256": planned.after}))
     return {}
 
 
-async def _end(stage: Stage, asked: Asked, done: Done) -> None:
+async def require_yes(stage: Stage, asked: Asked, matter: Matter) -> None:
+    """Have an act allowed; one that is not, or not wanted any more, ends here."""
+    try:
+        is_allowed = await stage.permitted(asked, matter)
+    except asyncio.CancelledError:
+        await end(stage, asked, _UNWANTED)
+        raise
+    if not is_allowed:
+        await end(stage, asked, _DENIED)
+        raise Refused(_NOT_ALLOWED)
+
+
+def failed(message: str) -> Done:
+    """Return the end of an act that could not be done."""
+    error = ToolError(code=ResultCode.FAILED, message=message)
+    return Done(status=ResultStatus.ERROR, error=error)
+
+
+async def end(stage: Stage, asked: Asked, done: Done) -> None:
+    """Write down what came of an act."""
     batches = stage.translator.acted(asked.id, done, now=stage.now())
     await stage.outbox.record(tuple(draft for each in batches for draft in each))
 
@@ -107,5 +137,6 @@ def _lines(content: str, first: object, most: object) -> str:
     if line is None and limit is None:
         return content
     start = max((line or 1) - 1, 0)
-    lines = content.splitlines(keepends=True)
-    return "".join(lines[start : None if limit is None else start + limit])
+    # Only where the agent's own tools count a line: other marks may stand inside of one.
+    lines = io.StringIO(content, newline="\n")
+    return "".join(islice(lines, start, None if limit is None else start + limit))

@@ -5,50 +5,73 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.acp.process.launching import Start
-from holdfast.acp.runtime.hosted_files import DENIED, NOT_ALLOWED, refusal
+from holdfast.acp.process.identities import MARK
+from holdfast.acp.process.launching import Start, find
+from holdfast.acp.runtime.hosted_files import end, failed, refusal, require_yes
 from holdfast.acp.runtime.outbox import Batch
+from holdfast.acp.runtime.permissions import Matter
 from holdfast.acp.runtime.stage import Stage
+from holdfast.acp.runtime.worktree import texts_in
 from holdfast.acp.translate.call_books import Asked
 from holdfast.acp.translate.readings import count, fields, items
 from holdfast.acp.transport.connection import Refused
-from holdfast.acp.transport.framing import INVALID_PARAMS, RpcError
-from holdfast.domain.messages import ResultStatus, ToolError
+from holdfast.acp.transport.framing import INTERNAL_ERROR, INVALID_PARAMS, RpcError
+from holdfast.domain.messages import ResultStatus
 from holdfast.domain.programs import Exit
-from holdfast.domain.tools import ResultCode, ToolClass
+from holdfast.domain.tools import ToolClass
 from holdfast.ports import Done, FileTrouble
 
 Params = Mapping[str, Any]
 
 _ARGUMENTS_MOST: Final = 4_096
+_SHOWN_MOST: Final = 128 << 10
 
 
 async def begin_create(stage: Stage, params: Params) -> tuple[Batch, Coroutine[Any, Any, Any]]:
     """Return what is to be written down about a command, and its start, to be done then."""
     start = await _start(stage, params)
-    told = {"command": start.argv[0], "args": list(start.argv[1:]), "cwd": start.folder}
+    told: dict[str, Any] = {
+        "command": params["command"],
+        "args": list(start.argv[1:]),
+        "cwd": start.folder,
+    }
+    given = _variables(params.get("env"))
+    if given:
+        told["env"] = given
+    # Whole or not at all: nobody agrees to what they cannot have seen.
+    if sum(map(len, (*texts_in(told), *given))) > _SHOWN_MOST:
+        raise Refused(RpcError(INVALID_PARAMS, "the command is too long"))
     asked = stage.translator.act("terminal.create", "execute", told, now=stage.now())
     batch = tuple(draft for each in asked.batches for draft in each)
     return batch, _create(stage, asked, start, count(params.get("outputByteLimit")))
 
 
 async def _create(stage: Stage, asked: Asked, start: Start, most: int | None) -> dict[str, Any]:
-    if not stage.covers_command(start.argv) and not await stage.permitted(asked, ToolClass.PROCESS):
-        await _end(stage, asked, DENIED)
-        raise Refused(NOT_ALLOWED)
+    command = (asked.arguments["command"], *start.argv[1:])
+    if not stage.covers_command(command, start):
+        await require_yes(stage, asked, Matter(tool_class=ToolClass.PROCESS))
     try:
+        await _require_there(stage, start.folder)
         id_ = await stage.conversation.terminals.create(start, output_most=most)
     except Refused as refused:
-        error = ToolError(code=ResultCode.FAILED, message=refused.error.message)
-        await _end(stage, asked, Done(status=ResultStatus.ERROR, error=error))
+        await end(stage, asked, failed(refused.error.message))
         raise
-    await _end(stage, asked, Done(status=ResultStatus.OK, result={"terminal": id_}))
+    await end(stage, asked, Done(status=ResultStatus.OK, result={"terminal": id_}))
     return {"terminalId": id_}
 
 
-async def _end(stage: Stage, asked: Asked, done: Done) -> None:
-    batches = stage.translator.acted(asked.id, done, now=stage.now())
-    await stage.outbox.record(tuple(draft for each in batches for draft in each))
+async def _require_there(stage: Stage, folder: str) -> None:
+    """Refuse a folder that is not any more what was asked about."""
+    if await _real(stage, folder) != folder:
+        trouble = FileTrouble("outside", f"{folder} was replaced by a link.")
+        raise refusal(stage, trouble, folder, "terminal")
+
+
+async def _real(stage: Stage, folder: str) -> str:
+    try:
+        return await stage.files.folder(stage.folder, folder)
+    except FileTrouble as trouble:
+        raise refusal(stage, trouble, folder, "terminal") from None
 
 
 async def output(stage: Stage, params: Params) -> dict[str, Any]:
@@ -82,17 +105,29 @@ async def _start(stage: Stage, params: Params) -> Start:
     if not is_sound or not command or len(words) > _ARGUMENTS_MOST:
         raise Refused(RpcError(INVALID_PARAMS, "command and args must be texts"))
     given = params.get("cwd")
-    folder = given if isinstance(given, str) and given else stage.folder
-    try:
-        folder = await stage.files.folder(stage.folder, folder)
-    except FileTrouble as trouble:
-        raise refusal(stage, trouble, folder, "terminal") from None
+    folder = await _real(stage, given if isinstance(given, str) and given else stage.folder)
+    own, variables = stage.start.environment, _variables(params.get("env"))
     return replace(
         stage.start,
-        argv=texts,
+        argv=(_found(str(command), own), *words),
         folder=folder,
-        environment={**stage.start.environment, **_variables(params.get("env"))},
+        is_pinned=True,
+        wrap=tuple(
+            _found(word, own) if at == 0 else word for at, word in enumerate(stage.start.wrap)
+        ),
+        # Under our mark in any case: by it those are found whom nobody looks after any more.
+        environment={**own, **variables, MARK: own.get(MARK, "")},
     )
+
+
+def _found(command: str, environment: Mapping[str, str]) -> str:
+    """Return the program that the agent itself would run: a command's own `PATH` chooses none."""
+    found = find(command, environment)
+    if found is None:
+        raise Refused(
+            RpcError(INTERNAL_ERROR, "the command cannot be run: there is no such program")
+        )
+    return found
 
 
 def _variables(given: object) -> dict[str, str]:

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from holdfast.acp.runtime.companions import entries_of
 from holdfast.acp.runtime.conversation import Conversation
-from holdfast.acp.translate.readings import fields, items, name
+from holdfast.acp.translate.introductions import introduction_of
+from holdfast.acp.translate.readings import fields, name
 from holdfast.acp.translate.told import opened
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import AUTH_REQUIRED, RpcError
@@ -71,9 +72,8 @@ async def introduce(
     # In Python true is the number one.
     if said is True or said != VERSION or not isinstance(said, int):
         raise NotReady(_other_version(f"offered {said!r:.50}"))
-    conversation.introduction = fields(found)
-    methods = items(fields(found).get("authMethods"))
-    conversation.auth_methods = tuple(each for each in methods if isinstance(each, dict))
+    conversation.introduction = introduction_of(found)
+    conversation.auth_methods = conversation.introduction["authMethods"]
 
 
 async def climb(conversation: Conversation, wish: Wish, tried: set[Rung]) -> Rung:

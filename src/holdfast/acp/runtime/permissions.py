@@ -3,10 +3,12 @@
 A decision is turned into an option by what the option means, and is answered by its id.
 """
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from holdfast.acp.translate.call_books import Asked
 from holdfast.acp.translate.readings import fields, items, name, word
@@ -34,11 +36,28 @@ _CLASSES: Final[Mapping[str, ToolClass]] = {
     **dict.fromkeys(("edit", "delete", "move"), ToolClass.WRITE),
     "fetch": ToolClass.EGRESS,
 }
+# All that the protocol knows; another word is an agent's own.
+_KINDS: Final = frozenset(_CLASSES) | {"execute", "switch_mode", "other"}
+_UNREAD_LONGEST: Final = 16 << 10
 # Whose answer it is when nobody is asked.
 _RULED: Final[Mapping[Ruling, str]] = {
     Ruling.UNATTENDED: "unattended",
     Ruling.TOO_LARGE: "too_large",
 }
+# Who asks and offers no answer gets none; whoever is told of a yes could not pass it on.
+NOT_OFFERED: Final = Answer(state=ApprovalState.DENIED, by="option_not_offered")
+
+
+class Matter(Struct, frozen=True, kw_only=True):
+    """What a question is about, apart from the call: what it touches, and how that is shown.
+
+    `memory` names what a yes for the whole session would cover; without one it is the very same.
+    """
+
+    tool_class: ToolClass
+    shown: str | None = None
+    path: str | None = None
+    memory: str | None = None
 
 
 def class_of(kind: str | None) -> ToolClass:
@@ -57,28 +76,52 @@ def choices_of(options: object) -> tuple[Choice, ...]:
 
 
 def question_of(
-    asked: Asked, choices: tuple[Choice, ...], tool_class: ToolClass, *, folder: str, new_id: str
+    asked: Asked, choices: tuple[Choice, ...], matter: Matter, *, folder: str, new_id: str
 ) -> Question:
     """Return what somebody is asked about a call: all that is known of it."""
     targets = [each.path for each in asked.locations]
-    digest = digest_of(asked.name, asked.arguments, folder, targets)
+    # With the class: what was allowed as one thing was not allowed as another.
+    digest = digest_of(asked.name, asked.arguments, folder, [matter.tool_class, *targets])
     kinds = {each.kind for each in choices}
-    is_for_all = tool_class not in ONE_BY_ONE and bool(kinds & {ALLOW_ALWAYS, ALLOW_ONCE})
-    preview = {"kind": asked.kind or "other"}
-    if targets:
-        preview["path"] = targets[0]
+    is_offered = not choices or bool(kinds & {ALLOW_ALWAYS, ALLOW_ONCE})
+    is_for_all = is_offered and matter.tool_class not in ONE_BY_ONE
+    # What we do ourselves is known by our own name for it.
+    preview = {"kind": asked.kind if asked.kind in _KINDS else "other"} if choices else {}
+    if path := matter.path or next(iter(targets), None):
+        preview["path"] = path
     return Question(
         id=ApprovalId(new_id),
         call_id=asked.id,
         tool=asked.name,
-        tool_class=tool_class,
+        tool_class=matter.tool_class,
         arguments=asked.arguments,
-        question=_words(asked, targets),
+        question=matter.shown or _words(asked, targets),
         digest=digest,
         preview=preview,
-        memory=f"{asked.name} {digest[:16]}" if is_for_all else None,
+        memory=(matter.memory or f"{asked.name} {digest[:16]}") if is_for_all else None,
         choices=choices,
     )
+
+
+def place_of(paths: Sequence[str], folder: str) -> str | None:
+    """Return the memory of a yes to changing files that all lie in one folder, if they do.
+
+    Nothing is written through links, so a path that is spelled plainly is a real one.
+    """
+    is_plain = all(
+        path == posixpath.normpath(path) and path.startswith(f"{folder}/") for path in paths
+    )
+    places = {posixpath.dirname(path) for path in paths}
+    return f"write:{places.pop()}" if is_plain and len(places) == 1 else None
+
+
+def unread(question: str) -> str:
+    """Return what is kept of a question that nobody was asked."""
+    if len(question) <= _UNREAD_LONGEST:
+        return question
+    head = question.partition("\n")[0][:_UNREAD_LONGEST]
+    left = len(question.encode(errors="replace")) - len(head.encode(errors="replace"))
+    return f"{head}\n[{left} bytes that nobody was shown]"
 
 
 def _words(asked: Asked, targets: Sequence[str]) -> str:
@@ -90,13 +133,14 @@ def _words(asked: Asked, targets: Sequence[str]) -> str:
 
 def ruled(how: Ruling, standing: Standing, question: Question) -> Answer:
     """Return what a rule answers; a yes for once is never widened to more than was meant."""
-    kinds = {each.kind for each in question.choices}
+    ids = {each.kind: each.id for each in reversed(question.choices)}
     by = _RULED.get(how, f"policy:{standing.mode}")
     if how is Ruling.RUN:
-        if ALLOW_ONCE in kinds or not question.choices:
+        if ALLOW_ONCE in ids or not question.choices:
             return Answer(state=ApprovalState.ALLOWED, by=by)
-        if standing.is_remembered and ALLOW_ALWAYS in kinds:
-            return Answer(state=ApprovalState.ALLOWED, by=by, scope=ApprovalScope.SESSION)
+        if standing.is_remembered and ALLOW_ALWAYS in ids:
+            # For once all the same: what is remembered is what somebody has said, and no echo.
+            return Answer(state=ApprovalState.ALLOWED, by=by, choice=ids[ALLOW_ALWAYS])
     return Answer(state=ApprovalState.DENIED, by=by)
 
 

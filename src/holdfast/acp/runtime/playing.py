@@ -91,6 +91,8 @@ class Playing:
     async def _heard(self, item: Item | None) -> AsyncGenerator[Batch, None]:
         """Yield what comes of one thing that was said, or of the time that has passed."""
         if isinstance(item, Request):
+            if item.method == "session/request_permission":
+                self._translator.weigh(item.size)
             async with aclosing(self._host.take(item)) as batches:
                 async for batch in batches:
                     self._has_said_something = True
@@ -119,9 +121,10 @@ class Playing:
         if item.method != "session/update":
             return ()
         if fields(item.params).get("sessionId") != self._stage.conversation.session:
-            self._stage.conversation.hear(item.params)
+            self._stage.conversation.hear(item.params, size=item.size)
             return ()
-        return self._joined(self._translator.update(item.params, now=self._stage.now()))
+        now = self._stage.now()
+        return self._joined(self._translator.update(item.params, now=now, size=item.size))
 
     def _ended(self, is_first: bool) -> Batch:
         """Return the last batch, by what the program has answered."""

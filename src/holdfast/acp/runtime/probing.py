@@ -18,6 +18,7 @@ from holdfast.acp.runtime.ladder import NotReady, Wish, climb, introduce
 from holdfast.acp.translate.prompt_blocks import is_offered
 from holdfast.acp.translate.readings import fields, items, name, text
 from holdfast.acp.translate.told import Told
+from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Lost, Refused
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
@@ -95,7 +96,8 @@ async def kept_sessions(
 async def _met(yard: Yard, runtime: AcpRuntime, folder: str) -> AsyncIterator[Conversation]:
     """Start a program and introduce ourselves; it is gone when the block is left."""
     try:
-        program = await Program.spawn(await start_of(yard, runtime, folder, _NOBODY))
+        start = await start_of(yard, runtime, folder, _NOBODY)
+        program = await Program.spawn(start, censor=Censor(yard.scrubber))
     except NotStarted as trouble:
         raise Unavailable(
             Code.AGENT_UNAVAILABLE,

@@ -22,6 +22,8 @@ Scribe = Callable[[SessionKey, Sequence[bytes]], Awaitable[bool]]
 _GATHERED_SECONDS: Final = 0.25
 # So much is written at once: looking through it for secrets must not keep anybody waiting.
 _TOGETHER: Final = 256 << 10
+# A copy may take a fifth of the time and no more, however much is said.
+_LEISURE: Final = 4.0
 LINE_MOST: Final = 1 << 20
 WAITING_MOST: Final = 8 << 20
 _GOODBYE: Final = 1.0
@@ -53,7 +55,7 @@ class RawLines:
         self._came.set()
 
     def hasten(self) -> None:
-        """Have what is there written with what the journal writes now."""
+        """Have what is there written now: no more lines come for a while."""
         if self._waiting:
             self._hurry.set()
 
@@ -77,8 +79,11 @@ class RawLines:
                     await self._hurry.wait()
             self._hurry.clear()
             while self._waiting:
+                began = _now()
                 if not await self._written(self._taken()):
                     return
+                if self._waiting and not self._is_closing:
+                    await asyncio.sleep((_now() - began) * _LEISURE)
             self._came.clear()
 
     def _taken(self) -> list[bytes]:
@@ -102,3 +107,7 @@ class RawLines:
                 log.warning("lines of an agent were not put on its desk: %s", error.message)
             self._left_out += len(lines)
         return True
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

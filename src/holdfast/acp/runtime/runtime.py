@@ -81,7 +81,7 @@ class ProgramRuntime:
                 yield (spent,)
                 return
             notices = () if slip.conversation else await self._boarding.board(slip, turn)
-            tree = Worktree(partial(self._files.status, slip.folder))
+            tree = Worktree(slip.folder, partial(self._files.status, slip.folder))
             await tree.begin()
             try:
                 async with aclosing(self._closed(slip, turn, notices, tree)) as batches:
@@ -100,6 +100,9 @@ class ProgramRuntime:
                 ),
             )
         finally:
+            # Not before: the last words of a turn must not have to wait for a copy of them.
+            if slip.conversation is not None and slip.conversation.raw is not None:
+                slip.conversation.raw.hasten()
             slip.rest()
 
     async def _closed(
@@ -113,8 +116,6 @@ class ProgramRuntime:
                 if not isinstance(last, Outcome):
                     yield batch
                     continue
-                if slip.conversation is not None and slip.conversation.raw is not None:
-                    slip.conversation.raw.hasten()
                 # Of one whose agent is gone nobody should have to wait for more.
                 changes = () if last.is_lost else await tree.notices()
                 yield (*drafts, *_titled(slip, turn), *changes, last)

@@ -3,25 +3,47 @@
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.acp.process.launching import Start
 from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.runtime.outbox import Batch, Outbox
-from holdfast.acp.runtime.permissions import is_allowed, question_of, ruled
+from holdfast.acp.runtime.permissions import (
+    NOT_OFFERED,
+    Matter,
+    is_allowed,
+    question_of,
+    ruled,
+    unread,
+)
 from holdfast.acp.runtime.worktree import texts_in
 from holdfast.acp.translate.call_books import Asked
 from holdfast.acp.translate.translator import Translator
-from holdfast.domain.approvals import Answer, Approval, ApprovalScope, Choice, Question
+from holdfast.domain.approvals import (
+    Answer,
+    Approval,
+    ApprovalScope,
+    ApprovalState,
+    Choice,
+    Question,
+)
 from holdfast.domain.drafts import Decided
-from holdfast.domain.ids import CallId
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.programs import ProgramOptions
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Approver, RepositoryFiles
+from holdfast.ports import Approver, RepositoryFiles, Standing
+from holdfast.services.approvals import BY_TIME
 from holdfast.services.policy import EARLIER, Ruling, ruling
+
+# Who has closed a question that the program itself does not want answered any more.
+BY_AGENT: Final = "agent"
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh"})
 
 
 class Posed(Struct, frozen=True, kw_only=True):
@@ -30,6 +52,13 @@ class Posed(Struct, frozen=True, kw_only=True):
     question: Question
     answer: Answer | Approval | None = None
     batch: Batch = ()
+
+
+class Licence(Struct, frozen=True, kw_only=True):
+    """A call that somebody has allowed, and what it was said to be when they did."""
+
+    asked: Asked
+    tool_class: ToolClass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +75,11 @@ class Stage:
     # Notes that the program does something.
     touch: Callable[[], Awaitable[None]]
     outbox: Outbox = field(default_factory=Outbox)
-    # The calls that were allowed in this turn, and which files each of them is about.
-    allowed: dict[CallId, Asked] = field(default_factory=dict)
+    # The calls that somebody has allowed in this turn and that were not made use of yet. What a
+    # rule allows is not among them: the rule answers for the act itself, too.
+    licences: dict[CallId, Licence] = field(default_factory=dict)
+    # The answers that were given to the program.
+    given: set[ApprovalId] = field(default_factory=set)
 
     @property
     def folder(self) -> str:
@@ -58,12 +90,10 @@ class Stage:
         """Return the time that waiting is measured by."""
         return asyncio.get_running_loop().time()
 
-    async def pose(
-        self, asked: Asked, tool_class: ToolClass, choices: tuple[Choice, ...] = ()
-    ) -> Posed:
+    async def pose(self, asked: Asked, matter: Matter, choices: tuple[Choice, ...] = ()) -> Posed:
         """Decide who answers a question about a call: a rule, somebody before, or somebody now."""
-        question = question_of(asked, choices, tool_class, folder=self.folder, new_id=self.new_id())
-        standing = await self.approver.standing(question)
+        question = question_of(asked, choices, matter, folder=self.folder, new_id=self.new_id())
+        standing = _current(await self.approver.standing(question))
         how = ruling(question, standing, None)
         if how is Ruling.ASK:
             return Posed(question=question, batch=(question,))
@@ -72,56 +102,106 @@ class Stage:
             # The very same was asked before: one answer is enough.
             waits = how is Ruling.WAIT
             return Posed(question=earlier.question, answer=None if waits else earlier)
-        answer = ruled(how, standing, question)
-        decided = Decided(question=question, answer=answer)
-        return Posed(question=question, answer=answer, batch=(decided,))
+        return _decided(question, ruled(how, standing, question))
 
-    def heed(self, asked: Asked, answer: Answer | Approval) -> bool:
-        """Take an answer in, and tell whether it is a yes."""
-        if is_allowed(answer):
-            self.allowed[asked.id] = asked
-            if asked.kind == "edit" and answer.scope is ApprovalScope.SESSION:
-                self.conversation.may_edit = True
-            return True
-        self.translator.deny(asked.id)
-        return False
+    def unanswerable(self, asked: Asked, matter: Matter) -> Posed:
+        """Return the no to a question that comes without an answer that could be given."""
+        question = question_of(asked, (), matter, folder=self.folder, new_id=self.new_id())
+        return _decided(question, NOT_OFFERED)
 
-    async def permitted(self, asked: Asked, tool_class: ToolClass) -> bool:
+    def heed(self, asked: Asked, answer: Answer | Approval, tool_class: ToolClass) -> bool:
+        """Take an answer in, and tell whether it is a yes; one for once is a yes only once."""
+        if not is_allowed(answer):
+            self.translator.deny(asked.id)
+            return False
+        if isinstance(answer, Approval):
+            is_new = answer.id not in self.given
+            self.given.add(answer.id)
+            if is_new:
+                self.licences[asked.id] = Licence(asked=asked, tool_class=tool_class)
+            return is_new or answer.scope is ApprovalScope.SESSION
+        return True
+
+    async def permitted(self, asked: Asked, matter: Matter) -> bool:
         """Tell whether something may be done that the program has us do, asking if need be."""
-        posed = await self.pose(asked, tool_class)
-        await self.outbox.record(posed.batch)
-        answer = posed.answer or await self.approver.decision(posed.question)
-        is_allowed_now = self.heed(asked, answer)
+        posed = await self.pose(asked, matter)
+        recording = asyncio.ensure_future(self.outbox.record(posed.batch))
+        try:
+            await asyncio.shield(recording)
+            answer = posed.answer or await self.approver.decision(posed.question)
+        except asyncio.CancelledError:
+            await asyncio.wait([recording])
+            await self.withdraw(posed.question)
+            raise
+        is_allowed_now = self.heed(asked, answer, matter.tool_class)
         # Good for this one act and no other.
-        self.allowed.pop(asked.id, None)
+        self.licences.pop(asked.id, None)
         return is_allowed_now
 
-    def covers_write(self, path: str) -> bool:
-        """Tell whether somebody has allowed a call of this turn that names the file.
+    async def withdraw(self, question: Question) -> None:
+        """Close a question that the program does not want answered any more."""
+        # One whose program is gone, or that cannot be closed now, ends with the turn.
+        if self.conversation.connection.lost is None:
+            with suppress(HoldfastError):
+                await self.approver.withdraw(question, by=BY_AGENT)
 
-        An answer is good for one write; one for the whole session, for every plain write.
+    def covers_write(self, path: str, tool_class: ToolClass) -> bool:
+        """Tell whether somebody has allowed an open call that names the file; good for one write.
+
+        What runs unseen later is covered only by a call that was asked about as such.
         """
         inside = path.removeprefix(f"{self.folder}/")
-        for asked in self.allowed.values():
-            named = {each.path for each in asked.locations}
-            if asked.kind in _EDITS and (path in named or _mentions(asked, path, inside)):
-                del self.allowed[asked.id]
-                return True
-        return False
+        enough = {tool_class, ToolClass.SENSITIVE_WRITE}
 
-    def covers_command(self, argv: tuple[str, ...]) -> bool:
-        """Tell whether somebody has allowed a call of this turn that is this very command."""
+        def covers(licence: Licence) -> bool:
+            asked = licence.asked
+            named = {each.path for each in asked.locations}
+            is_named = path in named or _mentions(asked, path, inside)
+            return licence.tool_class in enough and is_named
+
+        return self._spend(covers)
+
+    def covers_command(self, argv: tuple[str, ...], start: Start) -> bool:
+        """Tell whether somebody has allowed an open call that is this very command; good for one.
+
+        Whoever allowed it has seen neither another folder nor variables.
+        """
+        if start.folder != self.folder or start.environment != self.start.environment:
+            return False
         is_shell = argv[0].rpartition("/")[2] in _SHELLS and len(argv) == 3
         lines = {" ".join(argv), shlex.join(argv), argv[2] if is_shell else ""} - {""}
-        for asked in self.allowed.values():
-            if asked.kind not in _EDITS and lines & set(texts_in(asked.arguments)):
-                del self.allowed[asked.id]
+
+        def covers(licence: Licence) -> bool:
+            is_command = licence.tool_class is ToolClass.PROCESS
+            return is_command and not lines.isdisjoint(texts_in(licence.asked.arguments))
+
+        return self._spend(covers)
+
+    def _spend(self, covers: Callable[[Licence], bool]) -> bool:
+        """Take the first licence that covers an act; one whose call has ended covers nothing."""
+        for call_id, licence in list(self.licences.items()):
+            if not self.translator.is_open(call_id):
+                del self.licences[call_id]
+            elif covers(licence):
+                del self.licences[call_id]
                 return True
         return False
 
 
-_EDITS: Final = frozenset({"edit", "delete", "move"})
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh"})
+def _current(standing: Standing) -> Standing:
+    """Return how a session stands without an answer that was given already, or taken back."""
+    earlier = standing.earlier
+    if earlier is None:
+        return standing
+    is_spent = earlier.state is ApprovalState.ALLOWED and earlier.scope is ApprovalScope.ONCE
+    is_closed = earlier.state is ApprovalState.EXPIRED and earlier.answered_by != BY_TIME
+    return replace(standing, earlier=None) if is_spent or is_closed else standing
+
+
+def _decided(question: Question, answer: Answer) -> Posed:
+    # Nobody reads it before it is done, so it need not be kept whole.
+    brief = replace(question, question=unread(question.question))
+    return Posed(question=brief, answer=answer, batch=(Decided(question=brief, answer=answer),))
 
 
 def _mentions(asked: Asked, path: str, inside: str) -> bool:

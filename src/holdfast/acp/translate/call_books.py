@@ -49,6 +49,8 @@ class CallBook:
 
     def __init__(self, ground: Ground, new_id: Callable[[], str]) -> None:
         self.held_until: float | None = None
+        # How many bytes have come of what open calls have brought.
+        self.held = 0
         self._model_id = ground.model_id
         self._new_id = new_id
         self._taken = set(ground.taken)
@@ -87,6 +89,14 @@ class CallBook:
             self._answer(call, call.final, drafts)
         return None
 
+    def weigh(self, said: Mapping[str, Any], size: int) -> None:
+        """Count what an update of so many bytes has brought that a call holds on to."""
+        call = self._calls.get(name(said.get("toolCallId")) or "")
+        if call is None or call.is_ended or not said.keys() & {"rawOutput", "content"}:
+            return
+        self.held += size - call.held
+        call.held = size
+
     def asked(self, said: Mapping[str, Any], speech: Speech, drafts: list[Draft]) -> FoldedCall:
         """Take in a call that somebody has to decide about; it is written down in any case."""
         agents_id = name(said.get("toolCallId"))
@@ -101,6 +111,10 @@ class CallBook:
         """Announce the call that is held back, if there is one."""
         call, self._held, self.held_until = self._held, None, None
         return call.announced(self._model_id) if call is not None else ()
+
+    def is_open(self, call_id: CallId) -> bool:
+        """Tell whether a call has not ended yet."""
+        return any(call.id == call_id and not call.is_ended for call in self._calls.values())
 
     def deny(self, call_id: CallId) -> None:
         """Note that a call was not allowed."""
@@ -155,6 +169,7 @@ class CallBook:
             status = ResultStatus.DENIED
         done = Done(status=status, result=call.result(produce), error=error)
         # What the call has brought is on disk now, and may be large.
+        self.held -= call.held
         call.forget()
         drafts += _result(call, done)
 

@@ -1,4 +1,4 @@
-"""Contents that a program sends: words, media by their handles, and values that a row can hold.
+"""Contents that a program sends: words, media by their handles, and what a call gave back.
 
 The bytes of media are taken out here and named by their hash; whoever writes the row first puts
 them where the handles point to.
@@ -9,16 +9,13 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
+from holdfast.acp.translate.bounds import bounded
 from holdfast.acp.translate.readings import fields, items, word
 from holdfast.domain.messages import Media, media_handle
 from holdfast.domain.texts import storable
 
-RESULT_LARGEST: Final = 4 << 20
-DEEPEST: Final = 64
-_MARK_ROOM: Final = 64
 _MIME_LONGEST: Final = 255
 _NAME_LONGEST: Final = 255
 
@@ -154,54 +151,3 @@ def _diff(item: Mapping[str, Any]) -> dict[str, Any]:
     texts = {"path": "path", "old_text": "oldText", "new_text": "newText"}
     found = {ours: item.get(theirs) for ours, theirs in texts.items()}
     return {name: value if isinstance(value, str) else None for name, value in found.items()}
-
-
-def bounded(value: Any, largest: int = RESULT_LARGEST) -> Any:
-    """Return a value as a row can hold it; one that is too large becomes a text that is cut."""
-    mended = storable(value) if isinstance(value, str) else _mended(value)
-    if isinstance(mended, str):
-        return cut(mended, largest)
-    encoded = msgspec.json.encode(mended)
-    return mended if len(encoded) <= largest else cut(encoded.decode(), largest)
-
-
-def cut(text: str, largest: int) -> str:
-    """Return a text of so many bytes at most, with a mark where it was cut."""
-    # Characters first: most texts are short, and need not be encoded to see it.
-    if 4 * len(text) <= largest:
-        return text
-    encoded = text.encode()
-    if len(encoded) <= largest:
-        return text
-    head = encoded[: max(largest - _MARK_ROOM, 0)].decode(errors="ignore")
-    return f"{head}\n[… {len(encoded) - len(head.encode())} bytes cut]"
-
-
-def _mended(value: Any) -> Any:
-    """Return the value itself, unless something in it cannot be written down."""
-    try:
-        is_clean = b"\\u0000" not in msgspec.json.encode(value) and _depth_fits(value)
-    except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
-        is_clean = False
-    return value if is_clean else _rebuilt(value, 0)
-
-
-def _depth_fits(value: Any, depth: int = 0) -> bool:
-    if depth > DEEPEST:
-        return False
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return all(_depth_fits(each, depth + 1) for each in inner)
-
-
-def _rebuilt(value: Any, depth: int) -> Any:
-    if depth > DEEPEST:
-        return "[nested too deeply]"
-    match value:
-        case str():
-            return storable(value)
-        case dict():
-            return {storable(key): _rebuilt(each, depth + 1) for key, each in value.items()}
-        case list():
-            return [_rebuilt(each, depth + 1) for each in value]
-        case _:
-            return value

@@ -27,8 +27,7 @@ class EarlyUpdates:
 
     def add(self, params: object, *, size: int, now: float) -> None:
         """Keep an update of so many bytes; the oldest give way to it."""
-        if self._until is not None and now > self._until:
-            self._forget()
+        if self.pass_to(now):
             return
         self._kept.append((params, size))
         self._size += size
@@ -38,6 +37,7 @@ class EarlyUpdates:
 
     def claim(self, session_id: str, *, now: float) -> list[Any]:
         """Return what was said of a conversation that has its name now; the rest waits on."""
+        self.pass_to(now)
         self._until = now + PATIENCE
         waiting, self._kept = self._kept, deque()
         claimed = []
@@ -49,6 +49,10 @@ class EarlyUpdates:
                 self._kept.append((params, size))
         return claimed
 
-    def _forget(self) -> None:
-        self._kept.clear()
-        self._size = 0
+    def pass_to(self, now: float) -> bool:
+        """Forget everything once the time for it is over; tell whether it is."""
+        is_over = self._until is not None and now > self._until
+        if is_over:
+            self._kept.clear()
+            self._size = 0
+        return is_over

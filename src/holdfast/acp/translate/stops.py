@@ -30,7 +30,7 @@ GAVE_UP: Final = Failure(
 )
 FLOODED: Final = Failure(
     code=FailureCode.AGENT_FLOOD,
-    message="The agent has sent more updates than one turn may have, and was stopped.",
+    message="The agent has sent more than one turn may hold, and was stopped.",
 )
 
 # What the agent says, and how the turn then ends; `cancelled` depends on who wanted it.
@@ -57,7 +57,7 @@ def outcome_of(result: object, *, is_cancelled: bool) -> tuple[Outcome, MessageD
         return known, None
     said = text(reason, longest=_WORDS_LONGEST)
     told = f"reason {said!r}, which is not known here" if said else "no reason"
-    return STOPS["end_turn"], _notice(f"The agent ended its turn with {told}.")
+    return STOPS["end_turn"], notice_of(f"The agent ended its turn with {told}.")
 
 
 def outcome_of_refusal(refusal: RpcError, *, is_cancelled: bool) -> Outcome:
@@ -87,5 +87,6 @@ def is_unknown_session(refusal: RpcError, *, is_first_prompt: bool) -> bool:
     return refusal.code == NOT_FOUND or (vague and is_first_prompt)
 
 
-def _notice(words: str) -> MessageDraft:
+def notice_of(words: str) -> MessageDraft:
+    """Return what is to be said to a reader beside the answer."""
     return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=NoticeCode.INFORMATION, text=words),))

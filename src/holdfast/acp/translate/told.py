@@ -10,11 +10,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.acp.translate.contents import bounded
-from holdfast.acp.translate.readings import count, fields, items, name, text, word
+from holdfast.acp.translate.introductions import fitting_list
+from holdfast.acp.translate.readings import count, fields, name, text, word
 from holdfast.acp.translate.usages import cost_of
 
-_MOST: Final = 500
 _LARGEST: Final = 256 << 10
 _TITLE_LONGEST: Final = 1_000
 
@@ -124,5 +123,4 @@ STATES: Final[Mapping[str, Callable[[Told, Mapping[str, Any]], Told]]] = {
 
 def _list(value: object) -> tuple[dict[str, Any], ...]:
     """Return the objects of a list; of one that is far too long, nothing but its beginning."""
-    found = [bounded(each, _LARGEST) for each in items(value)[:_MOST] if isinstance(each, dict)]
-    return tuple(each for each in found if isinstance(each, dict))
+    return fitting_list(value, _LARGEST)

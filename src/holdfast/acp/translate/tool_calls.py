@@ -7,7 +7,8 @@ Only what is sent changes; lists are replaced whole. Which drafts become of it i
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.acp.translate.contents import Produce, bounded, produce_of, result_of
+from holdfast.acp.translate.bounds import bounded
+from holdfast.acp.translate.contents import Produce, produce_of, result_of
 from holdfast.acp.translate.readings import count, fields, items, word
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.events import ToolStarted
@@ -43,6 +44,8 @@ class FoldedCall:
         self.is_announced = False
         self.is_ended = False
         self.is_denied = False
+        # How many bytes have come of what it has brought.
+        self.held = 0
         self._status: str | None = None
         self._raw_input: Any = None
         self._raw_output: Any = None
@@ -57,10 +60,11 @@ class FoldedCall:
         self.kind = word(said.get("kind"), longest=64) or self.kind
         if isinstance(said.get("locations"), list):
             self.locations = _locations(said["locations"])
+        # Bounded once and not with each news of the call, because it may be large.
         if said.get("rawInput") is not None:
-            self._raw_input = said["rawInput"]
+            self._raw_input = bounded(said["rawInput"], _ARGUMENTS_LARGEST)
         if said.get("rawOutput") is not None:
-            self._raw_output = said["rawOutput"]
+            self._raw_output = bounded(said["rawOutput"])
         if isinstance(said.get("content"), list):
             self._content = said["content"]
         self._status = word(said.get("status")) or self._status
@@ -87,13 +91,10 @@ class FoldedCall:
 
     def arguments(self) -> dict[str, Any]:
         """Return what the call is made with, always as an object."""
+        # One that was too large to be kept whole was cut, and is no object any more.
         if isinstance(self._raw_input, dict):
-            found = bounded(self._raw_input, _ARGUMENTS_LARGEST)
-            if isinstance(found, dict):
-                return found
-            # Too large to be kept whole, and what is cut is no object any more.
-            return {"title": self.title, "rawInput": found} if self.title else {"rawInput": found}
-        beside = {"title": self.title, "rawInput": bounded(self._raw_input, _ARGUMENTS_LARGEST)}
+            return self._raw_input
+        beside = {"title": self.title, "rawInput": self._raw_input}
         return {name: value for name, value in beside.items() if value is not None}
 
     def announced(self, model_id: ModelId) -> tuple[MessageDraft, ToolStarted]:
@@ -133,6 +134,7 @@ class FoldedCall:
     def forget(self) -> None:
         """Let go of what the call has brought."""
         self._raw_output = self._content = None
+        self.held = 0
 
     def error(self, produce: Produce) -> ToolError:
         """Return why the call failed, in the agent's words if it has any."""

@@ -19,11 +19,19 @@ from holdfast.acp.translate.speech import Ground, Speech, Spending
 from holdfast.acp.translate.stops import (
     ABORTED,
     FLOODED,
+    notice_of,
     outcome_of,
     outcome_of_refusal,
 )
 from holdfast.acp.translate.told import STATES, Told, heard
-from holdfast.acp.translate.usages import Source, aside_of, cost_of, quota_of, usage_of
+from holdfast.acp.translate.usages import (
+    Source,
+    aside_of,
+    cost_of,
+    is_odd_cost,
+    quota_of,
+    usage_of,
+)
 from holdfast.acp.transport.framing import RpcError
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome
@@ -38,7 +46,10 @@ Batch = tuple[Draft, ...]
 PAUSE: Final = 0.05
 ENOUGH: Final = 256
 UPDATES_MOST: Final = 100_000
+# What is stored of a turn, and what its open calls have brought so far.
+BYTES_MOST: Final = 64 << 20
 _NOTICE_LONGEST: Final = 100_000
+_ODD_COST: Final = "The agent has told a cost that nobody can have spent; it was not counted."
 
 
 def ground_of(turn: TurnInput, *, session: str, model_id: ModelId, model: str = "") -> Ground:
@@ -80,10 +91,15 @@ class Translator:
         self._plan = ground.plan
         self._contents: list[Content] = []
         self._updates = 0
+        self._bytes = 0
+        self._has_odd_cost = False
         self._not_before = 0.0
 
-    def update(self, params: object, *, now: float) -> list[Batch]:
-        """Take in the parameters of one `session/update`; `now` are seconds of any steady clock."""
+    def update(self, params: object, *, now: float, size: int = 0) -> list[Batch]:
+        """Take in the parameters of one `session/update`, which came in so many bytes.
+
+        `now` are seconds of any steady clock.
+        """
         update = params.get("update") if isinstance(params, dict) else None
         kind = update.get("sessionUpdate") if isinstance(update, dict) else None
         if not isinstance(kind, str) or not isinstance(update, dict):
@@ -105,7 +121,18 @@ class Translator:
             self.counts["unknown"] += 1
             return []
         change(self, update, drafts, now)
+        is_stored = bool(drafts) or change in _CHUNKS
+        # What a call has brought is held until it ends, and is as much as was said last.
+        if not is_stored:
+            self._calls.weigh(update, size)
+        self.weigh(size if is_stored else 0)
         return self._written(drafts, now)
+
+    def weigh(self, size: int) -> None:
+        """Count the bytes of what is stored: a turn does not hold any amount."""
+        self._bytes += size
+        if self._bytes + self._calls.held > BYTES_MOST:
+            self.is_flooded = True
 
     @property
     def deadline(self) -> float | None:
@@ -149,6 +176,10 @@ class Translator:
     def deny(self, call_id: CallId) -> None:
         """Note that a call was not allowed; the failure that follows is no fault of the agent."""
         self._calls.deny(call_id)
+
+    def is_open(self, call_id: CallId) -> bool:
+        """Tell whether a call of this turn has not ended yet."""
+        return self._calls.is_open(call_id)
 
     def act(self, name: str, kind: str, arguments: dict[str, Any], *, now: float) -> Asked:
         """Begin a call that we run on behalf of the agent; it is on disk before it is run."""
@@ -195,6 +226,8 @@ class Translator:
         self.told = replace(self.told, charged=self.told.cost)
         if notice is not None:
             drafts.append(notice)
+        if self._has_odd_cost:
+            drafts.append(notice_of(_ODD_COST))
         self._contents += self._calls.contents()
         return (*drafts, outcome)
 
@@ -216,6 +249,7 @@ class Translator:
         self.told = heard(self.told, update)
         if self.is_over or update["sessionUpdate"] != "usage_update":
             return
+        self._has_odd_cost |= is_odd_cost(update)
         used = count(update.get("used"))
         self._spending.note(Source.UPDATE, None if used is None else Usage(input=used))
         if cost_of(update) is not None:
@@ -287,6 +321,9 @@ class Translator:
 
 
 Change = Callable[[Translator, Mapping[str, Any], list[Draft], float], None]
+
+# Those whose words are kept until they are written.
+_CHUNKS: Final = (Translator.text, Translator.thought)
 
 # Every update that may become a draft; those of the state are in `told.py`.
 TABLE: Final[Mapping[str, Change]] = {

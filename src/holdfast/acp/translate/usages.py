@@ -13,6 +13,8 @@ from holdfast.domain.costs import Usage
 _USD: Final = "USD"
 # 1 USD = 100,000,000 micro-cents.
 _MICROCENTS: Final = 100_000_000
+# Nobody spends more in a conversation; a program that says so is wrong.
+_COST_MOST: Final = 1_000_000.0
 
 _INPUT: Final = ("inputTokens", "input_tokens", "promptTokens")
 _OUTPUT: Final = ("outputTokens", "output_tokens", "completionTokens", "candidatesTokens")
@@ -71,14 +73,22 @@ def microcents_between(before: float | None, after: float | None, currency: str 
         return 0
     # A sum that has become less is that of a conversation that began anew.
     spent = after - before if before is not None and before <= after else after
-    return round(spent * _MICROCENTS)
+    return round(min(spent, _COST_MOST) * _MICROCENTS)
 
 
 def cost_of(update: Mapping[str, Any]) -> tuple[float, str] | None:
     """Return the sum of money that an update tells, and its currency."""
     cost = fields(update.get("cost"))
     sum_, currency = amount(cost.get("amount")), cost.get("currency")
-    return (sum_, currency) if sum_ is not None and isinstance(currency, str) else None
+    if sum_ is None or not isinstance(currency, str) or is_odd_cost(update):
+        return None
+    return sum_, currency
+
+
+def is_odd_cost(update: Mapping[str, Any]) -> bool:
+    """Tell whether an update tells a sum of money that nobody can have spent."""
+    told = fields(update.get("cost")).get("amount")
+    return isinstance(told, int | float) and not isinstance(told, bool) and told > _COST_MOST
 
 
 def _first(told: Mapping[str, Any], names: tuple[str, ...]) -> int | None:

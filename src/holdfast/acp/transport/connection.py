@@ -12,10 +12,12 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from holdfast.acp.transport.censors import CARELESS, Censor
 from holdfast.acp.transport.debts import Debts, outcome
 from holdfast.acp.transport.framing import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
+    LONG,
     Junk,
     Message,
     Notification,
@@ -23,7 +25,6 @@ from holdfast.acp.transport.framing import (
     Request,
     RpcError,
     Splitter,
-    parse,
     render,
 )
 from holdfast.acp.transport.inboxes import Inbox
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 _CHUNK: Final = 1 << 16
 _TICK: Final = 0.05
 _GOODBYE: Final = 1.0
-# So many lines that are no messages are shown one by one.
+# So many lines that are no messages, and answers to nothing, are shown one by one.
 _SHOWN: Final = 20
 
 
@@ -67,7 +68,8 @@ Item: TypeAlias = Request | Notification | Answered | Junk
 class Connection:
     """One side of a conversation. It needs a running loop, and reads from its first moment on.
 
-    `on_line` is shown each line as it came, before anything is made of it.
+    `on_line` is shown each line as it came, before anything is made of it, and of one that is too
+    long the beginning. What is made of a line is the `censor`'s to say.
     """
 
     def __init__(
@@ -77,19 +79,21 @@ class Connection:
         *,
         bounds: Bounds = DEFAULT_BOUNDS,
         on_line: Callable[[bytes], None] | None = None,
+        censor: Censor = CARELESS,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._reader = reader
         self._writer = writer
         self._bounds = bounds
         self._on_line = on_line
+        self.censor = censor
         self._inbox: Inbox[Request | Notification | Junk | Reached] = Inbox(
             most=bounds.queued, most_bytes=bounds.queued_bytes
         )
         self._questions = Questions()
         self._debts = Debts(bounds.open_requests)
         self._answering: set[Task[None]] = set()
-        self._junk_lines = self._junk_bytes = 0
+        self._junk_lines = self._junk_bytes = self._unasked = 0
         self._is_greeted = False
         self._heard_at = loop.time()
         self._lost: LossReason | None = None
@@ -255,35 +259,48 @@ class Connection:
 
     async def _take(self, line: bytes | Junk) -> None:
         self._heard_at = asyncio.get_running_loop().time()
-        shown = line.head if isinstance(line, Junk) else line
-        if self._on_line is not None:
-            self._on_line(shown)
-        found = line if isinstance(line, Junk) else parse(line)
+        if isinstance(line, Junk):
+            junk = self.censor.shown(line)
+            self._show(junk.head)
+            await self._skip(junk)
+            return
+        self._show(line)
+        if len(line) <= LONG:
+            found = self.censor.read(line)
+        else:
+            # Beside all others; those that come after it wait, because the order counts.
+            found = await asyncio.to_thread(self.censor.read, line)
         if isinstance(found, Junk):
-            await self._skip(found)
+            await self._skip(self.censor.shown(found))
             return
         self._is_greeted = True
         if isinstance(found, Reply):
-            self._settle(found, len(shown))
+            self._settle(found, len(line))
         elif isinstance(found, Request):
-            await self._owe(found, len(shown))
+            await self._owe(found)
         elif found.method == "$/cancel_request":
             self._debts.cancel(found.params)
         else:
-            self._inbox.push(found, len(shown))
+            self._inbox.push(found, found.size)
+
+    def _show(self, line: bytes) -> None:
+        if self._on_line is not None:
+            self._on_line(line)
 
     def _settle(self, reply: Reply, size: int) -> None:
         number = self._questions.find(reply)
         if number is None:
-            log.info("an answer to nothing that was asked is dropped (id %.100r)", reply.id)
+            self._unasked += 1
+            if self._unasked <= _SHOWN:
+                log.info("an answer to nothing that was asked is dropped (id %.100r)", reply.id)
             return
         reached = self._questions.settle(number, reply)
         if reached is not None:
             self._inbox.push(reached, size)
 
-    async def _owe(self, request: Request, size: int) -> None:
+    async def _owe(self, request: Request) -> None:
         if self._debts.owe(request):
-            self._inbox.push(request, size)
+            self._inbox.push(request, request.size)
             return
         # Waited for: who asks on and on without reading is not read either.
         error = RpcError(INTERNAL_ERROR, "too many requests wait for an answer")

@@ -12,6 +12,12 @@ from msgspec import Struct
 LINE_LIMIT: Final = 32 << 20
 # So much of a line that is no message is shown to whoever looks for the fault.
 HEAD: Final = 200
+# So much more is kept of it: a secret that is cut in two is not recognised.
+HEAD_MARGIN: Final = 16 << 10
+# Longer lines are for the fast reader alone, and may not hold any number of values: to read one
+# must not keep everybody waiting.
+LONG: Final = 1 << 20
+VALUES_MOST: Final = 2_000_000
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -23,6 +29,7 @@ AUTH_REQUIRED: Final = -32000
 NOT_FOUND: Final = -32002
 
 _BOM: Final = b"\xef\xbb\xbf"
+_KEPT: Final = HEAD + HEAD_MARGIN
 
 # Read as it comes and given back as it came: some send what the protocol does not allow.
 Id: TypeAlias = int | str | None
@@ -37,18 +44,23 @@ class RpcError(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, kw_only=True, eq=False):
-    """A question that is owed an answer; two with the same id are still two."""
+    """A question that is owed an answer; two with the same id are still two.
+
+    `size` are the bytes of the line it came in.
+    """
 
     id: Id
     method: str
     params: Any = None
+    size: int = 0
 
 
 class Notification(Struct, frozen=True, kw_only=True):
-    """A message that nobody answers."""
+    """A message that nobody answers; `size` are the bytes of the line it came in."""
 
     method: str
     params: Any = None
+    size: int = 0
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -64,7 +76,11 @@ JunkKind: TypeAlias = Literal["not_json", "not_object", "array", "not_utf8", "to
 
 
 class Junk(Struct, frozen=True, kw_only=True):
-    """A line that is no message: why not, how it begins, and how long it was."""
+    """A line that is no message: why not, how it begins, and how long it was.
+
+    It is too long also when there is too much in it to be read. The head may be longer than is
+    shown, for whoever has to find secrets in it.
+    """
 
     kind: JunkKind
     head: bytes
@@ -111,12 +127,14 @@ class Splitter:
             self._begun += piece
             return
         self._overlong = size
-        del self._begun[HEAD:]
-        self._begun += piece[: HEAD - len(self._begun)]
+        del self._begun[_KEPT:]
+        self._begun += piece[: _KEPT - len(self._begun)]
 
 
 def parse(line: bytes) -> Incoming:
     """Read one line; what kind of message it is shows in `method` first, then in `id`."""
+    if len(line) > LONG and _values(line) > VALUES_MOST:
+        return _junk("too_long", line)
     try:
         found = _decoded(line.removeprefix(_BOM))
     except UnicodeDecodeError:
@@ -124,7 +142,7 @@ def parse(line: bytes) -> Incoming:
     except (ValueError, RecursionError):
         return _junk("not_json", line)
     if isinstance(found, dict):
-        return _message(found)
+        return _message(found, len(line))
     return _junk("array" if isinstance(found, list) else "not_object", line)
 
 
@@ -144,15 +162,22 @@ def _decoded(line: bytes) -> Any:
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
+        if len(line) > LONG:
+            raise
         # The slower reader takes what some programs write: half a character, or NaN.
         return _mended(json.loads(line.decode(), parse_constant=lambda _: None))
 
 
+def _values(line: bytes) -> int:
+    """Return how many values a line can hold at most."""
+    return sum(map(line.count, (b",", b"{", b"[")))
+
+
 def _junk(kind: JunkKind, line: bytes) -> Junk:
-    return Junk(kind=kind, head=line[:HEAD], size=len(line))
+    return Junk(kind=kind, head=line[:_KEPT], size=len(line))
 
 
-def _message(found: dict[str, Any]) -> Message:
+def _message(found: dict[str, Any], size: int) -> Message:
     method = found.get("method")
     if method is None:
         return _reply(found)
@@ -160,8 +185,8 @@ def _message(found: dict[str, Any]) -> Message:
         # What is no text is a method that nobody knows.
         method = ""
     if "id" in found:
-        return Request(id=found["id"], method=method, params=found.get("params"))
-    return Notification(method=method, params=found.get("params"))
+        return Request(id=found["id"], method=method, params=found.get("params"), size=size)
+    return Notification(method=method, params=found.get("params"), size=size)
 
 
 def _reply(found: dict[str, Any]) -> Reply:

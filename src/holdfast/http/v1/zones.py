@@ -128,10 +128,7 @@ async def restore_archive(asked: Asked[NoQuery, None]) -> Answer:
 
 async def delete_archive(asked: Asked[NoQuery, None]) -> Answer:
     """Remove an archive."""
-    # What cannot be the time of an archive is the time of none.
-    ms = parsed_time(asked.path["ms"])
-    zones = asked.house.zones
-    is_gone = ms is not None and await zones.delete_archive(asked.owner, _id(asked), ms)
+    is_gone = await asked.house.zones.delete_archive(asked.owner, _id(asked), _ms(asked))
     return Answer(content=DeletedForm(deleted=is_gone))
 
 
@@ -277,17 +274,14 @@ ROUTES: Final[tuple[Route, ...]] = (
             refuses=(Code.TURN_RUNNING,),
         )
     ),
-    replace(
-        _in_archive(
-            _change(
-                "",
-                "delete",
-                "Remove an archive.",
-                delete_archive,
-                method="DELETE",
-                gives={200: DeletedForm},
-            )
-        ),
-        refuses=(Code.INVALID_DEFINITION_ID,),
+    _in_archive(
+        _change(
+            "",
+            "delete",
+            "Remove an archive.",
+            delete_archive,
+            method="DELETE",
+            gives={200: DeletedForm},
+        )
     ),
 )

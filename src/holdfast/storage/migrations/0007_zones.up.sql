@@ -11,6 +11,8 @@ CREATE TABLE zone_files (
     generation  TEXT    NOT NULL,
     ended       INTEGER NOT NULL,
     tail        BLOB,
+    -- The last bytes, while they are few: to write a line, no part has to be written anew.
+    rest        BLOB    NOT NULL,
     checksum    INTEGER NOT NULL
 ) STRICT;
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.acp.agent.asking import Asking
+from holdfast.acp.agent.client_questions import Asking
 from holdfast.acp.agent.house import House
 from holdfast.acp.agent.prompts import Prompt, stopped
 from holdfast.acp.agent.voices import Voice
@@ -30,8 +30,8 @@ from holdfast.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.domain.messages import Part
-from holdfast.domain.sessions import StopReason
+from holdfast.domain.messages import Part, Role
+from holdfast.domain.sessions import Session, StopReason
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,10 @@ class Hold:
         self._remarks = start.remarks
         self._asking = Asking(house, connection, self.session_id, self._start)
         self._prompts: list[Prompt] = []
-        self._cancel_through = 0
+        # Turns that nobody here waits for any more, and turns in which others have spoken, too.
+        self._given_up: set[int] = set()
+        self._recalled: set[str] = set()
+        self._shared = {voice.session.turn}
         self._ended: dict[int, TurnEnded] = {}
         self._following: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,11 +112,23 @@ class Hold:
         prompt.answered.set()
 
     def cancel(self) -> None:
-        """Stop what runs, and every prompt that was taken in."""
+        """Stop every prompt that was taken in; what runs for others goes on."""
+        self._give_up(self._prompts)
+
+    def leave(self) -> None:
+        """Stop what was asked here and nowhere else, because nobody will hear the answer."""
         for prompt in self._prompts:
-            prompt.is_cancelled = True
-            self._cancel_through = max(self._cancel_through, prompt.turn or 0)
-        self._start(self._interrupt(None))
+            if prompt.turn in self._shared:
+                prompt.settle(None)
+        self._give_up([each for each in self._prompts if not each.ended.done()])
+
+    def take_back(self, prompt: Prompt) -> None:
+        """Stop one prompt, and none beside it."""
+        if prompt.turn is None:
+            # Its message may be written all the same; then the news say in which turn.
+            self._recalled.add(prompt.message_id)
+            self.follow()
+        self._give_up([prompt])
 
     async def settled(self) -> None:
         """Wait until every prompt is answered."""
@@ -134,11 +149,29 @@ class Hold:
         if (ended := self._ended.get(turn)) is not None:
             prompt.settle(ended)
         if prompt.is_cancelled:
-            self._cancel_through = max(self._cancel_through, turn)
-            await self._interrupt(turn)
+            self._given_up.add(turn)
+            await self._stop([prompt])
 
-    async def _interrupt(self, turn: int | None) -> None:
-        await self._house.sessions.interrupt(self._house.owner, self.session_id, turn=turn)
+    def _give_up(self, prompts: Sequence[Prompt]) -> None:
+        for prompt in prompts:
+            prompt.is_cancelled = True
+        sent = [each for each in prompts if each.turn is not None]
+        if sent:
+            self._given_up.update(each.turn or 0 for each in sent)
+            self._start(self._stop(sent))
+
+    async def _stop(self, prompts: Sequence[Prompt]) -> None:
+        """Stop the turns of prompts, the one that runs first; no other turn is touched."""
+        for turn in sorted({each.turn or 0 for each in prompts}):
+            found = await self._interrupt(turn)
+            if turn > found.settled + 1:
+                # Somebody else's turn runs before it, and may take its time.
+                self._answer_cancelled(turn)
+
+    async def _interrupt(self, turn: int) -> Session:
+        house = self._house
+        stopped = await house.sessions.interrupt(house.owner, self.session_id, turn=turn)
+        return stopped.session
 
     async def _follow(self) -> None:
         """Tell the news until the session is let go of, or gone."""
@@ -164,8 +197,10 @@ class Hold:
             return
         payload = item.payload
         match payload:
-            case MessageAppended(message_id=message_id):
+            case MessageAppended(message_id=message_id, role=role):
                 self._note(message_id)
+                if role is Role.USER:
+                    self._attribute(message_id, item.turn or 0)
                 await self.voice.appended(payload)
             case ApprovalRequested(approval_id=approval_id):
                 # Only while somebody here waits for an answer: others have surfaces of their own.
@@ -189,7 +224,9 @@ class Hold:
                 await self.voice.tell(payload)
 
     async def _begun(self, turn: int) -> None:
-        if turn <= self._cancel_through:
+        if turn in self._given_up and self._is_wanted(turn):
+            self._answer_cancelled(turn)
+        elif turn in self._given_up:
             self._start(self._interrupt(turn))
         # The first message has given the session its title.
         if self.voice.session.title is None:
@@ -203,12 +240,34 @@ class Hold:
             ended = TurnEnded(stop_reason=session.last_stop or StopReason.STOP)
             await self._settle(self._up_to(session.settled), ended)
 
+    def _answer_cancelled(self, turn: int) -> None:
+        """Answer who waits no more for a turn; the turn itself is left as it is."""
+        for prompt in self._prompts:
+            if prompt.turn == turn and prompt.is_cancelled:
+                prompt.settle(None)
+
+    def _is_wanted(self, turn: int) -> bool:
+        """Tell whether somebody waits for a turn that begins, here or elsewhere."""
+        # One that was heard and has no turn yet has this one: all that waits is one turn.
+        waiting = [each for each in self._prompts if each.is_heard and not each.is_cancelled]
+        return turn in self._shared or any(each.turn in {None, turn} for each in waiting)
+
     def _remember(self, turn: int, ended: TurnEnded) -> None:
         """Keep how a turn has ended while there are prompts of which no turn is known."""
+        self._given_up.discard(turn)
+        self._shared.discard(turn)
         if all(each.turn is not None for each in self._prompts):
             self._ended.clear()
         else:
             self._ended[turn] = ended
+
+    def _attribute(self, message_id: str, turn: int) -> None:
+        """Learn who wants a turn to be played."""
+        if message_id in self._recalled:
+            self._recalled.discard(message_id)
+            self._given_up.add(turn)
+        elif message_id not in self.voice.own:
+            self._shared.add(turn)
 
     def _note(self, message_id: str) -> None:
         for prompt in self._prompts:
@@ -226,14 +285,16 @@ class Hold:
             # What comes next is told behind the answer.
             await prompt.answered.wait()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
         task = self._spawn(_quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # One that was stopped before it began has not been awaited by anybody.
+        task.add_done_callback(lambda _: work.close())
         return task
 
 
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
     """Do work that nobody waits for: what goes wrong in it must not end the conversation."""
     try:
         await work

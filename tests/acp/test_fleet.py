@@ -1,0 +1,71 @@
+"""The places of programs: what holds of one that is empty, and of one that was given up."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.acp.runtime.fleet import Fleet
+from holdfast.acp.transport.connection import Lost
+from holdfast.domain.ids import SessionId, SessionKey
+from holdfast.domain.programs import Ending, Exit, Mooring, ProcessState
+from tests.builders import an_id
+
+pytestmark = pytest.mark.anyio
+
+
+class Quay:
+    """A berth that keeps what it is told."""
+
+    session = SessionId(an_id(1))
+    key = SessionKey(1)
+
+    def __init__(self) -> None:
+        self.kept: list[Mooring] = []
+
+    async def keep(self, mooring: Mooring, **_: Any) -> None:
+        """Keep it."""
+        self.kept.append(mooring)
+
+
+async def test_an_empty_place_has_nobody_to_talk_to_and_nothing_to_end() -> None:
+    quay = Quay()
+    fleet = Fleet()
+    slip = fleet.slip(quay)  # type: ignore[arg-type]
+
+    with pytest.raises(Lost):
+        slip.present()
+    assert (slip.folder, slip.told_title()) == ("", None)
+    assert slip.mooring(ProcessState.EXITED) == Mooring(state=ProcessState.EXITED)
+    assert await slip.fall() == Exit()
+    slip.rest()
+    await slip.wake()
+    assert (fleet.held(), quay.kept) == (frozenset(), [])
+
+
+async def test_a_place_that_has_ended_is_another_one_afterwards() -> None:
+    fleet = Fleet()
+    slip = fleet.slip(Quay())  # type: ignore[arg-type]
+
+    await fleet.end(SessionKey(7))
+    assert fleet.has(slip)
+    await fleet.end(SessionKey(1), Ending.DELETED)
+
+    assert not fleet.has(slip)
+    assert fleet.slip(Quay()) is not slip  # type: ignore[arg-type]
+
+
+async def test_of_a_program_without_a_birth_nothing_is_left() -> None:
+    async with asyncio.timeout(1):
+        await Fleet().reap(Mooring(state=ProcessState.STARTING), SessionId(an_id(1)))
+
+
+async def test_a_turn_that_was_given_up_in_an_empty_place_is_over() -> None:
+    async def hush() -> None:
+        raise AssertionError("there is nobody to be told")
+
+    slip = Fleet().slip(Quay())  # type: ignore[arg-type]
+    slip.abandon(asyncio.get_running_loop().create_future(), hush, 1.0)
+
+    async with asyncio.timeout(1):
+        await slip.wake()

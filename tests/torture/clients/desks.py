@@ -1,0 +1,85 @@
+"""A program that uses a desk step by step, says so before and after, and dies at a touch."""
+
+import json
+import os
+import random
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from holdfast import Holdfast, Scope, open_holdfast
+from holdfast.bootstrap import Outside
+from holdfast.ports import Tx
+from tests.torture.clients.house import settings
+from tests.torture.desk_model import AGENT, Desks, done, found, next_step
+from tests.torture.disks import Disk, Operation
+
+STEPS_MOST = 400
+
+
+async def main(home: str, record: str, seed: int, dies_at: int, fault: str = "") -> None:
+    """Do steps until the chosen touch of the disk, counted from the first step on."""
+    now, _ = await found(Path(home))
+    disk = Disk(recording=False)
+    outside = Outside(vfs=disk.vfs)
+    config = settings(Path(home))
+    async with open_holdfast(config=config, scope=Scope.NONE, outside=outside) as house:
+        await house.agents.built_in(house.owner)
+        disk.fault = _dying(dies_at)
+        with _opened(record) as file:
+            await _live(house, file, random.Random(seed), now, fault)
+
+
+async def _live(house: Holdfast, file: TextIO, luck: random.Random, now: Desks, fault: str) -> None:
+    for _ in range(STEPS_MOST):
+        step = next_step(luck, now)
+        _say(file, {"step": asdict(step)})
+        if fault == "halves" and step.verb == "archive":
+            await _by_halves(house)
+        else:
+            await done(house, step)
+        now = now.after(step)
+        _say(file, {"done": True})
+
+
+async def _by_halves(house: Holdfast) -> None:
+    """Archive as nobody should: copy first, and take away in a second transaction."""
+    from holdfast.services.desks import stamp_of
+    from holdfast.services.zone_files import ZoneFiles, free_archive
+
+    desk = await house.zones.show(house.owner, AGENT)
+    id_ = desk.zone.split(":")[1]
+    stamp = stamp_of(house.zones.ink)
+
+    async def copy(tx: Tx) -> None:
+        zone, _ = await free_archive(tx, house.owner, id_, stamp.at)
+        await ZoneFiles(tx, house.owner, stamp).copy_zone(desk.zone, zone)
+
+    async def take_away(tx: Tx) -> None:
+        await ZoneFiles(tx, house.owner, stamp).delete_zone(desk.zone)
+
+    await house.store.write(copy)
+    await house.store.write(take_away)
+
+
+def _opened(record: str) -> TextIO:
+    return Path(record).open("a")
+
+
+def _dying(dies_at: int) -> Any:
+    left = dies_at
+
+    def count(operation: Operation) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return count
+
+
+def _say(file: TextIO, told: dict[str, Any]) -> None:
+    file.write(json.dumps(told) + "\n")
+    # Into the system's hands: a killed process takes nothing of it along.
+    file.flush()

@@ -1,0 +1,31 @@
+"""A program that brings zones in and promotes templates, and dies at a chosen touch of the disk."""
+
+import os
+import signal
+from pathlib import Path
+
+from holdfast import Scope, open_holdfast
+from holdfast.bootstrap import Outside
+from holdfast.equipment import bring_in
+from tests.torture.clients.house import settings
+from tests.torture.disks import Disk, Operation
+
+
+async def main(home: str, folder: str, dies_at: int) -> None:
+    """Bring everything in; 0 means to live."""
+    disk = Disk(recording=False)
+    left = dies_at
+
+    def count(operation: Operation) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    config = settings(Path(home), block_zones=Path(folder))
+    outside = Outside(vfs=disk.vfs)
+    async with open_holdfast(config=config, scope=Scope.NONE, outside=outside) as house:
+        disk.fault = count
+        await bring_in(house)
+        print("touches", dies_at - left)
+        disk.fault = lambda operation: None
