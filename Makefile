@@ -40,7 +40,7 @@ check: $(VENV)/.dev  ## the quick gate: format, lint, types, floors, unit tests
 	$(BIN)/python -m tests.house.watched
 
 test: $(VENV)/.dev  ## the whole test run
-	$(BIN)/python -m pytest -n 2 --level=test --seed=1 tests
+	$(BIN)/python -m pytest -n 3 --level=test --seed=1 --durations=60 tests
 
 torture: $(VENV)/.dev  ## fault injection, one line per promise (SEED=…, ROWS=R01,R03, ALLOW_SKIP=R03)
 	$(BIN)/python -m tests.torture $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))

@@ -142,6 +142,7 @@ def test_an_agent_is_made_from_a_preset(cli: Cli, monkeypatch: pytest.MonkeyPatc
         "env_names": ["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         "options": {
             "fs_missing": "empty",
+            "with_servers": {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
             "install": "npm install -g @google/gemini-cli",
             "preset": "gemini",
         },
