@@ -32,6 +32,9 @@ NOWHERE: Mapping[str, str] = {
     "call_id": "nowhere",
     "model_id": "0192f0c1-0000-7000-8000-00000000face",
     "hash": "0" * 64,
+    "definition_id": "nobody",
+    "ms": "1",
+    "name": "output",
 }
 
 
