@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8765
 
+# Each of the many processes of a test run would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup up test check coverage bench torture interop lock help
 
 help:  ## what each command does

@@ -5,6 +5,7 @@ At the end it knows reports only, never items: under xdist those live in other p
 Skipping itself is `marks.skip_row`.
 """
 
+import gc
 import os
 import re
 import tempfile
@@ -106,6 +107,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector leave alone what lives as long as the run does."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,15 @@ from tests.cli.processes import COMMAND, PATIENCE, environment
 BAD = "a\udcffb"
 
 
+@cache
+def tree() -> Any:
+    """Return all commands, built once: that takes long enough to be noticed."""
+    return typer.main.get_command(build())
+
+
 def command_of(path: tuple[str, ...]) -> Any:
     """Return the command, or the group, at a path."""
-    found: Any = typer.main.get_command(build())
+    found = tree()
     for name in path:
         found = found.commands[name]
     return found

@@ -8,7 +8,6 @@ from tests.seeds.manifest import Entry, entries, faults
 from tests.seeds.render import DOCUMENT, render
 
 BY_ID = {entry.id: entry for entry in entries()}
-BY_NAME = {test.name: test for test in marked_tests()}
 
 
 def test_every_entry_is_well_formed() -> None:
@@ -49,7 +48,7 @@ def test_every_test_an_entry_names_exists_and_carries_its_demand() -> None:
 def test_every_demand_a_test_carries_names_an_entry_that_lists_the_test() -> None:
     unlisted = [
         f"{test.name} demands {id}"
-        for test in BY_NAME.values()
+        for test in marked_tests()
         for id in test.demands
         if id not in BY_ID or test.name not in BY_ID[id].tests
     ]
@@ -76,11 +75,12 @@ def test_the_published_list_is_the_rendering_of_the_manifests() -> None:
 
 def broken_claims(claimed: Iterable[Entry]) -> list[str]:
     """Return each test that an entry names and that does not exist, or does not say so itself."""
+    by_name = {test.name: test for test in marked_tests()}
     broken = []
     for entry in claimed:
         for name in entry.tests:
-            if name not in BY_NAME:
+            if name not in by_name:
                 broken.append(f"{entry.id}: {name} does not exist")
-            elif entry.id not in BY_NAME[name].demands:
+            elif entry.id not in by_name[name].demands:
                 broken.append(f"{entry.id}: {name} does not demand it")
     return broken
