@@ -10,6 +10,7 @@ from holdfast.acp.transport.connection import Lost
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.programs import Ending, Exit, Mooring, ProcessState
 from tests.builders import an_id
+from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ async def test_a_place_that_has_ended_is_another_one_afterwards() -> None:
 
 
 async def test_of_a_program_without_a_birth_nothing_is_left() -> None:
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE):
         await Fleet().reap(Mooring(state=ProcessState.STARTING), SessionId(an_id(1)))
 
 
@@ -67,5 +68,5 @@ async def test_a_turn_that_was_given_up_in_an_empty_place_is_over() -> None:
     slip = Fleet().slip(Quay())  # type: ignore[arg-type]
     slip.abandon(asyncio.get_running_loop().create_future(), hush, 1.0)
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE):
         await slip.wake()

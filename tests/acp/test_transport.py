@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast.acp.transport import connection as connections
 from holdfast.acp.transport.connection import Answered, Bounds, Connection, Item, Lost, Refused
 from holdfast.acp.transport.framing import (
     CANCELLED,
@@ -19,6 +20,7 @@ from holdfast.acp.transport.framing import (
     RpcError,
 )
 from tests.acp.far import Far, connected
+from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -548,6 +550,33 @@ async def test_the_time_for_last_words_stands_still_while_nobody_takes_them() ->
         assert not listening.done()
         assert len(await take(connection, 3)) == 3
         await asyncio.wait_for(listening, 10)
+
+
+async def test_the_time_for_last_words_stands_still_while_they_come() -> None:
+    async with connected() as (connection, far):
+        listening = asyncio.create_task(connection.listen(0.05))
+        for _ in range(5):
+            await far.say({"method": "a"})
+            await asyncio.sleep(0.03)
+
+        assert len(await take(connection, 5)) == 5
+        await asyncio.wait_for(listening, PATIENCE)
+
+
+async def test_who_never_stops_talking_is_not_heard_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_LAST_WORDS", 1)
+    async with connected() as (connection, far):
+
+        async def talk() -> None:
+            while True:
+                await far.say({"method": "a"})
+                await take(connection, 1)
+
+        talking = asyncio.create_task(talk())
+        await asyncio.wait_for(connection.listen(0.1), PATIENCE)
+        talking.cancel()
+
+        assert connection.lost is None
 
 
 async def test_a_question_that_was_not_sent_is_not_waited_for() -> None:

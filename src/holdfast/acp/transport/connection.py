@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 _CHUNK: Final = 1 << 16
 _TICK: Final = 0.05
 _GOODBYE: Final = 1.0
+# More than a pipe holds: what was said before an end has come by then, and who talks on is left.
+_LAST_WORDS: Final = 4 << 20
 # So many lines that are no messages, and answers to nothing, are shown one by one.
 _SHOWN: Final = 20
 
@@ -96,6 +98,7 @@ class Connection:
         self._junk_lines = self._junk_bytes = self._unasked = 0
         self._is_greeted = False
         self._heard_at = loop.time()
+        self._heard_bytes = 0
         self._lost: LossReason | None = None
         self._is_hung_up = False
         self._reading = loop.create_task(self._read())
@@ -198,10 +201,13 @@ class Connection:
         self._debts.lose()
 
     async def listen(self, seconds: float) -> None:
-        """Wait for the last words; the time stands still while nobody takes what has come."""
+        """Wait for the last words; the time stands still while they come, or nobody takes them."""
+        enough = self._heard_bytes + _LAST_WORDS
         while seconds > 0 and not self._reading.done():
+            before = self._heard_bytes
             await asyncio.wait([self._reading], timeout=min(_TICK, seconds))
-            seconds -= 0 if self._inbox.is_full else _TICK
+            is_coming = before < self._heard_bytes < enough
+            seconds -= 0 if is_coming or self._inbox.is_full else _TICK
 
     def hang_up(self) -> None:
         """Close our output only; what the other side still says is heard."""
@@ -243,6 +249,7 @@ class Connection:
         splitter = Splitter(self._bounds.line)
         try:
             while chunk := await self._reader.read(_CHUNK):
+                self._heard_bytes += len(chunk)
                 await self._take_all(splitter.feed(chunk))
             # A message that was cut off is no JSON, so this one is whole or skipped.
             await self._take_all(splitter.rest())
