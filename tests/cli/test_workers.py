@@ -23,7 +23,7 @@ def test_several_processes_share_the_work_and_one_that_dies_is_replaced(home: Pa
         wait_until(lambda: len(set(children_of(server.pid)) - set(workers)) == 1)
         second = processes_of(card["url"])
         os.kill(server.pid, signal.SIGTERM)
-        out, err = server.communicate(timeout=10)
+        out, err = server.communicate(timeout=PATIENCE)
 
     assert (card["pid"], len(workers), len(first), len(second)) == (server.pid, 2, 2, 2)
     assert len(first & second) == 1
@@ -74,7 +74,7 @@ def test_shared_work_that_runs_when_it_stops_is_left_to_be_resumed(
             while json.loads(until_line(follower))["type"] != "holdfast:step.started":
                 pass
         os.kill(server.pid, signal.SIGTERM)
-        server.communicate(timeout=10)
+        server.communicate(timeout=PATIENCE)
     file.write_text("[{text: at last}]")
 
     resumed = ran(home, "chat", "--resume", session)

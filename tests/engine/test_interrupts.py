@@ -49,6 +49,7 @@ from tests.engine.stand_ins import (
     StandInToolbox,
     raising,
 )
+from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -380,7 +381,7 @@ async def test_a_second_signal_is_not_waited_with() -> None:
         task.cancel()
         await asyncio.sleep(0)
 
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(PATIENCE):
         with pytest.raises(asyncio.CancelledError):
             await task
 

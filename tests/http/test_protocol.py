@@ -325,15 +325,20 @@ async def test_a_crowd_before_the_door_is_not_heard_out(
     line: Line, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "TURNED_AWAY_MOST", 0)
+    monkeypatch.setattr(protocol, "REST_SECONDS", 600.0)
     kept = [await asyncio.open_connection("127.0.0.1", line.port) for _ in range(room)]
     try:
         for reader, writer in kept:
             writer.write(line.request("/healthz"))
             await reader.readuntil(b"}")
         reader, writer = await asyncio.open_connection("127.0.0.1", line.port)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE):
             assert (await reader.read()).startswith(b"HTTP/1.1 503")
-        writer.close()
+            with pytest.raises(ConnectionError):
+                while True:
+                    writer.write(b"and then")
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
     finally:
         for _, writer in kept:
             writer.close()
