@@ -321,6 +321,13 @@ async def test_connections_are_counted(line: Line, quiet: Holdfast, room: int) -
     assert b"holdfast_open_connections 3\n" in told
 
 
+async def _talked_on(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"and then")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
 async def test_a_crowd_before_the_door_is_not_heard_out(
     line: Line, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,10 +342,7 @@ async def test_a_crowd_before_the_door_is_not_heard_out(
         async with asyncio.timeout(PATIENCE):
             assert (await reader.read()).startswith(b"HTTP/1.1 503")
             with pytest.raises(ConnectionError):
-                while True:
-                    writer.write(b"and then")
-                    await writer.drain()
-                    await asyncio.sleep(0.01)
+                await _talked_on(writer)
     finally:
         for _, writer in kept:
             writer.close()
