@@ -16,16 +16,16 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Holdfast needs Python 3.11 or newer; set PYTHON=/path/to/python3."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-# uv installs the same locked set several times faster; pip is enough.
-INSTALL = $(shell command -v uv >/dev/null 2>&1 && echo 'VIRTUAL_ENV=$(VENV) uv pip' || echo '$(BIN)/python -m pip --disable-pip-version-check')
+# uv installs the same locked set several times faster; pip is enough, and compiles unasked.
+INSTALL = $(shell command -v uv >/dev/null 2>&1 && echo 'VIRTUAL_ENV=$(VENV) uv pip install --compile-bytecode' || echo '$(BIN)/python -m pip --disable-pip-version-check install')
 
 $(VENV)/.runtime: $(BIN)/python requirements.lock pyproject.toml
-	$(INSTALL) install --quiet --require-hashes -r requirements.lock
-	$(INSTALL) install --quiet --no-deps --no-build-isolation -e .
+	$(INSTALL) --quiet --require-hashes -r requirements.lock
+	$(INSTALL) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
-	$(INSTALL) install --quiet --require-hashes -r requirements-dev.lock
+	$(INSTALL) --quiet --require-hashes -r requirements-dev.lock
 	@touch $@
 
 setup: $(VENV)/.runtime  ## install what is missing into .venv; a no-op when done

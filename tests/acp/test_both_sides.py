@@ -25,7 +25,8 @@ from holdfast.domain.sessions import Session, Status, StopReason
 from tests.cli.processes import COMMAND, ran
 from tests.houses import current, news_until, played, script, texts
 
-pytestmark = pytest.mark.anyio
+# Programs are started here, which belongs to the whole run and not to the quick one.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @dataclass(frozen=True)

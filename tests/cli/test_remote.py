@@ -12,6 +12,9 @@ from tests.cli.test_approvals import ask
 from tests.cli.test_calls import cut
 from tests.http.v1.visitor import a_repository
 
+# A server is started for each, which belongs to the whole run and not to the quick one.
+pytestmark = pytest.mark.slow
+
 AGENT_FILE = """id: reviewer
 name: Reviewer
 description: Reads what others write.

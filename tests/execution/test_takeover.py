@@ -37,7 +37,8 @@ from tests.stand_ins import (
     streamed,
 )
 
-pytestmark = pytest.mark.anyio
+# Programs are started here, which belongs to the whole run and not to the quick one.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 class BrokenStore:

@@ -31,6 +31,7 @@ def test_is_demanded(): skip_row("R01", "a second machine")
 """
 
 
+@pytest.mark.slow
 def test_no_test_skips_but_through_the_one_helper() -> None:
     found = [f"{path}:{line}" for path, tree in sources() for line in skips(tree)]
 

@@ -254,6 +254,7 @@ async def test_an_upgrade_is_not_taken_and_ends_the_connection(
     assert caplog.records == []
 
 
+@pytest.mark.slow
 async def test_a_connection_that_is_kept_is_not_kept_for_ever(line: Line) -> None:
     began = asyncio.get_running_loop().time()
 

@@ -24,7 +24,8 @@ from tests.tooled import (
 )
 from tests.tools.workbenches import Workbench
 
-pytestmark = pytest.mark.anyio
+# Programs are started here, which belongs to the whole run and not to the quick one.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @pytest.fixture

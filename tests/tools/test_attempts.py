@@ -14,7 +14,8 @@ from holdfast.ports import Asked, Done, Planned
 from tests.tools.workshops import Workshop, result, told
 from tests.tools.write_program import CALLS
 
-pytestmark = pytest.mark.anyio
+# Programs are started here, which belongs to the whole run and not to the quick one.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 CREATE = {"path": "a.txt", "content": "new\n", "mode": "create"}

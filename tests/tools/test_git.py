@@ -12,7 +12,8 @@ from holdfast.domain.tools import Effect, FsTier, ToolClass
 from holdfast.ports import Done, Planned
 from tests.tools.workbenches import Workbench, codes
 
-pytestmark = pytest.mark.anyio
+# Programs are started here, which belongs to the whole run and not to the quick one.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -164,7 +165,6 @@ async def test_a_path_has_to_be_within_reach(bench: Workbench, path: str, code: 
     assert looked.error.code == code
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ["-a", "--exec=x", "--", ":(exclude)x", "*.txt", ":/", "a*"])
 async def test_a_path_is_a_name_and_neither_flag_nor_pattern(bench: Workbench, path: str) -> None:
     (bench.work / path.replace("/", "_")).write_text("x")
@@ -222,7 +222,6 @@ async def test_what_only_looks_like_a_repository_is_none(tmp_path: Path) -> None
     assert codes(words) == codes(empty) == codes(pipe) == ("error", "unavailable")
 
 
-@pytest.mark.slow
 async def test_a_second_working_tree_can_be_used_where_both_are_in_reach(
     bench: Workbench,
 ) -> None:
@@ -250,7 +249,6 @@ async def test_an_index_in_two_halves_can_be_read(bench: Workbench) -> None:
     assert await show(bench) == "## main\nA  new.txt\n"
 
 
-@pytest.mark.slow
 async def test_a_repository_with_longer_names_works_too(tmp_path: Path) -> None:
     bench = Workbench(tmp_path)
     bench.git("config", "--global", "init.defaultObjectFormat", "sha256")
@@ -337,7 +335,6 @@ async def test_the_first_commit_has_no_parent(tmp_path: Path) -> None:
     assert bench.git("log", "--format=%s %p") == "first \n"
 
 
-@pytest.mark.slow
 async def test_a_detached_head_moves_alone(bench: Workbench) -> None:
     bench.git("checkout", "--quiet", "--detach")
     (bench.work / "a.txt").write_text("changed\n")
@@ -371,7 +368,6 @@ async def test_the_question_shows_the_whole_commit(bench: Workbench) -> None:
     assert found.preview == {"path": str(bench.work)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", ["file", "index", "head", "branch", "author", "nothing"])
 async def test_a_commit_is_the_one_that_was_agreed_to(bench: Workbench, what: str) -> None:
     (bench.work / "a.txt").write_text("changed\n")
@@ -430,7 +426,6 @@ async def test_a_locked_index_is_left_alone(bench: Workbench) -> None:
     assert (bench.work / ".git/index.lock").read_text() == "somebody else's"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["*.txt filter=lfs", "* filter=git-crypt diff=git-crypt"])
 @pytest.mark.parametrize("place", [".gitattributes", ".git/info/attributes"])
 async def test_content_that_needs_a_filter_is_refused(
@@ -465,7 +460,6 @@ async def test_a_filter_on_other_files_is_no_hindrance(bench: Workbench) -> None
     assert (await commit(bench, "second", "a.txt", ".gitattributes")).status is ResultStatus.OK
 
 
-@pytest.mark.slow
 async def test_line_endings_are_kept_as_the_repository_wants_them(bench: Workbench) -> None:
     bench.git("config", "core.autocrlf", "input")
     (bench.work / "a.txt").write_bytes(b"one\r\ntwo\r\n")
@@ -476,7 +470,6 @@ async def test_line_endings_are_kept_as_the_repository_wants_them(bench: Workben
     assert bench.git("cat-file", "blob", "HEAD:a.txt") == "one\ntwo\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [".env", "folder/.env", "id_rsa", ".ssh/config"])
 async def test_a_protected_file_is_not_committed(bench: Workbench, name: str) -> None:
     (bench.work / name).parent.mkdir(exist_ok=True)
@@ -539,7 +532,6 @@ async def test_what_was_begun_with_git_is_ended_with_git(bench: Workbench) -> No
     assert "MERGE_HEAD" in done.error.message
 
 
-@pytest.mark.slow
 async def test_files_keep_the_modes_that_git_gives_them(bench: Workbench) -> None:
     (bench.work / "a.txt").write_text("changed\n")
     index = bench.work / ".git/index"

@@ -18,7 +18,8 @@ from holdfast.tools.launcher import Launcher
 from holdfast.tools.sandbox import Means, Namespaces
 from tests.tools.workbenches import PYTHON, marked, order, python
 
-pytestmark = pytest.mark.anyio
+# Programs are started here, which belongs to the whole run and not to the quick one.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 # Holds on to life: in a session of its own, behind two forks, deaf to TERM.
 STUBBORN = """
@@ -116,7 +117,6 @@ async def test_a_command_that_takes_too_long_is_ended(launcher: Launcher, tmp_pa
     assert time.monotonic() - start < 4
 
 
-@pytest.mark.slow
 async def test_whoever_is_asked_to_end_may_finish(launcher: Launcher, tmp_path: Path) -> None:
     source = (
         "import signal, sys, time\n"
@@ -131,7 +131,6 @@ async def test_whoever_is_asked_to_end_may_finish(launcher: Launcher, tmp_path: 
     assert (finished.exit_code, finished.stdout) == (3, "begun\ntidied up\n")
 
 
-@pytest.mark.slow
 async def test_nobody_survives_who_does_not_listen(launcher: Launcher, tmp_path: Path) -> None:
     mark = f"stubborn-{os.getpid()}-{time.monotonic_ns()}"
     source = STUBBORN.format(mark=mark, then="time.sleep(600)")
@@ -155,7 +154,6 @@ async def test_what_a_command_leaves_behind_ends_with_it(
     assert marked(mark) == []
 
 
-@pytest.mark.slow
 async def test_cancelling_ends_everybody_before_it_is_heard(
     launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -277,7 +275,6 @@ async def test_a_child_that_lives_on_can_be_talked_to(launcher: Launcher, tmp_pa
     assert (heard, code) == (b"HELLO\n", 0)
 
 
-@pytest.mark.slow
 async def test_letting_go_of_a_child_ends_it(launcher: Launcher, tmp_path: Path) -> None:
     mark = f"dropped-{os.getpid()}-{time.monotonic_ns()}"
     source = STUBBORN.format(mark=mark, then="time.sleep(600)")

@@ -27,7 +27,8 @@ from tests.tools.hosts import HOST, asked, chain, code_of, says, serving, settin
 from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, welcoming, with_servers
 from tests.tools.workbenches import marked
 
-pytestmark = pytest.mark.anyio
+# Programs are started here, which belongs to the whole run and not to the quick one.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 # A server of the old days in a few lines, for what no book would say.
 OLD = """

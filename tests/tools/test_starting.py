@@ -28,7 +28,8 @@ from tests.tools.hosts import code_of
 from tests.tools.mcp_servers import Book, Hands, a_tool, welcoming, with_servers
 from tests.tools.workbenches import PYTHON, known_means
 
-pytestmark = pytest.mark.anyio
+# Programs are started here, which belongs to the whole run and not to the quick one.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 IN_THE_OPEN = Means(landlock=known_means().landlock, seccomp=known_means().seccomp)
