@@ -31,7 +31,7 @@ CLIENTS = 3
 def test_every_image_of_a_power_cut_holds_what_was_acknowledged(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    cuts = sized(test=60, torture=150, release=2_000)
+    cuts = sized(test=20, torture=150, release=2_000)
     if missing_means():
         cuts = sized(test=200, torture=400, release=4_000)
 

@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message, Part, Reasoning, Text, ToolResult
 from holdfast.domain.sessions import Head
 from holdfast.ports import Segment, Tx
 
-BYTES_MOST: Final = 64 << 20
+BYTES_MOST: Final = 32 << 20
 # What a row takes beside its text, as it was measured.
 _OF_A_ROW: Final = 1 << 10
 ALL: Final = -1
