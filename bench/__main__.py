@@ -12,9 +12,11 @@ import msgspec
 from bench import (  # noqa: F401 — they register
     appends,
     crowds,
+    observations,
     processes,
     programs,
     reads,
+    search,
     streams,
     turns,
     web,

@@ -62,6 +62,19 @@ def at_most(value: float, unit: str, yardstick: float, goal: float) -> Figure:
     )
 
 
+def at_rate(value: float, unit: str, goal: float, note: str) -> Figure:
+    """Return a figure that should reach a rate, whatever bare SQLite does."""
+    return Figure(
+        value=value,
+        unit=unit,
+        yardstick=goal,
+        ratio=value / goal,
+        goal=f"≥ {goal:,g}/s",
+        met=value >= goal,
+        note=note,
+    )
+
+
 def below(value: float, unit: str, goal: float) -> Figure:
     """Return a figure without a yardstick that should stay below the goal."""
     return Figure(value=value, unit=unit, goal=f"≤ {goal:g} {unit}", met=value <= goal)

@@ -38,6 +38,9 @@ class Counts:
         connection.trace_v2(apsw.SQLITE_TRACE_STMT, self._count)
 
     def _count(self, event: dict[str, Any]) -> None:
+        # What a trigger does is part of the statement that sets it off, which is counted.
+        if event["trigger"]:
+            return
         # Ours begin with a sentence that says what they are for.
         self._seen[event["sql"].strip().splitlines()[0]] += 1
 

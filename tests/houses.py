@@ -46,14 +46,17 @@ from holdfast.services.media import Media
 from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
+from holdfast.services.observations import Observations
 from holdfast.services.openings import Openings
 from holdfast.services.overviews import Overviews
 from holdfast.services.places import Places
 from holdfast.services.repos import Repos
+from holdfast.services.search import Search
 from holdfast.services.secrets import Secrets
 from holdfast.services.sessions import Sessions
 from holdfast.services.slots import Slots
 from holdfast.services.snapshots import OpeningRules
+from holdfast.services.submission_rates import SubmissionRates
 from holdfast.services.tokens import Tokens
 from holdfast.services.turns import Turns
 from holdfast.services.zones import Zones
@@ -171,6 +174,8 @@ async def _assembled(
         costs=Costs(store),
         exports=Exports(store, lambda: secrets.scrubber),
         housekeeping=Housekeeping(store, sessions, leases, coordinator, outside.clock),
+        observations=Observations(store, journal, ink, SubmissionRates(outside.clock)),
+        search=Search(store),
         tokens=Tokens(store, outside.clock, mint, SecretFile(config.home), secrets.remember),
         zones=Zones(store, journal, ink),
         journal=journal,

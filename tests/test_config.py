@@ -73,6 +73,7 @@ OTHERS: dict[str, tuple[str, Any, str, Any]] = {
     "turns_at_a_time": ("3", 3, "4", 4),
     "idle_timeout_minutes": ("0.5", 0.5, "7", 7.0),
     "max_concurrent_sessions": ("8", 8, "9", 9),
+    "observations_per_minute": ("0", 0, "60", 60),
     "credentials": (
         "",
         None,
@@ -135,6 +136,7 @@ def test_without_anything_said_the_defaults_hold(folder: Path) -> None:
         turns_at_a_time=64,
         idle_timeout_minutes=30,
         max_concurrent_sessions=5,
+        observations_per_minute=600,
         credentials=(),
         mcp_servers=(),
         block_zones=None,
@@ -409,6 +411,7 @@ def test_a_file_may_be_a_link_and_have_a_mebibyte(folder: Path) -> None:
         ("idle_timeout_minutes", "-1"),
         ("idle_timeout_minutes", "nan"),
         ("max_concurrent_sessions", "0"),
+        ("observations_per_minute", "-1"),
         ("max_tool_rounds", "0"),
         ("approvals_expire_after", "soon"),
         ("approvals_expire_after", "0"),

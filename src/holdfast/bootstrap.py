@@ -51,14 +51,17 @@ from holdfast.services.media import Media
 from holdfast.services.messages import Messages
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
+from holdfast.services.observations import Observations
 from holdfast.services.openings import Openings
 from holdfast.services.overviews import Overviews
 from holdfast.services.places import Places, Visitors
 from holdfast.services.repos import Repos
+from holdfast.services.search import Search
 from holdfast.services.secrets import Secrets
 from holdfast.services.sessions import Sessions
 from holdfast.services.slots import Slots
 from holdfast.services.snapshots import OpeningRules
+from holdfast.services.submission_rates import SubmissionRates
 from holdfast.services.tokens import Tokens
 from holdfast.services.turns import Turns
 from holdfast.services.zones import Zones
@@ -102,6 +105,8 @@ class Holdfast:
     costs: Costs
     exports: Exports
     housekeeping: Housekeeping
+    observations: Observations
+    search: Search
     tokens: Tokens
     zones: Zones
 
@@ -210,6 +215,9 @@ class _Records:
     journal: Journal
     leases: Leases
     approvals: Approvals
+    events: Events
+    observations: Observations
+    repos: Repos
     zones: Zones
 
 
@@ -232,6 +240,9 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Outside) -> _
         journal=journal,
         leases=Leases(store, journal, outside.clock, outside.machine),
         approvals=Approvals(store, journal, doorbell, outside.clock, _rules(config, outside)),
+        events=await stack.enter_async_context(Events(store, doorbell)),
+        observations=Observations(store, journal, ink, _rates(config, outside)),
+        repos=Repos(store, outside.clock, mint, config.workspace_root),
         zones=Zones(store, journal, ink),
     )
 
@@ -256,20 +267,18 @@ async def _assembled(
     folders, visitors, rules = Workspaces(config.home), Visitors(), _opening_rules(config, secrets)
     berths = Berths(store, journal, records.doorbell, outside.machine, fleet)
     await stack.enter_async_context(berths)
-    repos = Repos(store, clock, mint, config.workspace_root)
     places = Places(store, folders, ceiling_of(config), visitors)
-    berth = partial(berths.of, Ground(repos, folders))
+    berth = partial(berths.of, Ground(records.repos, folders))
     inputs = Inputs(models, places, records.approvals, limits_of(config), berth)
     own = _engine(llms, tools, outside)
     runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: own, AcpRuntime: player}
     turns = Turns(store, journal, inputs, runtimes, rules.slots)
-    events = await stack.enter_async_context(Events(store, records.doorbell))
     most = config.turns_at_a_time
     # Entered last, so it is left first: turns stop while the store can still be told.
     coordinator = await stack.enter_async_context(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=most, harbour=fleet)
     )
-    openings = Openings(journal, models, repos, folders, rules)
+    openings = Openings(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
     return Holdfast(
         config=config,
@@ -283,16 +292,18 @@ async def _assembled(
         compactions=Compactions(store, journal, inputs, runtimes),
         guests=Guests(visitors, tools),
         models=models,
-        repos=repos,
+        repos=records.repos,
         secrets=secrets,
         sessions=sessions,
         messages=Messages(store, journal, coordinator, openings),
         media=Media(store),
-        events=events,
+        events=records.events,
         overviews=Overviews(store, leases),
         costs=Costs(store),
         exports=Exports(store, lambda: secrets.scrubber),
         housekeeping=Housekeeping(store, sessions, leases, coordinator, clock),
+        observations=records.observations,
+        search=Search(store),
         tokens=Tokens(store, clock, mint, SecretFile(config.home), secrets.remember),
         zones=records.zones,
     )
@@ -345,6 +356,10 @@ def _rules(config: Config, outside: Outside) -> ApprovalRules:
         is_attended=outside.is_attended,
         yes_to=outside.yes_to,
     )
+
+
+def _rates(config: Config, outside: Outside) -> SubmissionRates:
+    return SubmissionRates(outside.clock, config.observations_per_minute)
 
 
 def open_store(config: Config, *, vfs: str | None = None) -> tuple[StoreKey, SqliteStore]:

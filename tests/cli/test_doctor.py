@@ -1,6 +1,7 @@
 """`holdfast doctor`."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from holdfast.storage.migrate import newest
 from holdfast.tools.files import file_weaknesses
 from holdfast.tools.launcher import Launcher
 from tests.cli.conftest import Cli
+from tests.cli.test_history import submitted
 from tests.cli.test_sessions import change_a_message, leave_a_turn_waiting
 
 
@@ -192,3 +194,31 @@ def test_everything_that_keeps_tools_in_place_is_told_as_it_is_here(cli: Cli) ->
         *(f"weaker: {each}" for each in safety["weaker"]),
     ):
         assert line in plain.out.splitlines()
+
+
+def test_what_is_computed_is_computed_anew_and_what_differed_is_told(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
+    submitted(cli)
+    before = cli("timeline", "abc123", "--json").document
+    sound = cli("doctor", "--rebuild", "--json")
+    with sqlite3.connect(home / "history.db") as database:
+        database.execute("DELETE FROM timeline")
+    database.close()
+    damaged = cli("timeline", "abc123", "--json").document
+    mended = cli("doctor", "--rebuild")
+    again = cli("doctor", "--rebuild", "--json").document
+
+    assert sound.code == 0
+    assert (sound.document["rebuilt"]["entities"], sound.document["rebuilt"]["differences"]) == (
+        1,
+        [],
+    )
+    assert damaged["events"] == []
+    assert mended.code == 0
+    assert "computed anew: 1 histories and 1 documents" in mended.out
+    assert "put right: What was kept of ent_31ed4722e1f7ffa6ea9a9ed8 is not" in mended.out
+    assert again["rebuilt"]["differences"] == []
+    assert cli("timeline", "abc123", "--json").document == before
+    assert cli("doctor", "--json").document["rebuilt"] is None

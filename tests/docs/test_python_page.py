@@ -28,7 +28,9 @@ FOR_NEIGHBOURS = {
     "housekeeping": {"keep"},
     "messages": {"excerpt", "interrupted", "make", "unfinished"},
     "models": {"chain", "check", "resolve"},
+    "observations": {"rebuild"},
     "repos": {"make", "require_folder", "require_inside"},
+    "search": {"rebuild"},
     "secrets": {"key_of", "of_host", "of_server", "of_variable", "remember"},
     "sessions": {"close_idle", "make", "make_fork"},
     "tokens": {

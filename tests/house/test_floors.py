@@ -33,6 +33,8 @@ HOMES = {
     "typer": "cli",
     "uvicorn": "http",
 }
+# The one package that has two sides, each with a home of its own.
+OTHER_SIDE = {"mcp": "mcp"}
 # What a package is installed as, where that is not the name it is imported with.
 INSTALLED_AS = {
     "apsw": "apsw-sqlite3mc",
@@ -106,7 +108,7 @@ def strays(one: Module) -> list[str]:
         home = HOMES.get(name)
         if home is None:
             found.append(f"{one.name}:{line} imports {name}, which has no home")
-        elif home not in (ANYWHERE, one.home):
+        elif home not in (ANYWHERE, one.home) and OTHER_SIDE.get(name) != one.home:
             found.append(f"{one.name}:{line} imports {name}, whose home is {home}")
     return found
 

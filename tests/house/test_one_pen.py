@@ -36,6 +36,10 @@ FRAGMENT = re.compile(
 WOVEN = {
     # A table of another program's, by the name that its own schema gives it, and quoted.
     "storage/block_files.py": {"table"},
+    "storage/entity_list_sql.py": {"SELECTED"},
+    "storage/observation_checks.py": {"SELECTED"},
+    "storage/observation_sql.py": {"NEWEST", "SELECTED", "WITH_NEWEST", "_KNOWN"},
+    "storage/projection_sql.py": {"NEWEST", "WITH_NEWEST"},
     "storage/session_sql.py": {
         "_HEAD",
         "_SESSION",

@@ -3,7 +3,12 @@
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.http.strictness import DEPTH_MOST, VALUES_MOST, require_plain_json
+from holdfast.http.strictness import (
+    DEPTH_MOST,
+    VALUES_MOST,
+    has_more_values,
+    require_plain_json,
+)
 
 FINE = [
     b"{}",
@@ -64,3 +69,21 @@ def test_a_text_with_a_nul_is_refused(text: str) -> None:
         require_plain_json(f'{{"a":"{text}"}}'.encode())
 
     assert refused.value.code is Code.INVALID_TEXT
+
+
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [
+        (b"[1,2,3]", False),
+        (b"[1,2,3,4,5,6,7,8,9]", True),
+        (b'["[[[[,,,,]]]]"]', False),
+        (b"[[[[[[", False),
+        (b"[[[[[[[[[[[", True),
+        (b'{"a":{"b":{"c":{}}}}', False),
+        (b'"' + b"[" * 99, False),
+    ],
+)
+def test_how_many_values_there_must_be_is_seen_without_reading_them(
+    body: bytes, more: bool
+) -> None:
+    assert has_more_values(body, 8) is more

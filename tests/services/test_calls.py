@@ -145,6 +145,20 @@ async def test_calls_of_all_sessions_are_listed_in_pages_by_their_state(doubt: D
     assert caught.value.code is Code.INVALID_CURSOR
 
 
+async def test_calls_are_found_by_their_id_in_every_session(doubt: Doubt) -> None:
+    house, session = doubt.house, doubt.session
+    other = await house.open("worker", SessionRequest(approval=ApprovalMode.AUTO))
+    await house.send(other.id, "go")
+    await played(house, other.id)
+
+    found = await house.calls.named(house.owner, "c1")
+
+    assert {each.session_id for each in found} == {session.id, other.id}
+    assert {each.id for each in found} == {"c1"}
+    assert await house.calls.named(house.owner, "c9") == ()
+    assert await house.calls.named(STRANGER, "c1") == ()
+
+
 async def test_only_ones_own_are_listed(doubt: Doubt) -> None:
     assert (await doubt.house.calls.list(STRANGER)).items == ()
     with pytest.raises(NotFound):

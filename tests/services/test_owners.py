@@ -10,15 +10,20 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.bootstrap import Holdfast
 from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import HoldfastError, Invalid
+from holdfast.domain.histories import Correction, EntityQuery
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.openings import ForkRequest, SessionRequest
 from holdfast.domain.queries import AgentQuery, MessageQuery, SessionQuery
 from holdfast.services.events import Events
 from holdfast.services.messages import Messages
+from holdfast.services.observations import Observations
 from holdfast.services.sessions import Sessions
 from tests.builders import an_id
+from tests.domain.claims import FEATURE_UNIT, a_payload
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +87,17 @@ REPO_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "remove": lambda house, id: house.repos.remove(STRANGER, id),
     "open": lambda house, id: house.sessions.open(STRANGER, "holdfast", SessionRequest(repo_id=id)),
 }
+HISTORY_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
+    "show": lambda house, id: house.observations.show(STRANGER, id),
+    "show at": lambda house, id: house.observations.show(STRANGER, id, at="2030-01-01"),
+    "list_observations": lambda house, id: house.observations.list_observations(STRANGER, id),
+    "checkpoint": lambda house, id: house.observations.checkpoint(STRANGER, id, "saved"),
+    "correct": lambda house, id: house.observations.correct(
+        STRANGER, Correction(session_id=id, field="duration", value=1)
+    ),
+    "delete": lambda house, id: house.observations.delete(STRANGER, id),
+    "restore": lambda house, id: house.observations.restore(STRANGER, id),
+}
 
 Verb = Callable[[Holdfast, str], Awaitable[object]]
 
@@ -133,6 +149,56 @@ async def test_a_foreign_repository_looks_like_none(
 
     assert await _told(verb, quiet, repo.id) == await _told(verb, quiet, NEVER)
     assert await quiet.repos.list(quiet.owner) == [repo]
+
+
+def test_every_verb_that_names_observed_history_is_in_the_table() -> None:
+    named = {
+        name
+        for name, verb in inspect.getmembers(Observations, inspect.isfunction)
+        if not name.startswith("_") and "session_id" in inspect.signature(verb).parameters
+    }
+
+    assert named | {"correct"} == {name.split()[0] for name in HISTORY_VERBS}
+
+
+@demands("S3-150")
+@pytest.mark.parametrize("verb", HISTORY_VERBS.values(), ids=list(HISTORY_VERBS))
+async def test_foreign_history_looks_like_none(quiet: Holdfast, verb: Verb) -> None:
+    session = await quiet.open()
+    saved = {"name": "saved", "timestamp": "2026-01-01T00:00:00Z"}
+    for name in ("observed", session.id):
+        claim = a_payload(session_id=name, checkpoints=[saved])
+        await quiet.observations.submit(quiet.owner, claim)
+    before = await quiet.observations.query(quiet.owner)
+
+    for name in ("observed", session.id):
+        assert await _told(verb, quiet, name) == await _told(verb, quiet, "never-seen")
+    assert await quiet.observations.query(quiet.owner) == before
+
+
+@demands("S3-150")
+async def test_one_session_id_is_two_sessions_to_two_owners(quiet: Holdfast) -> None:
+    session = await quiet.open()
+    unit = {"type": "unit", "id": "FU-061"}
+    for owner, duration in ((quiet.owner, 1), (STRANGER, 2)):
+        for name in ("shared-id", session.id):
+            claim = a_payload(session_id=name, duration=duration, outcomes=[unit])
+            await quiet.observations.submit(owner, claim, idempotency_key=name)
+        await quiet.observations.submit_entity(owner, "feature_unit", FEATURE_UNIT)
+
+    theirs = await quiet.observations.query(STRANGER)
+    told = await quiet.observations.timeline(STRANGER, "FU-061")
+    units = await quiet.observations.entities(
+        STRANGER, EntityQuery(entity_type=EntityType.FEATURE_UNIT)
+    )
+
+    assert [each.snapshot["duration"] for each in theirs.items] == [2, 2]
+    assert [each.hosted for each in theirs.items] == [False, False]
+    own = {each.entity_id for each in (*theirs.items, *units.items)}
+    assert {each.entity_id for each in told.events} == own
+    assert len(own) == 3
+    for entity in (await quiet.observations.query(quiet.owner)).items:
+        assert (await quiet.observations.timeline(STRANGER, entity.entity_id)).total == 0
 
 
 async def test_listings_hold_what_is_ones_own(quiet: Holdfast, tmp_path: Path) -> None:

@@ -166,6 +166,37 @@ async def test_damage_is_named_and_nothing_of_it_is_read(
     assert [told for told in await quiet.store.check() if told.startswith(fault)] != []
 
 
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        ("UPDATE zone_files SET rest = zeroblob(length(rest))", "part 0 of z f is damaged."),
+        ("UPDATE zone_files SET rest = rest || x'20'", "z f is damaged."),
+        ("UPDATE zone_files SET rest_checksum = 1", "z f is damaged."),
+        ("DELETE FROM zone_parts WHERE start > 0", "z f has other bytes than it says."),
+        ("DELETE FROM zone_parts WHERE start = 0", "part 0 of z f is damaged."),
+        ("UPDATE zone_parts SET start = start + 1 WHERE start > 0", "part 0 of z f is damaged."),
+        ("UPDATE zone_parts SET ended = 1 WHERE start > 0", "part 0 of z f is damaged."),
+    ],
+)
+async def test_damage_to_a_file_that_grew_is_named_and_nothing_of_it_is_read(
+    quiet: Holdfast, damage: str, fault: str
+) -> None:
+    for _ in range(25):
+        await used(quiet, lambda files: files.append("z", "f", b"x" * 199 + b"\n"))
+    with raw(quiet.config.home) as file:
+        assert list(file.execute("SELECT count(*), min(start) FROM zone_parts")) == [(2, 0)]
+        file.execute(damage.replace("rest || x'20'", "CAST(rest || x'20' AS BLOB)"))
+
+    with pytest.raises(Exception, match="damaged"):
+        await used(quiet, lambda files: files.read("z", "f"))
+    with pytest.raises(Exception, match="damaged"):
+        await used(
+            quiet,
+            lambda files: files.copy_zone("z", "y") if "rest" in damage else files.read("z", "f"),
+        )
+    assert [told for told in await quiet.store.check() if told.startswith(fault)] != []
+
+
 @pytest.mark.parametrize("seed", range(12))
 async def test_in_whatever_pieces_a_file_grows_it_is_all_of_them(
     quiet: Holdfast, seed: int

@@ -311,11 +311,9 @@ async def test_writers_of_one_output_interleave_whole_lines(quiet: Holdfast) -> 
 
 async def test_a_follower_sees_what_is_appended_and_what_begins_anew(quiet: Holdfast) -> None:
     await quiet.zones.append_output(quiet.owner, "a", "old")
-    async with aclosing(quiet.zones.follow(quiet.owner, "a")) as news, asyncio.timeout(20):
-        coming = asyncio.ensure_future(anext(news))
-        await asyncio.sleep(0)
+    async with aclosing(quiet.zones.follow(quiet.owner, "a", start=1)) as news, asyncio.timeout(20):
         await quiet.zones.append_lines(quiet.owner, "a", ("1", "2"))
-        first = await coming
+        first = await anext(news)
         await quiet.zones.archive(quiet.owner, "a")
         await quiet.zones.append_output(quiet.owner, "a", "new")
         second = await anext(news)
@@ -323,6 +321,18 @@ async def test_a_follower_sees_what_is_appended_and_what_begins_anew(quiet: Hold
         whole = await anext(news)
 
     assert (first.lines, second.lines, whole.lines) == (("1", "2"), ("new",), ("new",))
+
+
+async def test_a_follower_without_a_start_begins_at_the_end(quiet: Holdfast) -> None:
+    await quiet.zones.append_output(quiet.owner, "a", "old")
+    async with aclosing(quiet.zones.follow(quiet.owner, "a")) as news, asyncio.timeout(20):
+        coming = asyncio.ensure_future(anext(news))
+        # Nobody outside sees when the follower took its place, so lines come until it tells one.
+        while not coming.done():
+            await quiet.zones.append_output(quiet.owner, "a", "new")
+            await asyncio.sleep(0.05)
+
+    assert set(coming.result().lines) == {"new"}
 
 
 async def test_a_follower_waits_for_the_end_of_a_line(quiet: Holdfast) -> None:

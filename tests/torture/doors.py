@@ -35,6 +35,8 @@ NOWHERE: Mapping[str, str] = {
     "definition_id": "nobody",
     "ms": "1",
     "name": "output",
+    "session_key": "nowhere",
+    "checkpoint": "nowhere",
 }
 
 

@@ -32,6 +32,8 @@ OF_QUERIES: Final[Mapping[str, Callable[[Case], bool]]] = {
     # Opaque: only those are right that a listing has given.
     "cursor": _has("cursor"),
     "detach": _has("cascade", "detach"),
+    "filters": _has("filters"),
+    "idempotency_key": lambda case: "Idempotency-Key" in (case.headers or {}),
     "limit": _is_for_events,
     "since": lambda case: _has("since", "after")(case) or _is_for_events(case),
     "until": _is_for_events,

@@ -20,8 +20,8 @@ BATCH = 500
 
 MESSAGES = """
 INSERT INTO messages
-SELECT s.key, m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.hash, m.event,
-       m.told
+SELECT s.key, m.sequence, m.id, m.turn, m.role, m.model_id, m.created_at, m.hash, m.event, m.told,
+       m.parts
   FROM sessions s
   JOIN messages m ON m.session_key = :template
  WHERE s.key BETWEEN :first AND :last

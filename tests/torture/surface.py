@@ -15,12 +15,14 @@ from holdfast.http.app import Application, Rules
 from holdfast.http.assembly import table_of
 from holdfast.http.callers import Callers
 from holdfast.http.guard import names_of
+from holdfast.http.guests import Guest
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import described
 from holdfast.http.own import own_routes
 from holdfast.http.server import listen, loop_factory, serve, url_of
 from holdfast.http.streams import Streams
 from holdfast.http.table import Route, Table
+from holdfast.mcp.endpoint import Endpoint
 from tests.http.v1.visitor import a_repository
 from tests.stand_ins import PATIENCE
 
@@ -79,20 +81,26 @@ class _Server:
         repository = a_repository(root / "repository")
         config = Config(home=self._folder / "home", workspace_root=root, acp=Acp(agent="holdfast"))
         with listen("127.0.0.1", 0) as listener:
-            async with open_holdfast(config=config) as house:
+            async with (
+                open_holdfast(config=config) as house,
+                Endpoint(house, "0") as guest,
+            ):
                 _, secret = await house.tokens.ensure_local()
                 self._found = Address(url_of(listener), secret, repository)
-                app = _application(house, listener.getsockname()[1], self._routes)
+                port = listener.getsockname()[1]
+                app = _application(house, port, self._routes, guest)
                 await serve(app, listener, ready=self._ready.set, stop=self._stopping)
 
 
-def _application(house: Holdfast, port: int, routes: Sequence[Route] | None) -> Application:
+def _application(
+    house: Holdfast, port: int, routes: Sequence[Route] | None, guest: Guest
+) -> Application:
     metrics, names = Metrics(), names_of(port)
 
     async def well() -> None:
         """Be a store that can be written."""
 
-    table = table_of(well, metrics, names, "0")
+    table = table_of(well, metrics, names, "0", guest)
     if routes is not None:
         own = own_routes(well, metrics, lambda: described(routes, "0"), names)
         table = Table((*own, *routes))

@@ -19,12 +19,16 @@ from holdfast.cli import (
     configuration,
     costs,
     doctor,
+    history,
     imports,
     keys,
+    mcp,
     repos,
+    search,
     serve,
     sessions,
     store,
+    timeline,
     tokens,
     zones,
 )
@@ -37,8 +41,9 @@ from holdfast.domain.texts import is_encodable
 
 PROGRAM: Final = "holdfast"
 _PARTS: Final = (
-    *(chat, sessions, approvals, calls, costs, agents, zones, repos, keys, tokens),
-    *(acp, serve, imports, store, doctor, configuration),
+    *(chat, sessions, search, approvals, calls, costs, agents, zones, repos, keys, tokens),
+    *(history, timeline),
+    *(acp, mcp, serve, imports, store, doctor, configuration),
 )
 HELP: Final = """Holdfast: the durable session layer for AI agents.
 

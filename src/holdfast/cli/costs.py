@@ -51,7 +51,7 @@ async def show_costs(printer: Printer, wanted: CostsOptions) -> None:
     """
     from holdfast.http.v1.costs_forms import costs_form
 
-    since, until = _instant(wanted.since, "--from"), _instant(wanted.until, "--to")
+    since, until = instant(wanted.since, "--from"), instant(wanted.until, "--to")
     async with opened(printer) as holdfast:
         agent = await holdfast.agents.get(holdfast.owner, wanted.agent) if wanted.agent else None
         query = CostQuery(
@@ -100,7 +100,8 @@ def _row(key: str, spent: CostSum) -> tuple[str, ...]:
     return (key, str(spent.requests), str(put_in), str(usage.output), shown)
 
 
-def _instant(text: str | None, name: str) -> datetime | None:
+def instant(text: str | None, name: str) -> datetime | None:
+    """Return the time that an option names; without an offset it is that of this machine."""
     if text is None:
         return None
     try:

@@ -1,12 +1,13 @@
 """`holdfast doctor`: what holds, what does not, and what waits."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli.commands import Nothing, command
+from holdfast.cli.commands import command
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, HoldfastError
@@ -18,7 +19,21 @@ if TYPE_CHECKING:
 _BENEATH: Final = "files are opened beneath their folder by the kernel itself (openat2)"
 
 
-async def examine(printer: Printer, _: Nothing) -> int:
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """Whether to do something about it."""
+
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild",
+            help="First compute anew what is computed from the record: histories, timelines, and "
+            "the index of search.",
+        ),
+    ] = False
+
+
+async def examine(printer: Printer, wanted: DoctorOptions) -> int:
     """Check the home and everything in the store.
 
     Ends with 1 if something is wrong.
@@ -28,7 +43,7 @@ async def examine(printer: Printer, _: Nothing) -> int:
     facts |= await _work(config)
     # Where there is no store, opening it would make one.
     if facts["store"] is not None:
-        await _inside(config, facts, findings)
+        await _inside(config, facts, findings, rebuild=wanted.rebuild)
     else:
         findings += _ahead(config)
     report = {**facts, "findings": findings}
@@ -58,6 +73,7 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
         "schema": None,
         "newest_schema": newest(),
         "unsettled": [],
+        "rebuilt": None,
     }
     findings = [_finding("open_to_others", door) for door in inspection.open_doors(config.home)]
     kind = inspection.unsuitable_file_system(_existing(config.home))
@@ -126,7 +142,9 @@ def _ahead(config: "Config") -> list[dict[str, str]]:
     return found
 
 
-async def _inside(config: "Config", facts: dict[str, Any], findings: list[dict[str, str]]) -> None:
+async def _inside(
+    config: "Config", facts: dict[str, Any], findings: list[dict[str, str]], *, rebuild: bool
+) -> None:
     """Open the store and check all of it; a store that does not open is a finding."""
     from holdfast.bootstrap import open_store
 
@@ -141,6 +159,8 @@ async def _inside(config: "Config", facts: dict[str, Any], findings: list[dict[s
     # What has opened has this one: every other is refused.
     facts["schema"] = facts["newest_schema"]
     try:
+        if rebuild:
+            facts["rebuilt"] = await _rebuilt(store)
         findings += [_finding(Code.CORRUPT_STORE, fault) for fault in await store.check()]
         findings += await _left_behind(config, store)
         heads = await store.read(lambda tx: tx.sessions.unsettled())
@@ -150,6 +170,19 @@ async def _inside(config: "Config", facts: dict[str, Any], findings: list[dict[s
         findings.append(_finding(error.code, error.message))
     finally:
         await store.close()
+
+
+async def _rebuilt(store: "Store") -> dict[str, Any]:
+    """Compute anew what can be, and say where that differs from what was there."""
+    from holdfast.services.observation_rebuilding import rebuilt
+    from holdfast.services.search import Search
+
+    history, words = await rebuilt(store), await Search(store).rebuild()
+    return {
+        "entities": history.entities,
+        "documents": words.documents,
+        "differences": [*history.differences, *words.differences],
+    }
 
 
 async def _left_behind(config: "Config", store: "Store") -> list[dict[str, str]]:
@@ -187,6 +220,12 @@ def _tell(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]
     for kind in ("active", "weaker"):
         for told in facts["safety"][kind]:
             printer.line(f"{'safe' if kind == 'active' else 'weaker'}: {told}")
+    rebuilt = facts["rebuilt"]
+    if rebuilt is not None:
+        counted = f"{rebuilt['entities']} histories and {rebuilt['documents']} documents"
+        printer.line(f"computed anew: {counted}")
+        for told in rebuilt["differences"]:
+            printer.line(f"put right: {told}")
     for finding in findings:
         printer.line(f"wrong: {finding['message']}")
     printer.line("All is well." if not findings else f"{len(findings)} found.")
@@ -222,4 +261,4 @@ def _finding(code: str, message: str) -> dict[str, str]:
 
 def register(app: typer.Typer) -> None:
     """Put the command into the command line."""
-    command(app, "doctor", Nothing, only_here=True)(examine)
+    command(app, "doctor", DoctorOptions, only_here=True)(examine)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,6 +11,11 @@ from holdfast.cli.errors import FINDINGS
 from holdfast.cli.opening import opened_here
 from holdfast.cli.output import Printer
 from holdfast.cli.places import named_path
+
+if TYPE_CHECKING:
+    from holdfast.importers.cursor_memory_reports import MemoryReport
+
+PROGRESS: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +56,74 @@ async def block_zones(printer: Printer, wanted: BlockZonesOptions) -> int:
     return FINDINGS if report.troubles else 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions:
+    """A folder with memories."""
+
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The folder with sessions/ in it.", show_default=False),
+    ]
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing.")
+    ] = False
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Put in what is missing: an action, or the time of the file."
+        ),
+    ] = False
+
+
+async def cursor_memory(printer: Printer, wanted: MemoryOptions) -> int:
+    """Bring the memories of another program into the history of sessions.
+
+    The folder is only read, and what was brought is not brought again. Ends with 1 if a file
+    could not be brought, or is not there afterwards; the others are brought all the same.
+    """
+    from holdfast.importers.cursor_memory import CursorMemory, MemoryWish
+    from holdfast.importers.cursor_memory_files import MemoryFolder
+
+    folder = MemoryFolder(named_path(wanted.folder))
+    wish = MemoryWish(dry_run=wanted.dry_run, repair=wanted.repair)
+
+    def progress(done: int, total: int) -> None:
+        if done % PROGRESS == 0:
+            printer.remark(f"{done} of {total} files.")
+
+    async with opened_here(printer) as holdfast:
+        importer = CursorMemory(holdfast.store, holdfast.observations, holdfast.owner)
+        report = await importer.migrate(folder, wish, progress=progress)
+    if printer.is_json:
+        printer.document(report)
+    else:
+        _tell_memories(printer, report)
+    return 0 if report.is_whole else FINDINGS
+
+
+def _tell_memories(printer: Printer, report: "MemoryReport") -> None:
+    names = ("files", "imported", "unchanged", "repaired", "failed", "warnings")
+    told = ", ".join(f"{name} {getattr(report, name)}" for name in names)
+    printer.line(f"{told}.".capitalize())
+    for repair in report.repairs:
+        printer.line(f"{repair.file}: {repair.field} from {repair.rule}")
+    for skip in report.skipped:
+        printer.warn(f"{skip.file}: {skip.reason}")
+    for failure in report.failures:
+        what = failure.details.get("message", failure.error)
+        printer.warn(f"{failure.file}: {what}")
+    verified = report.verified
+    if verified.entities_found != verified.entities_expected:
+        printer.warn(f"{verified.entities_found} of {verified.entities_expected} are there.")
+    for entity_id in verified.timeline_missing:
+        printer.warn(f"{entity_id} is on no timeline.")
+
+
 def register(app: typer.Typer) -> None:
     """Put the group into the command line."""
     group = typer.Typer(
         name="import", help="Bring in what other programs have left.", no_args_is_help=True
     )
+    command(group, "cursor-memory", MemoryOptions, only_here=True)(cursor_memory)
     command(group, "block-zones", BlockZonesOptions, only_here=True)(block_zones)
     app.add_typer(group)

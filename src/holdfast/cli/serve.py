@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.bootstrap import Holdfast
     from holdfast.cli.workers import Duty
     from holdfast.http.assembly import Door
+    from holdfast.http.guests import Guest
     from holdfast.http.server import Exposure
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,11 @@ def serve(printer: Printer, wanted: ServeOptions) -> int:
     It plays every turn that waits, whoever sent it, and answers on a port of this machine. Ctrl-C
     or SIGTERM stops it; turns that run then go on with the next start.
     """
+    return listening(printer, wanted)
+
+
+def listening(printer: Printer, wanted: ServeOptions, *, is_for_mcp: bool = False) -> int:
+    """Serve until told to stop; where it is done for MCP, say what its clients need."""
     from holdfast.cli.store import forward
     from holdfast.cli.workers import share
     from holdfast.http.guard import names_of
@@ -94,7 +100,7 @@ def serve(printer: Printer, wanted: ServeOptions) -> int:
         pid = os.getpid()
 
         def work(duty: "Duty") -> None:
-            post = Post(listener, exposure, tuple(wanted.name or ()), pid, duty)
+            post = Post(listener, exposure, tuple(wanted.name or ()), pid, duty, is_for_mcp)
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(_serve(printer, post))
 
@@ -110,9 +116,10 @@ class Post:
     names: tuple[str, ...]
     pid: int
     duty: "Duty"
+    is_for_mcp: bool = False
 
-    def door(self) -> "Door":
-        """Return how the server is reached."""
+    def door(self, guest: "Guest") -> "Door":
+        """Return how the server is reached, and who answers beside it."""
         from holdfast.http.assembly import Door
         from holdfast.http.server import address_of
 
@@ -124,6 +131,7 @@ class Post:
             version=__version__,
             name=secrets.token_hex(6),
             luck=random.random,
+            guest=guest,
         )
 
 
@@ -132,22 +140,28 @@ async def _serve(printer: Printer, post: Post) -> None:
     from holdfast.http.assembly import application
     from holdfast.http.server import serve as serve_http
     from holdfast.http.server import url_of
+    from holdfast.mcp.endpoint import Endpoint
     from holdfast.services.background import Background
 
     # Before the house is opened: a signal that comes meanwhile stops it in order.
     stop = _told_to_stop(post.duty)
-    async with opened_here(printer, "all") as holdfast, Background() as keeping:
+    async with (
+        opened_here(printer, "all") as holdfast,
+        Background() as keeping,
+        Endpoint(holdfast, __version__) as guest,
+    ):
         card = Card(holdfast.config.home, url_of(post.listener, post.exposure))
         card.form["pid"] = post.pid
         other = card.claim()
         keeping.start(card.keep())
         await holdfast.tokens.ensure_local()
         link = await _link(holdfast) if post.duty.is_herald else ""
-        app = application(holdfast, lambda: probe(holdfast), post.door())
+        app = application(holdfast, lambda: probe(holdfast), post.door(guest))
 
         def announce() -> None:
             if post.duty.is_herald:
-                _announce(printer, card.form | {"sign_in": link}, other)
+                more = {"mcp": f"{card.form['url']}/mcp"} if post.is_for_mcp else {}
+                _announce(printer, card.form | {"sign_in": link} | more, other)
 
         try:
             await serve_http(app, post.listener, ready=announce, stop=stop, exposure=post.exposure)
@@ -194,6 +208,8 @@ def _announce(printer: Printer, card: dict[str, Any], other: dict[str, Any] | No
         home = os.environ.get("HOLDFAST_HOME")
         # As it can be pasted: the command may not be on the other terminal's path.
         chat = f"{f'HOLDFAST_HOME={shlex.quote(home)} ' if home else ''}{sys.argv[0]} chat"
+        if "mcp" in card:
+            printer.line(f"MCP is at {card['mcp']}; the token is in the home's file `token`.")
         printer.line(f"Chat in another terminal with `{chat}`; stop with Ctrl-C.")
     sys.stdout.flush()
     # One of our own may have been faster.

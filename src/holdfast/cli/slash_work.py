@@ -3,7 +3,7 @@
 from collections import Counter
 
 from holdfast.cli import doctor as doctors
-from holdfast.cli.commands import Nothing, require_here
+from holdfast.cli.commands import require_here
 from holdfast.cli.costs import by_model
 from holdfast.cli.output import price
 from holdfast.cli.results import standing
@@ -118,7 +118,7 @@ async def doctor(talk: Talk, argument: str) -> bool:
     """Do what `holdfast doctor` does."""
     require_nothing(argument)
     require_here(talk.printer.settings, "/doctor")
-    await doctors.examine(talk.printer, Nothing())
+    await doctors.examine(talk.printer, doctors.DoctorOptions())
     return False
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.opening import opened_here
+from holdfast.cli.opening import opened, opened_here
 from holdfast.cli.output import Printer
 from holdfast.cli.zone_options import OneArchive, OneDesk, archive_ms, shown_time
 
@@ -14,7 +14,7 @@ async def archive(printer: Printer, wanted: OneDesk) -> None:
     """Clear a desk into a new archive."""
     from holdfast.http.v1.archives_forms import archived_form
 
-    async with opened_here(printer) as holdfast:
+    async with opened(printer) as holdfast:
         done = await holdfast.zones.archive(holdfast.owner, wanted.id)
     told = f"The desk is cleared into {done.archive_zoneid}." if done else "Nothing lies there."
     printer.done(archived_form(done), told)
@@ -33,7 +33,7 @@ async def archives(printer: Printer, wanted: ArchivesOptions) -> None:
     """List the archives of an id, newest first."""
     from holdfast.http.v1.archives_forms import archives_form
 
-    async with opened_here(printer) as holdfast:
+    async with opened(printer) as holdfast:
         found = await holdfast.zones.list_archives(holdfast.owner, wanted.id, limit=wanted.limit)
     if printer.is_json:
         printer.document(archives_form(found))
@@ -56,7 +56,7 @@ async def restore(printer: Printer, wanted: OneArchive) -> None:
 
     from holdfast.http.v1.archives_forms import RestoredForm
 
-    async with opened_here(printer) as holdfast:
+    async with opened(printer) as holdfast:
         done = await holdfast.zones.restore_archive(
             holdfast.owner, wanted.id, archive_ms(wanted.id, wanted.ms)
         )
@@ -68,7 +68,7 @@ async def restore(printer: Printer, wanted: OneArchive) -> None:
 async def delete(printer: Printer, wanted: OneArchive) -> None:
     """Remove an archive."""
     ms = archive_ms(wanted.id, wanted.ms)
-    async with opened_here(printer) as holdfast:
+    async with opened(printer) as holdfast:
         is_gone = await holdfast.zones.delete_archive(holdfast.owner, wanted.id, ms)
     printer.done({"deleted": is_gone}, "It is removed." if is_gone else "There was none.")
 

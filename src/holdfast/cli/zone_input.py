@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from holdfast.cli.opening import opened_here
+from holdfast.cli.opening import opened
 from holdfast.cli.output import Printer
 from holdfast.cli.zone_options import OneDesk
 from holdfast.domain.errors import Code, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
     from holdfast.domain.zones import OutputAppended
 
 
@@ -39,7 +39,7 @@ async def write(printer: Printer, wanted: WriteOptions) -> None:
     # Before anything is read: a command that cannot be right waits for nobody.
     require_definition_id(wanted.id)
     content = await asyncio.to_thread(_stdin, WRITE_LARGEST + 1)
-    async with opened_here(printer) as holdfast:
+    async with opened(printer) as holdfast:
         done = await holdfast.zones.write_state(
             holdfast.owner, wanted.id, content, if_modified_ms=wanted.if_modified
         )
@@ -53,7 +53,7 @@ async def append(printer: Printer, wanted: OneDesk) -> None:
     from holdfast.http.v1.zones_forms import OutputAppendedForm
 
     require_definition_id(wanted.id)
-    async with opened_here(printer) as holdfast:
+    async with opened(printer) as holdfast:
         batches = [done async for done in _appended(holdfast, wanted.id)]
         zone = (await holdfast.zones.show(holdfast.owner, wanted.id)).zone
     size = sum(done.bytes_written for done in batches)
@@ -62,7 +62,7 @@ async def append(printer: Printer, wanted: OneDesk) -> None:
     printer.done(form, f"{size} bytes were appended to {zone}.")
 
 
-async def _appended(holdfast: "Holdfast", id_: str) -> AsyncGenerator["OutputAppended", None]:
+async def _appended(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppended", None]:
     """Append what comes, a batch for whatever is there at a time; yield what became of each."""
     held = b""
     while more := await asyncio.to_thread(_some_of_stdin):

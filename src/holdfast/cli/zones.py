@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.commands import command
-from holdfast.cli.opening import opened_here
+from holdfast.cli.opening import opened
 from holdfast.cli.output import Printer
 from holdfast.cli.zone_archives import (
     ArchivesOptions,
@@ -23,14 +23,14 @@ from holdfast.cli.zone_options import MS_HELP, OneArchive, OneDesk, archive_ms, 
 from holdfast.domain.errors import Code, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.cli.house import House
 
 
 async def show(printer: Printer, wanted: OneDesk) -> None:
     """Show what lies on a desk, and which session sits at it."""
     from holdfast.http.v1.zones_forms import desk_form
 
-    async with opened_here(printer) as holdfast:
+    async with opened(printer) as holdfast:
         desk = await holdfast.zones.show(holdfast.owner, wanted.id)
     if printer.is_json:
         printer.document(desk_form(desk))
@@ -62,7 +62,7 @@ class ReadOptions(OneDesk):
 
 async def read(printer: Printer, wanted: ReadOptions) -> None:
     """Print the snapshot of a desk or an archive, or the lines of its output."""
-    async with opened_here(printer) as holdfast:
+    async with opened(printer) as holdfast:
         if wanted.follow:
             await _follow(printer, holdfast, wanted)
         elif wanted.output or wanted.start is not None:
@@ -73,7 +73,7 @@ async def read(printer: Printer, wanted: ReadOptions) -> None:
             await _state(printer, holdfast, wanted.id)
 
 
-async def _follow(printer: Printer, holdfast: "Holdfast", wanted: ReadOptions) -> None:
+async def _follow(printer: Printer, holdfast: "House", wanted: ReadOptions) -> None:
     if wanted.ms is not None:
         raise Invalid(Code.INVALID_INPUT, "An archive does not grow; leave out --follow.")
     following = holdfast.zones.follow(holdfast.owner, wanted.id, start=wanted.start)
@@ -87,7 +87,7 @@ async def _follow(printer: Printer, holdfast: "Holdfast", wanted: ReadOptions) -
             printer.flush()
 
 
-async def _lines(printer: Printer, holdfast: "Holdfast", wanted: ReadOptions) -> None:
+async def _lines(printer: Printer, holdfast: "House", wanted: ReadOptions) -> None:
     from holdfast.domain.zone_lines import LineQuery
     from holdfast.http.v1.zones_forms import lines_form
 
@@ -103,7 +103,7 @@ async def _lines(printer: Printer, holdfast: "Holdfast", wanted: ReadOptions) ->
         printer.remark(f"There is more: --start {page.end}")
 
 
-async def _state(printer: Printer, holdfast: "Holdfast", id_: str) -> None:
+async def _state(printer: Printer, holdfast: "House", id_: str) -> None:
     import msgspec
 
     from holdfast.http.v1.zones_forms import StateForm
@@ -113,7 +113,7 @@ async def _state(printer: Printer, holdfast: "Holdfast", id_: str) -> None:
     printer.done(form, "nothing to restore" if state.content is None else state.content)
 
 
-async def _archive(printer: Printer, holdfast: "Holdfast", id_: str, ms: str) -> None:
+async def _archive(printer: Printer, holdfast: "House", id_: str, ms: str) -> None:
     from holdfast.http.v1.archives_forms import archive_form
 
     found = await holdfast.zones.read_archive(holdfast.owner, id_, archive_ms(id_, ms))
@@ -134,7 +134,7 @@ async def replay(printer: Printer, wanted: ReplayOptions) -> None:
     """Show what a page would show of a desk: the newest lines of its output."""
     from holdfast.http.v1.zones_forms import replay_form
 
-    async with opened_here(printer) as holdfast:
+    async with opened(printer) as holdfast:
         found = await holdfast.zones.replay(
             holdfast.owner, wanted.id, window=wanted.window, page=wanted.page
         )
@@ -154,14 +154,14 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="zones", help="Look at agents' desks and their archives.", no_args_is_help=True
     )
-    command(group, "show", OneDesk, only_here=True)(show)
-    command(group, "read", ReadOptions, only_here=True)(read)
-    command(group, "write", WriteOptions, only_here=True)(write)
-    command(group, "append", OneDesk, only_here=True)(append)
-    command(group, "archive", OneDesk, only_here=True)(archive)
-    command(group, "archives", ArchivesOptions, only_here=True)(archives)
-    command(group, "restore", OneArchive, only_here=True)(restore)
-    command(group, "delete", OneArchive, only_here=True)(delete)
-    command(group, "replay", ReplayOptions, only_here=True)(replay)
+    command(group, "show", OneDesk)(show)
+    command(group, "read", ReadOptions)(read)
+    command(group, "write", WriteOptions)(write)
+    command(group, "append", OneDesk)(append)
+    command(group, "archive", OneDesk)(archive)
+    command(group, "archives", ArchivesOptions)(archives)
+    command(group, "restore", OneArchive)(restore)
+    command(group, "delete", OneArchive)(delete)
+    command(group, "replay", ReplayOptions)(replay)
     command(group, "purge", PurgeOptions, only_here=True)(purge)
     app.add_typer(group)

@@ -6,8 +6,11 @@ from holdfast.client.listings import Listing, Page
 from holdfast.client.patience import Patience
 from holdfast.domain.approvals import ApprovalMode, ApprovalScope, ApprovalState
 from holdfast.domain.calls import CallState
+from holdfast.domain.checkpoints import CheckpointState
 from holdfast.domain.costs import CostGroup
+from holdfast.domain.histories import Submitted
 from holdfast.domain.sessions import OnBusy
+from holdfast.domain.timelines import TimelineEvent
 from holdfast.http.api.forms import RepoForm
 from holdfast.http.v1.agents_forms import (
     AcpRuntimeForm,
@@ -19,6 +22,13 @@ from holdfast.http.v1.agents_forms import (
     LlmRuntimeForm,
 )
 from holdfast.http.v1.approvals_forms import AnswerPost, ApprovalForm, ApprovalsQuery
+from holdfast.http.v1.archives_forms import (
+    ArchivedForm,
+    ArchiveForm,
+    ArchivesQuery,
+    ArchiveSummaryForm,
+    RestoredForm,
+)
 from holdfast.http.v1.calls_forms import CallForm, CallsQuery, SettlePost
 from holdfast.http.v1.contexts_forms import ContextForm, SelectionForm
 from holdfast.http.v1.costs_forms import CostList, CostsQuery
@@ -29,6 +39,21 @@ from holdfast.http.v1.endings_forms import (
     Interrupted,
     InterruptPost,
     ResumePost,
+)
+from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, RestorationPost
+from holdfast.http.v1.history_forms import (
+    CheckpointQuery,
+    ClaimsQuery,
+    EntityForm,
+    EntityList,
+    HistoryForm,
+    HistoryList,
+    HistoryPageQuery,
+    ObservationForm,
+    ObservationList,
+    PastQuery,
+    RemovalForm,
+    RemovalQuery,
 )
 from holdfast.http.v1.messages_forms import (
     AssistantPost,
@@ -45,6 +70,7 @@ from holdfast.http.v1.messages_forms import (
     UserPost,
 )
 from holdfast.http.v1.models_forms import ModelForm, ModelPost, PricesForm
+from holdfast.http.v1.search_forms import HitForm, SearchForm
 from holdfast.http.v1.sessions_forms import (
     BudgetForm,
     DeletionQuery,
@@ -53,7 +79,19 @@ from holdfast.http.v1.sessions_forms import (
     SessionPost,
     SessionsQuery,
 )
+from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery, TimelineForm
 from holdfast.http.v1.words import Deltas, EventForm
+from holdfast.http.v1.zones_forms import (
+    DeskForm,
+    LinesForm,
+    LinesQuery,
+    OutputAppendedForm,
+    ReplayForm,
+    ReplayQuery,
+    StateForm,
+    StateWrittenForm,
+    ZoneFileForm,
+)
 from holdfast.services.calls import How
 from holdfast.services.exports import ExportFormat
 
@@ -69,6 +107,10 @@ __all__ = [
     "ApprovalScope",
     "ApprovalState",
     "ApprovalsQuery",
+    "ArchiveForm",
+    "ArchiveSummaryForm",
+    "ArchivedForm",
+    "ArchivesQuery",
     "AssistantPost",
     "BudgetForm",
     "CallContent",
@@ -76,23 +118,39 @@ __all__ = [
     "CallPost",
     "CallState",
     "CallsQuery",
+    "CheckpointQuery",
+    "CheckpointState",
+    "ClaimsQuery",
     "Client",
     "ClosePost",
     "ContextForm",
+    "CorrectionPost",
     "CostGroup",
     "CostList",
     "CostsQuery",
     "DeletionQuery",
     "Deltas",
+    "DeskForm",
+    "EntitiesQuery",
+    "EntityForm",
+    "EntityList",
+    "EntityPost",
     "EventForm",
+    "EventsOfQuery",
     "ExportFormat",
     "ExportQuery",
     "ForkPost",
     "Gap",
     "GrantForm",
+    "HistoryForm",
+    "HistoryList",
+    "HistoryPageQuery",
+    "HitForm",
     "How",
     "InterruptPost",
     "Interrupted",
+    "LinesForm",
+    "LinesQuery",
     "Listing",
     "LlmRuntimeForm",
     "MediaPart",
@@ -100,22 +158,39 @@ __all__ = [
     "MessagesQuery",
     "ModelForm",
     "ModelPost",
+    "ObservationForm",
+    "ObservationList",
     "OnBusy",
+    "OutputAppendedForm",
     "Page",
+    "PastQuery",
     "Patience",
     "PricesForm",
+    "RemovalForm",
+    "RemovalQuery",
+    "ReplayForm",
+    "ReplayQuery",
     "RepoForm",
+    "RestorationPost",
+    "RestoredForm",
     "ResultContent",
     "ResultPost",
     "ResumePost",
+    "SearchForm",
     "SelectionForm",
     "SessionForm",
     "SessionPatch",
     "SessionPost",
     "SessionsQuery",
     "SettlePost",
+    "StateForm",
+    "StateWrittenForm",
+    "Submitted",
     "SystemPost",
     "TextContent",
     "TextPart",
+    "TimelineEvent",
+    "TimelineForm",
     "UserPost",
+    "ZoneFileForm",
 ]

@@ -9,11 +9,14 @@ import msgspec
 
 from holdfast.client.agents import Agents, Models
 from holdfast.client.following import NOW, Following, Gap, Wish
+from holdfast.client.history import History
 from holdfast.client.patience import Patience
 from holdfast.client.requests import Requests, query_of
+from holdfast.client.search import Search
 from holdfast.client.sessions import Messages, Sessions, of
 from holdfast.client.transport import Transport
 from holdfast.client.work import Approvals, Calls, Costs, Repos
+from holdfast.client.zones import Zones
 from holdfast.http.v1.events_forms import EventsQuery
 from holdfast.http.v1.words import Deltas, EventForm
 
@@ -46,10 +49,13 @@ class Client:
         self.approvals: Final = Approvals(requests)
         self.calls: Final = Calls(requests)
         self.costs: Final = Costs(requests)
+        self.history: Final = History(requests)
         self.messages: Final = Messages(requests)
         self.models: Final = Models(requests)
         self.repos: Final = Repos(requests)
+        self.search: Final = Search(requests)
         self.sessions: Final = Sessions(requests)
+        self.zones: Final = Zones(requests)
 
     async def __aenter__(self) -> Self:
         return self

@@ -49,6 +49,17 @@ class Requests:
         )
         return self._decoded(await self._asked(sent), kind)
 
+    async def put(self, path: str, body: Struct, kind: type[T]) -> T:
+        """Put something in the place of what stands at a path; it is not sent again by itself."""
+        sent = Sent(
+            method="PUT",
+            target=path,
+            headers=_JSON,
+            body=_encoder.encode(body),
+            repeatable=False,
+        )
+        return self._decoded(await self._asked(sent), kind)
+
     async def patch(self, path: str, body: Struct, kind: type[T]) -> T:
         """Change what stands at a path."""
         sent = Sent(method="PATCH", target=path, headers=_JSON, body=_encoder.encode(body))
@@ -57,6 +68,11 @@ class Requests:
     async def delete(self, path: str, query: Struct | None = None) -> None:
         """Remove what stands at a path."""
         await self._asked(_sent("DELETE", path, query))
+
+    async def remove(self, path: str, kind: type[T]) -> T:
+        """Remove what stands at a path, and return what was there; not sent again by itself."""
+        sent = Sent(method="DELETE", target=path, repeatable=False)
+        return self._decoded(await self._asked(sent), kind)
 
     async def _asked(self, sent: Sent) -> Received:
         received, attempts = await self._got_through(sent)

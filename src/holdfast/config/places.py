@@ -70,6 +70,9 @@ PLACES: Final[Mapping[str, Place]] = {
     "turns_at_a_time": _limit("turns_at_a_time", "HOLDFAST_TURNS_AT_A_TIME"),
     "idle_timeout_minutes": _limit("idle_timeout_minutes", "AGENT_SESSION_IDLE_TIMEOUT"),
     "max_concurrent_sessions": _limit("max_concurrent_sessions", "AGENT_MAX_CONCURRENT_SESSIONS"),
+    "observations_per_minute": _limit(
+        "observations_per_minute", "HOLDFAST_OBSERVATIONS_PER_MINUTE"
+    ),
     # Tables and not text, so no variable has a form for them.
     "credentials": Place("", "credentials", None),
     "mcp_servers": Place("mcp", "servers", None),

@@ -222,6 +222,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "max_concurrent_sessions": _between(1, MILLION),
     "max_tool_rounds": _between(1, MILLION),
     "mcp_servers": _server_names,
+    "observations_per_minute": _between(0, MILLION, but=", and 0 is no limit"),
     "turn_cap": _between(1, MILLION),
     "turns_at_a_time": _between(1, MILLION),
 }

@@ -86,6 +86,7 @@ class Config(Struct, frozen=True, kw_only=True):
     turns_at_a_time: int = 64
     idle_timeout_minutes: float = 30
     max_concurrent_sessions: int = 5
+    observations_per_minute: int = 600
     credentials: tuple[Credential, ...] = ()
     mcp_servers: tuple[McpServer, ...] = ()
     block_zones: Path | None = None

@@ -33,19 +33,23 @@ class Ending(StrEnum):
     IDLE = "idle"
 
 
+# Stands in an argument for the id of the session that a program is started for.
+SESSION_WORD: Final = "{session_id}"
 ALIVE: Final = frozenset({ProcessState.STARTING, ProcessState.READY, ProcessState.BUSY})
 
 
 class Birth(Struct, frozen=True, kw_only=True):
     """A process that cannot be taken for another: its number alone may be somebody else's later.
 
-    `started` are the ticks since the boot at which it began, `boot` names that boot.
+    `started` are the ticks since the boot at which it began, `boot` names that boot. One that
+    sessions share bears a `mark` of its own; any other bears the id of its session.
     """
 
     pid: int
     group: int
     started: int
     boot: str
+    mark: str = ""
 
 
 class Exit(Struct, frozen=True, kw_only=True):
@@ -86,7 +90,8 @@ class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `approve` is the approval mode of sessions that say nothing themselves. `mode` and `settings`
     are set once in each conversation, as the program offers them. `environment` are plain values;
     secrets come by name; `with_servers` are those that it needs where it is given MCP servers.
-    `fs_missing` tells what a file that is not there reads like.
+    `fs_missing` tells what a file that is not there reads like. With `share` the sessions of one
+    owner are in one program, as far as the very same would be started for each of them.
     """
 
     approve: ApprovalMode | None = None
@@ -136,8 +141,10 @@ def options_of(runtime: AcpRuntime) -> ProgramOptions:
             # Our own words, because the library's would repeat the value.
             raise _invalid(name, f"must be {_WORDS[name]}") from None
     options = ProgramOptions(**found)
-    if options.share:
-        raise _invalid("share", "cannot be had yet: every session has a program of its own")
+    if options.share and any(SESSION_WORD in word for word in runtime.args):
+        raise _invalid(
+            "share", f"cannot be had where runtime.args name one session: {SESSION_WORD}"
+        )
     for table in ("environment", "with_servers"):
         for name, value in getattr(options, table).items():
             if not name or "=" in name or "\x00" in name or "\x00" in value:

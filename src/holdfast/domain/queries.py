@@ -89,11 +89,12 @@ class WorkQuery(Struct, frozen=True, kw_only=True):
     """Which questions or calls, in the order they were asked: all sessions of an owner, or one.
 
     `states` are as they are stored; without any, whatever the state. `after` is a session and a
-    number in it, or for questions their own id.
+    number in it, or for questions their own id. With an `id`, only those that are called so.
     """
 
     owner: Owner
     key: SessionKey | None = None
+    id: str | None = None
     states: tuple[str, ...] = ()
     after: tuple[int, str] | None = None
     limit: int = LIMIT_MOST

@@ -44,19 +44,21 @@ class Tally(Struct, frozen=True):
 
 def is_blank(line: bytes) -> bool:
     """Tell whether nothing but white space stands in a line."""
-    return _BLANK.fullmatch(line) is not None
+    # Most lines begin with a brace or a letter, which is seen without looking for more.
+    return not (line and 0x20 < line[0] < 0x7F) and _BLANK.fullmatch(line) is not None
 
 
 def tallied(before: Tally, more: bytes) -> Tally:
     """Return the tally of a text that goes on; in whatever pieces it comes, the sum is the same."""
     if not more:
         return before
-    first, *others = more.split(b"\n")
-    begun = (before.tail or b"") + first
-    if not others:
-        return Tally(before.ended, _stand_in(begun))
-    *whole, last = others
-    ended = before.ended + (not is_blank(begun)) + sum(not is_blank(line) for line in whole)
+    lines = more.split(b"\n")
+    last = lines.pop()
+    if not lines:
+        return Tally(before.ended, _stand_in((before.tail or b"") + last))
+    if before.tail:
+        lines[0] = before.tail + lines[0]
+    ended = before.ended + len(lines) - sum(map(is_blank, lines))
     return Tally(ended, _stand_in(last) if last else None)
 
 
@@ -77,7 +79,7 @@ class LineQuery(Struct, frozen=True, kw_only=True):
 class Lines(Struct, frozen=True, kw_only=True):
     """Counted lines of a file, without their ends.
 
-    The file's last line is `torn` when nothing ends it, which is to be `is_open`, or when it is no
+    The file's last line is `torn` when nothing ends it, which is `tail_open`, or when it is no
     JSON.
     """
 
@@ -86,7 +88,7 @@ class Lines(Struct, frozen=True, kw_only=True):
     total: int
     generation: str | None
     torn: bool
-    is_open: bool = False
+    tail_open: bool = False
 
     @property
     def end(self) -> int:

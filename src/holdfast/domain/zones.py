@@ -39,8 +39,8 @@ class ZoneFile(Struct, frozen=True, kw_only=True):
     """A file of a zone; `generation` is new whenever its content was replaced.
 
     `ended` counts the lines that a line break ends, `tail` stands for the one that none does yet;
-    see `zone_lines`. `key` is the store's own name for the file, `rest` what it keeps of its last
-    part beside the others.
+    see `zone_lines`. `key` is the store's own name for the file; `rest` is how many of its last
+    bytes the store keeps apart from the others, with a checksum of their own.
     """
 
     key: int = 0
@@ -53,7 +53,8 @@ class ZoneFile(Struct, frozen=True, kw_only=True):
     lines: int = 0
     ended: int = 0
     tail: bytes | None = None
-    rest: bytes = b""
+    rest: int = 0
+    rest_checksum: int = 0
 
     @property
     def parts(self) -> int:

@@ -31,6 +31,7 @@ from holdfast.http.requests import (
     decoded_body,
     decoded_query,
     read_body,
+    read_by,
     request_of,
 )
 from holdfast.http.streams import Streams
@@ -140,11 +141,7 @@ class Application:
     ) -> Asked[Any, Any]:
         query = decoded_query(request.query, route.query, tolerant=route.tolerant)
         raw = await read_body(request) if route.changes else b""
-        body = None
-        if route.body is not None and (raw or not route.body_may_be_missing):
-            body = decoded_body(request, raw, route.body)
-        elif route.body is not None:
-            body = route.body()
+        body = await _body(request, route, raw)
         if caller is not None:
             require_nameable(caller, body)
         return Asked(
@@ -258,6 +255,16 @@ class _Exchange:
         await self._send(
             {"type": "http.response.start", "status": whole.status, "headers": headers}
         )
+
+
+async def _body(request: Request, route: Route, raw: bytes) -> Any:
+    if route.body is None:
+        return None
+    if not raw and route.body_may_be_missing:
+        return route.body() if route.reads is None else route.reads(b"{}")
+    if route.reads is None:
+        return decoded_body(request, raw, route.body)
+    return await read_by(request, raw, route.reads)
 
 
 async def _whole(answer: Answer, request: Request) -> Rendered:

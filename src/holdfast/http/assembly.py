@@ -8,6 +8,7 @@ from holdfast.http.api.routes import ROUTES as API_ROUTES
 from holdfast.http.app import Application, Rules
 from holdfast.http.callers import Callers
 from holdfast.http.guard import Names, names_of
+from holdfast.http.guests import Guest, mcp_route
 from holdfast.http.house import House
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import described
@@ -29,6 +30,8 @@ class Door:
     name: str = "request"
     luck: Callable[[], float] = lambda: 0.5
     life: float = LIFE_SECONDS
+    # Who answers at the path of another protocol; without, there is no such path.
+    guest: Guest | None = None
 
 
 def application(house: House, probe: Probe, door: Door) -> Application:
@@ -37,7 +40,7 @@ def application(house: House, probe: Probe, door: Door) -> Application:
     names = names_of(
         door.port, door.names, has_tls=door.has_tls, is_behind_proxy=door.is_behind_proxy
     )
-    table = table_of(probe, metrics, names, door.version)
+    table = table_of(probe, metrics, names, door.version, door.guest)
     rules = Rules(
         names=names,
         name=door.name,
@@ -47,7 +50,9 @@ def application(house: House, probe: Probe, door: Door) -> Application:
     return Application(house, table, Callers(house.tokens, names.origins), rules)
 
 
-def table_of(probe: Probe, metrics: Metrics, names: Names, version: str) -> Table:
+def table_of(
+    probe: Probe, metrics: Metrics, names: Names, version: str, guest: Guest | None = None
+) -> Table:
     """Return the table of all routes; one of them describes it."""
 
     # Described when it is asked for: the table contains the route that describes it.
@@ -55,5 +60,7 @@ def table_of(probe: Probe, metrics: Metrics, names: Names, version: str) -> Tabl
     def description() -> bytes:
         return described(table.routes, version)
 
-    table = Table((*own_routes(probe, metrics, description, names), *V1_ROUTES, *API_ROUTES))
+    guests = () if guest is None else (mcp_route(guest),)
+    own = own_routes(probe, metrics, description, names)
+    table = Table((*own, *V1_ROUTES, *API_ROUTES, *guests))
     return table

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from holdfast.services.media import Media
     from holdfast.services.messages import Messages
     from holdfast.services.models import Models
+    from holdfast.services.observations import Observations
     from holdfast.services.overviews import Overviews
     from holdfast.services.repos import Repos
+    from holdfast.services.search import Search
     from holdfast.services.sessions import Sessions
     from holdfast.services.tokens import Tokens
     from holdfast.services.zones import Zones
@@ -56,9 +58,13 @@ class House(Protocol):
     @property
     def models(self) -> "Models": ...
     @property
+    def observations(self) -> "Observations": ...
+    @property
     def overviews(self) -> "Overviews": ...
     @property
     def repos(self) -> "Repos": ...
+    @property
+    def search(self) -> "Search": ...
     @property
     def sessions(self) -> "Sessions": ...
     @property

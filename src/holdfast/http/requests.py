@@ -1,7 +1,7 @@
 """A request as it arrived: read within its limits, and decoded by the types of its route."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -19,6 +19,8 @@ from holdfast.http.wordings import told
 
 BODY_LARGEST: Final = 8 << 20
 BODY_SECONDS: Final = 60.0
+# From here on reading takes long enough for others to notice.
+BODY_INLINE: Final = 16 << 10
 QUERY_LONGEST: Final = 16 << 10
 # How much of a rule is told: it may quote a name of any length.
 
@@ -83,11 +85,7 @@ async def read_body(request: Request) -> bytes:
 
 def decoded_body(request: Request, body: bytes, kind: Any) -> Any:
     """Return the body as the route's type."""
-    if "content-encoding" in request.headers:
-        raise _invalid("", "a body must not be compressed")
-    given = request.headers.get("content-type", "")
-    if given.split(";")[0].strip().lower() != "application/json":
-        raise _invalid("", "the content type must be application/json")
+    _require_json(request)
     require_plain_json(body)
     try:
         return msgspec.json.decode(body, type=kind)
@@ -95,6 +93,22 @@ def decoded_body(request: Request, body: bytes, kind: Any) -> Any:
         raise _invalid(*told(error, kind)) from None
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise _invalid("", f"this is not JSON: {error}") from None
+
+
+async def read_by(request: Request, body: bytes, reads: Callable[[bytes], Any]) -> Any:
+    """Return what a route makes of its body; one that takes long is no burden for others."""
+    _require_json(request)
+    if len(body) <= BODY_INLINE:
+        return reads(body)
+    return await asyncio.to_thread(reads, body)
+
+
+def _require_json(request: Request) -> None:
+    if "content-encoding" in request.headers:
+        raise _invalid("", "a body must not be compressed")
+    given = request.headers.get("content-type", "")
+    if given.split(";")[0].strip().lower() != "application/json":
+        raise _invalid("", "the content type must be application/json")
 
 
 def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:

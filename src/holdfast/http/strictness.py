@@ -39,6 +39,19 @@ def require_plain_json(body: bytes) -> None:
         )
 
 
+def has_more_values(body: bytes, most: int) -> bool:
+    """Tell whether a body has more values, or brackets, than it could have in so many bytes."""
+    # As above: most have not even that many such characters.
+    if body.count(b",") + 2 * _openings(body) <= most:
+        return False
+    size = 0
+    for token in _TOKEN.finditer(body):
+        size += body[token.start()] in b"[]{},"
+        if size > most:
+            return True
+    return False
+
+
 def place_and_rule(error: msgspec.ValidationError) -> tuple[str, str]:
     """Return where a value is not what its type says, and what it should be."""
     told = str(error)

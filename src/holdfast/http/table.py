@@ -64,7 +64,8 @@ class Route:
     `refuses` lists the codes of this route beyond those that every route can answer with.
     `tells` maps a status of success to the headers that its answer has beyond those that every
     answer has, and `kinds` are the media types it may have beside its own. A `tolerant` route
-    passes over keys it does not know, in body and query.
+    passes over keys it does not know, in body and query. Where a body has rules and refusals of
+    its own, `reads` makes of its bytes what the route is given, and `body` only describes it.
     """
 
     method: str
@@ -78,6 +79,7 @@ class Route:
     # A Struct, or a union of Structs that a tag tells apart.
     body: Any = None
     body_may_be_missing: bool = False
+    reads: Callable[[bytes], Any] | None = None
     refuses: tuple[Code, ...] = ()
     tolerant: bool = False
     tells: Mapping[int, tuple[str, ...]] = field(default_factory=dict)

@@ -23,6 +23,14 @@ from holdfast.ports.llm import (
     ToolChoice,
 )
 from holdfast.ports.machine import Bell, Clock, Doorbell, Machine, Randomness
+from holdfast.ports.observations import (
+    EventWish,
+    Fact,
+    Known,
+    ObservationTable,
+    Projection,
+    ProjectionTable,
+)
 from holdfast.ports.programs import Berth, Harbour, ProgramTable
 from holdfast.ports.registers import AgentTable, ModelTable, RepoTable
 from holdfast.ports.running import (
@@ -80,11 +88,14 @@ __all__ = [
     "Done",
     "Doorbell",
     "EventTable",
+    "EventWish",
+    "Fact",
     "Failed",
     "FailureKind",
     "FileTrouble",
     "Frame",
     "Harbour",
+    "Known",
     "Limits",
     "Llm",
     "LlmDelta",
@@ -98,9 +109,12 @@ __all__ = [
     "MessageTable",
     "ModelTable",
     "NewRow",
+    "ObservationTable",
     "Planned",
     "PlannedWrite",
     "ProgramTable",
+    "Projection",
+    "ProjectionTable",
     "Randomness",
     "ReasoningDelta",
     "ReasoningEnded",

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from holdfast.domain.ids import SessionId, SessionKey
+from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.messages import Media
 from holdfast.domain.programs import Ending, Mooring
 
@@ -13,6 +13,10 @@ class Berth(Protocol):
     @property
     def session(self) -> SessionId:
         """Return the session's id, which the program is marked with."""
+
+    @property
+    def owner(self) -> Owner:
+        """Return whose session it is: only those of one owner may share a program."""
 
     @property
     def key(self) -> SessionKey:

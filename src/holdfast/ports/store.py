@@ -21,8 +21,10 @@ from holdfast.domain.ids import (
 from holdfast.domain.messages import Message
 from holdfast.domain.queries import SessionQuery, WorkQuery
 from holdfast.domain.sessions import Head, Session
+from holdfast.ports.observations import ObservationTable, ProjectionTable
 from holdfast.ports.programs import ProgramTable
 from holdfast.ports.registers import AgentTable, ModelTable, RepoTable, TokenTable
+from holdfast.ports.search import SearchTable
 from holdfast.ports.zones import ZoneTable
 
 T = TypeVar("T")
@@ -144,6 +146,12 @@ class MessageTable(Protocol):
 
     async def span(self, segment: Segment, *, limit: int, newest: bool = False) -> list[Message]:
         """Return rows of a stretch, ascending, each checked against the chain."""
+
+    async def deeds(self, head: Head) -> list[Message]:
+        """Return a session's own rows that tell what it did: results, notices, checkpoints.
+
+        Each is checked against the row before it, inherited rows aside.
+        """
 
 
 class EventTable(Protocol):
@@ -290,6 +298,12 @@ class Tx(Protocol):
     def tokens(self) -> TokenTable: ...
     @property
     def zones(self) -> ZoneTable: ...
+    @property
+    def observations(self) -> ObservationTable: ...
+    @property
+    def projections(self) -> ProjectionTable: ...
+    @property
+    def search(self) -> SearchTable: ...
 
 
 class Store(Protocol):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import HoldfastError, NotFound
-from holdfast.domain.ids import SessionId, SessionKey
+from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.leases import holder_of
 from holdfast.domain.messages import Media
 from holdfast.domain.programs import ALIVE, Mooring, ProcessState
@@ -176,6 +176,11 @@ class SessionBerth:
     def session(self) -> SessionId:
         """Return the session's id."""
         return self._session.id
+
+    @property
+    def owner(self) -> Owner:
+        """Return whose session it is."""
+        return self._session.owner
 
     @property
     def key(self) -> SessionKey:

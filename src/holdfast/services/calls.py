@@ -113,6 +113,11 @@ class Calls:
 
         return _found(await self._store.read(read))
 
+    async def named(self, owner: Owner, call_id: str) -> tuple[Call, ...]:
+        """Return every call of an id; models give the same ones in many sessions."""
+        query = WorkQuery(owner=owner, id=call_id)
+        return tuple(await self._store.read(lambda tx: tx.calls.page(query)))
+
     async def settle(self, owner: Owner, session_id: SessionId, call_id: str, wish: Wish) -> Call:
         """Put an unknown outcome right; a retry runs as a turn of its own and asks no model.
 

@@ -34,7 +34,7 @@ async def read_lines(tx: Tx, file: ZoneFile | None, query: LineQuery) -> Lines:
         total=file.lines,
         generation=file.generation,
         torn=file.tail_open or (file.lines > 0 and not is_document(b"".join(last))),
-        is_open=file.tail_open,
+        tail_open=file.tail_open,
     )
 
 

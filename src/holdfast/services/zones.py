@@ -4,17 +4,13 @@ An id is an agent's id or slug, or any other that is valid: no agent has to be t
 verb is one transaction, and refuses an id that is not valid before anything else.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import Final
-
-from msgspec.structs import replace
+from contextlib import aclosing
 
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionKey
 from holdfast.domain.queries import require_limit
 from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.texts import is_encodable
 from holdfast.domain.zone_lines import LINES_MOST, LineQuery, Lines, is_document
 from holdfast.domain.zone_replays import PAGE, WINDOW, Replay
 from holdfast.domain.zones import (
@@ -33,11 +29,9 @@ from holdfast.domain.zones import (
 from holdfast.ports import Brief, Tx
 from holdfast.services.zone_archives import Archives, desk_zone, zone_at
 from holdfast.services.zone_files import ZoneFiles
+from holdfast.services.zone_following import followed
 from holdfast.services.zone_reading import read_lines
 from holdfast.services.zone_views import replayed
-
-# How often a follower looks: nobody notices less, and a look is one row.
-LOOK: Final = 0.2
 
 
 class Zones(Archives):
@@ -153,20 +147,13 @@ class Zones(Archives):
 
         Where the output was cleared or replaced, what is there then begins anew.
         """
-        seen = await self.read_lines(owner, definition_id, LineQuery(start=0, limit=1))
-        at = seen.total if start is None else start
-        generation = seen.generation
-        while True:
-            page = await self.read_lines(owner, definition_id, LineQuery(start=at))
-            if page.generation != generation:
-                at, generation = 0, page.generation
-                continue
-            whole = _whole(page)
-            if whole.lines:
-                yield whole
-                at = whole.end
-            else:
-                await asyncio.sleep(LOOK)
+
+        async def read(query: LineQuery) -> Lines:
+            return await self.read_lines(owner, definition_id, query)
+
+        async with aclosing(followed(read, start)) as news:
+            async for page in news:
+                yield page
 
     async def read_file(
         self, owner: Owner, definition_id: str, name: str, *, archive: int | None = None
@@ -222,11 +209,12 @@ async def _append_whole(files: ZoneFiles, zone: str, more: bytes) -> int:
 def _encoded(content: str | bytes) -> bytes:
     if isinstance(content, bytes):
         return content
-    if not is_encodable(content):
+    try:
+        return content.encode()
+    except UnicodeEncodeError:
         raise Invalid(
             Code.INVALID_TEXT, "The text must not contain a lone surrogate.", {"field": "content"}
-        )
-    return content.encode()
+        ) from None
 
 
 def _ended(line: bytes) -> bytes:
@@ -240,9 +228,3 @@ def _clean(scrubber: Scrubber, line: bytes) -> bytes:
     return scrubber.clean(line.decode("utf-8", "surrogateescape")).encode(
         "utf-8", "surrogateescape"
     )
-
-
-def _whole(page: Lines) -> Lines:
-    """Return a page without a last line that may still be growing, because nothing ends it."""
-    is_growing = page.is_open and page.lines and page.end == page.total
-    return replace(page, lines=page.lines[:-1]) if is_growing else page

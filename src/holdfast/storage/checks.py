@@ -20,6 +20,7 @@ from holdfast.storage.doubts import contradictions
 from holdfast.storage.events import Events
 from holdfast.storage.jobs import drive
 from holdfast.storage.messages import Messages
+from holdfast.storage.observation_checks import observation_faults
 from holdfast.storage.repos import Repos
 from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection
@@ -189,5 +190,5 @@ def _told(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
 
 _LOOKS: Final = (
     *(_pages, _references, contradictions),
-    *(_bodies, _contents, _repos, zone_faults, _notebooks),
+    *(_bodies, _contents, _repos, zone_faults, observation_faults, _notebooks),
 )

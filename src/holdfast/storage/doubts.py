@@ -115,6 +115,9 @@ _FILED: Final = (
 WHOLE_MOST: Final = 128 << 20
 _GROWING: Final = frozenset(
     {"messages", "events", "media", "media_uses", "calls", "costs", "zone_files", "zone_parts"}
+    | {"entities", "observations", "snapshots", "timeline", "names", "mentions"}
+    | {"search_index", "search_index_data", "search_index_idx", "search_words"}
+    | {"mentioned_timeline"}
 )
 # Whose answers rest on a table, where that is not only its own; messages are news as well.
 _ANSWERS: Final = {
@@ -129,6 +132,20 @@ _ANSWERS: Final = {
     "marks": ("zones",),
     "zone_files": ("zones",),
     "zone_parts": ("zones",),
+    "entities": ("observations", "projections"),
+    "snapshots": ("projections",),
+    "timeline": ("projections",),
+    "names": ("projections",),
+    "search_words": (),
+    **dict.fromkeys(
+        (
+            *("search_index", "search_index_config", "search_index_data", "search_index_idx"),
+            *("search_graves", "search_tail", "search_titles"),
+        ),
+        ("search",),
+    ),
+    "mentions": ("projections",),
+    "mentioned_timeline": ("projections",),
 }
 # What proves itself when it is found; whatever else is asked of a doubted table is refused.
 _PROVEN: Final = {
@@ -136,6 +153,8 @@ _PROVEN: Final = {
     "messages": frozenset({"by_id", "span"}),
     "events": frozenset({"after"}),
     "media": frozenset({"read"}),
+    # Not what it finds, but what it takes to make the index anew.
+    "search": frozenset({"backlog", "bury", "catch_up", "empty", "sum"}),
     "tokens": frozenset({"by_digest", "by_id"}),
 }
 _ROW: Final = re.compile(r"\brow (\d+) ")

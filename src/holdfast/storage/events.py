@@ -30,6 +30,8 @@ from holdfast.storage.forgetting import forget, forgotten_through, outdated
 from holdfast.storage.ids import spelled
 from holdfast.storage.messages import told
 from holdfast.storage.payloads import divided, joined, stored_payload
+from holdfast.storage.salvage import APPENDED_FOUND, fetched
+from holdfast.storage.tellings import first_told_after, told_at
 
 APPEND = """
 -- The next pieces of news.
@@ -49,14 +51,6 @@ SELECT sequence, turn, at, name, ids, payload, checksum
    AND sequence > :after
  ORDER BY sequence
  LIMIT :limit
-"""
-
-TOLD_OF = """
--- One message as news.
-SELECT event, turn, created_at, id, role, sequence, told
-  FROM messages
- WHERE session_key = :session_key
-   AND sequence = :sequence
 """
 
 APPENDED = """
@@ -155,7 +149,7 @@ class Events:
         stored = await self._rows(head, sequence, limit)
         appended = await self._newest(head, sequence, limit, len(stored))
         if appended is None:
-            appended = await self._appended(head, sequence, limit)
+            appended = await self._appended(head, sequence, limit, stored)
         # Both come in order, and no number is in both.
         rows = _merged(stored, appended, head, after=sequence)[:limit]
         frames: list[Frame] = []
@@ -238,14 +232,20 @@ class Events:
         # If one is told too early, so many messages there are not, and others were pruned.
         return rows if not rows or rows[0][0] > after else None
 
-    async def _appended(self, head: Head, after: int, limit: int) -> list[Row]:
-        """Return messages as rows of news."""
-        first = await self._first_told_after(head, after)
+    async def _appended(
+        self, head: Head, after: int, limit: int, stored: Sequence[Row] = ()
+    ) -> list[Row]:
+        """Return messages as rows of news; `stored` is the other news behind the same number."""
+        first, proven, event = await first_told_after(self._db, head, after)
+        # Numbers are dense: where all of them are taken, no damaged message is told of here.
+        others = range(after + 1, event)[: max(limit, 0)]
+        if first < proven and {row[0] for row in stored}.issuperset(others):
+            first = proven
         return await self._told(head, first, limit) if first <= head.messages else []
 
     async def _told(self, head: Head, first: int, limit: int) -> list[Row]:
         parameters = {"session_key": head.key, "first": first, "limit": limit}
-        rows = await self._db.fetch(APPENDED, parameters)
+        rows = await fetched(self._db, APPENDED, APPENDED_FOUND, parameters)
         # Messages are dense: one that is missing here must not pass for something pruned.
         for number, row in enumerate(rows, start=first):
             if row[5] != number:
@@ -253,26 +253,6 @@ class Events:
         if len(rows) < min(limit, head.messages - first + 1):
             raise corrupt(f"message {first + len(rows)} of session {head.session_id}")
         return [_news(row, head) for row in rows]
-
-    async def _first_told_after(self, head: Head, event: int) -> int:
-        """Return the first message whose news is after an event, halving the stretch it is in.
-
-        An index would answer at once, and cost every append a page that only readers need.
-        """
-        low, high = head.inherited + 1, head.messages + 1
-        # Readers are mostly at the end, so the end is asked first.
-        middle = high - 1
-        while low < high:
-            row = {"session_key": head.key, "sequence": middle}
-            found = await self._db.fetch(TOLD_OF, row)
-            if not found:
-                raise corrupt(f"message {middle} of session {head.session_id}")
-            if _told_at(found[0], head) > event:
-                high = middle
-            else:
-                low = middle + 1
-            middle = (low + high) // 2
-        return low
 
 
 def _bind(parameters: dict[str, object], place: int, event: Event) -> None:
@@ -314,17 +294,8 @@ def _merged(stored: list[Row], appended: list[Row], head: Head, *, after: int) -
     return rows
 
 
-def _told_at(row: Row, head: Head) -> int:
-    """Return the number of the event that tells of a message; 0 if none tells of it here."""
-    event, stored = row[0], row[-1]
-    is_told = event != 0 or stored != 0
-    if not isinstance(event, int) or (is_told and told(row[:-1]) != stored):
-        raise corrupt(f"event {event} of session {head.session_id}")
-    return event
-
-
 def _news(row: Row, head: Head) -> Row:
-    _told_at(row, head)
+    told_at(row, head)
     event, turn, at, message_id, role, sequence, _ = row
     told_of = MessageAppended(message_id=spelled(message_id), role=role, sequence=sequence)
     payload = encode_payload(told_of)

@@ -21,10 +21,19 @@ SELECT EXISTS (SELECT 1 FROM sessions)
     OR EXISTS (SELECT 1 FROM repos)
 """
 
+OBSERVED = """
+-- Whether anything was observed.
+SELECT EXISTS (SELECT 1 FROM entities)
+"""
+
+_OBSERVING: Final = 8
+
 
 def is_filled(connection: Connection) -> bool:
     """Tell whether taking the schema away would take something of a person with it."""
-    return version(connection) > 0 and bool(connection.query(FILLED)[0][0])
+    found = version(connection)
+    statements = [FILLED, *([OBSERVED] if found >= _OBSERVING else [])]
+    return found > 0 and any(connection.query(each)[0][0] for each in statements)
 
 
 def library_version() -> str:

@@ -1,5 +1,6 @@
 """Looks at the store: on one snapshot each, and over even where there was no memory to end one."""
 
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -10,6 +11,8 @@ from holdfast.ports import Tx
 from holdfast.storage import checks
 from holdfast.storage.jobs import drive
 from holdfast.storage.sqlite import Connection
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
@@ -25,10 +28,15 @@ def snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
     connection.query("BEGIN")
     try:
         return drive(work(tables))
+    except apsw.CorruptError:
+        log.error("a page of the store is damaged; what is not on it is read by itself")
+        connection.query("ROLLBACK")
     finally:
         # After some failures SQLite has ended the transaction itself.
         if connection.raw.in_transaction:
             connection.query("COMMIT")
+    # Once a page cannot be deciphered a transaction has no others: each statement gets its own.
+    return drive(work(tables))
 
 
 def looked(connection: Connection, work: Work[T], tables: Tx) -> T:

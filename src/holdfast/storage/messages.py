@@ -11,8 +11,9 @@ from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts, l
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.ports import NewRow, Segment
-from holdfast.storage.database import Database, Row, checksum, corrupt
+from holdfast.storage.database import Database, Parameters, Row, checksum, corrupt
 from holdfast.storage.ids import packed, spelled
+from holdfast.storage.salvage import DAMAGE, HASH_FOUND, NUMBER_FOUND, fetched, salvaged
 
 APPEND = """
 -- The next row of the record.
@@ -80,6 +81,24 @@ SELECT p.hash
  LIMIT 1
 """
 
+DEEDS = """
+-- The rows of a session that tell what it did, each with the hash of the row before it.
+SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.hash,
+       (SELECT p.hash
+          FROM messages p
+         WHERE p.session_key = m.session_key
+           AND p.sequence = m.sequence - 1)
+  FROM messages m
+ WHERE m.session_key = :session_key
+   AND m.sequence > :inherited
+   AND (m.role IN ('tool_result', 'system')
+        OR m.sequence IN (SELECT c.sequence
+                            FROM calls c
+                           WHERE c.session_key = :session_key
+                             AND c.name = 'checkpoint'))
+ ORDER BY m.sequence
+"""
+
 _ROLES = {role.value: role for role in Role}
 
 
@@ -115,7 +134,11 @@ class Messages:
     async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
         if not is_uuid(message_id):
             return None
-        rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": packed(message_id)})
+        asked = {"session_key": head.key, "id": packed(message_id)}
+        try:
+            rows = await self._db.fetch(BY_ID, asked)
+        except DAMAGE:
+            return await self._found_by_id(head, asked)
         if not rows:
             return None
         *columns, previous = rows[0]
@@ -130,20 +153,41 @@ class Messages:
             "last": segment.last,
             "limit": limit,
         }
-        rows = await self._db.fetch(NEWEST if newest else OLDEST, parameters)
-        if newest:
-            rows.reverse()
+        try:
+            rows = await self._db.fetch(NEWEST if newest else OLDEST, parameters)
+        except DAMAGE:
+            rows = await salvaged(self._db, segment.key, _wanted(segment, limit, newest=newest))
+        else:
+            if newest:
+                rows.reverse()
         _require_all(rows, segment, limit=limit, newest=newest)
         if not rows:
             return []
         previous = await self._hash_before(segment.key, rows[0][0])
         return _checked(rows, segment.session_id, previous)
 
+    async def deeds(self, head: Head) -> list[Message]:
+        asked = {"session_key": head.key, "inherited": head.inherited}
+        found = []
+        for *columns, hash_ in await self._db.fetch(DEEDS, asked):
+            previous = hash_ or await self._hash_before(head.key, columns[0])
+            found += _checked([tuple(columns)], head.session_id, previous)
+        return found
+
+    async def _found_by_id(self, head: Head, asked: Parameters) -> Message | None:
+        """Return a row where some other one, on the way to it, may be damaged."""
+        numbers = await self._db.fetch(NUMBER_FOUND, asked)
+        if not numbers:
+            return None
+        (number,) = numbers[0]
+        segment = Segment(key=head.key, session_id=head.session_id, first=number, last=number)
+        return (await self.span(segment, limit=1))[0]
+
     async def _hash_before(self, key: int, sequence: int) -> object:
         if sequence == 1:
             return CHAIN_START
         at = {"session_key": key, "sequence": sequence - 1}
-        rows = await self._db.fetch(HASH_AT, at)
+        rows = await fetched(self._db, HASH_AT, HASH_FOUND, at)
         if not rows:
             rows = await self._db.fetch(ANCHOR, {"session_key": key})
         return rows[0][0] if rows else b""
@@ -151,15 +195,21 @@ class Messages:
 
 def _require_all(rows: Sequence[Row], segment: Segment, *, limit: int, newest: bool) -> None:
     """Refuse a stretch that lacks a row: numbers are dense, so the count and the ends tell."""
-    there = max(segment.last - segment.first + 1, 0)
-    wanted = there if limit < 0 else min(limit, there)
-    first = segment.last - wanted + 1 if newest else segment.first
-    numbers = range(first, first + len(rows))
+    wanted = _wanted(segment, limit, newest=newest)
+    numbers = range(wanted.start, wanted.start + len(rows))
     if [row[0] for row in rows] != list(numbers):
         wrong = next(number for number, row in zip(numbers, rows, strict=True) if row[0] != number)
         raise corrupt(f"message {wrong} of session {segment.session_id}")
-    if len(rows) < wanted:
-        raise corrupt(f"message {first + len(rows)} of session {segment.session_id}")
+    if len(rows) < len(wanted):
+        raise corrupt(f"message {numbers.stop} of session {segment.session_id}")
+
+
+def _wanted(segment: Segment, limit: int, *, newest: bool) -> range:
+    """Return the numbers of the rows that a stretch has, as many as are asked for."""
+    there = max(segment.last - segment.first + 1, 0)
+    wanted = there if limit < 0 else min(limit, there)
+    first = segment.last - wanted + 1 if newest else segment.first
+    return range(first, first + wanted)
 
 
 def told(news: Row) -> int:

@@ -14,6 +14,8 @@ from holdfast.domain.sessions import Head, Session
 from holdfast.domain.times import instant, microseconds
 from holdfast.ports import Segment
 from holdfast.storage.database import Database, Row, sound
+from holdfast.storage.search_index import note_removal
+from holdfast.storage.search_sql import NOTE, NOTE_TITLE
 from holdfast.storage.session_rows import (
     HEAD_COLUMNS,
     columns_of,
@@ -54,6 +56,8 @@ from holdfast.storage.session_sql import (
 
 _BEGINNING: Final = re.compile(r"[0-9a-f-]{1,36}")
 _UPDATED_AT: Final = 21
+_TITLES_MOST: Final = 4_096
+_UNREAD: Final = object()
 
 
 class Sessions:
@@ -63,6 +67,8 @@ class Sessions:
         """Where pages do not prove themselves, an index is compared with its rows first."""
         self._db = database
         self._trusts_indexes = trusts_indexes
+        # As they were last read here: whoever saves a session has read it in the transaction.
+        self._titles: dict[int, str | None] = {}
 
     async def add(self, session: Session, head: Head, digest: bytes) -> Head:
         parent = session.forked_from
@@ -76,6 +82,8 @@ class Sessions:
             "created_at": microseconds(session.created_at),
         }
         (key,) = (await self._db.fetch(ADD, row))[0]
+        if head.title is not None:
+            await self._db.execute(NOTE, {"key": key, "first": 0, "last": 0})
         opening = {"session_key": key, "digest": digest, **opening_of(session)}
         await self._db.execute(ADD_OPENING, opening)
         return msgspec.structs.replace(head, key=key)
@@ -89,14 +97,24 @@ class Sessions:
         if not is_uuid(session_id):
             return None
         rows = await self._db.fetch(HEAD, {"owner": owner, "id": session_id})
-        return head_of(rows[0]) if rows else None
+        return self._read(rows[0]) if rows else None
 
     async def head_by_key(self, key: SessionKey) -> Head | None:
         rows = await self._db.fetch(HEAD_BY_KEY, {"key": key})
-        return head_of(rows[0]) if rows else None
+        return self._read(rows[0]) if rows else None
+
+    def _read(self, row: Row) -> Head:
+        head = head_of(row)
+        if len(self._titles) >= _TITLES_MOST:
+            self._titles.clear()
+        self._titles[head.key] = head.title
+        return head
 
     async def save(self, head: Head) -> None:
         columns = columns_of(head)
+        # Almost always it is the title that the session was just read with.
+        if self._titles.get(head.key, _UNREAD) != head.title:
+            await self._db.execute(NOTE_TITLE, {"key": head.key, "title": head.title})
         await self._db.execute(SAVE, columns)
         remember(head, columns)
 
@@ -178,6 +196,7 @@ class Sessions:
         for part in ancestors:
             stretch = {"ancestor": part.key, "first": part.first, "last": part.last}
             await self._db.execute(INHERIT, {"session_key": key, **stretch})
+            await self._db.execute(NOTE, {"key": key, "first": part.first, "last": part.last})
             held = {"session_key": key, "ancestor": part.key}
             await self._db.execute(INHERIT_MEDIA, held)
         await self._db.execute(DETACH, {"key": key})
@@ -185,6 +204,7 @@ class Sessions:
     async def remove(self, head: Head, at: datetime) -> None:
         # Gone before it is buried: the cascade takes the rows, the tombstone keeps the id.
         grave = {"key": head.key, "id": head.session_id, "owner": head.owner}
+        await note_removal(self._db, head)
         await self._db.execute(REMOVE, {"key": head.key})
         forget(head.key)
         await self._db.execute(BURY, grave | {"deleted_at": microseconds(at)})

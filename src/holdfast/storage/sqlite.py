@@ -5,6 +5,7 @@ Nothing here knows a table; threads and transactions are the business of `writer
 
 import random
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -63,9 +64,17 @@ class Connection:
         """Return all rows of a statement, for those who hold the connection themselves."""
         try:
             return self._cursor.execute(sql, parameters).fetchall()
+        except apsw.CorruptError:
+            self._forget()
+            raise
         except UnicodeDecodeError as error:
             # Only damage makes a text that we wrote unreadable.
             raise corrupt("A row") from error
+
+    def _forget(self) -> None:
+        """Take another cursor: one that has met damage tells of it again at its next use."""
+        self._cursor.close(True)
+        self._cursor = self.raw.cursor()
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -80,7 +89,11 @@ class Connection:
         return self.query(sql, parameters)
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
-        self._cursor.execute(sql, parameters)
+        try:
+            self._cursor.execute(sql, parameters)
+        except apsw.CorruptError:
+            self._forget()
+            raise
 
     def pragma(self, name: str, value: str | int | None = None) -> Any:
         """Read a pragma, or set it and return what SQLite answers."""
@@ -160,6 +173,7 @@ def _configure(connection: Connection) -> None:
     _keep_a_log(connection)
     # SQLite's own `lower` knows only the letters of ASCII.
     connection.raw.create_scalar_function("casefold", _casefold, 1, deterministic=True)
+    connection.raw.create_scalar_function("crc32", _crc32, 1, deterministic=True)
     # A plan holds whatever is bound: otherwise a statement is prepared anew with every value that
     # could decide about a partial index, which takes ten times as long as running it.
     connection.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -183,6 +197,10 @@ def _configure(connection: Connection) -> None:
 
 def _casefold(*given: Any) -> Any:
     return given[0].casefold() if isinstance(given[0], str) else given[0]
+
+
+def _crc32(*given: Any) -> Any:
+    return zlib.crc32(str(given[0]).encode())
 
 
 def _require_ours(connection: Connection, path: Path) -> None:

@@ -26,10 +26,14 @@ from holdfast.storage.media import Media
 from holdfast.storage.messages import Messages
 from holdfast.storage.migrate import newest, require_current, up, version
 from holdfast.storage.models import Models
+from holdfast.storage.observations import Observations
 from holdfast.storage.programs import Programs
+from holdfast.storage.projections import Projections
 from holdfast.storage.readers import Readers, threads_permitting
 from holdfast.storage.repos import Repos
 from holdfast.storage.reserve import Reserve, full
+from holdfast.storage.search import Search
+from holdfast.storage.search_upkeep import Upkeep
 from holdfast.storage.sessions import Sessions
 from holdfast.storage.sqlite import Connection, connect, is_plain, meaning, translated
 from holdfast.storage.tokens import Tokens
@@ -59,6 +63,9 @@ class Tables:
         self.programs = Programs(database)
         self.tokens = Tokens(database)
         self.zones = Zones(database)
+        self.observations = Observations(database)
+        self.projections = Projections(database)
+        self.search = Search(database)
         known = set(vars(self))
         # A table that is asked under no name of its own may be behind any answer.
         for name in known if doubts.keys() - known else doubts:
@@ -89,6 +96,7 @@ class SqliteStore:
             begun.pop_all()
         self._near = threading.Lock()
         self._closed = False
+        self._upkeep = Upkeep(self.read, self._written)
         self.is_scrubbed = True
 
     def _open(self, begun: ExitStack, reserve: Reserve) -> None:
@@ -113,6 +121,11 @@ class SqliteStore:
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run work in a transaction; return only when its commit is on disk."""
+        done = await self._written(work, urgent=urgent)
+        self._upkeep.count()
+        return done
+
+    async def _written(self, work: Work[T], *, urgent: bool = False) -> T:
         try:
             done = await self._writer.submit(
                 lambda: work(self._writer_tables()), urgent=urgent, is_brief=isinstance(work, Brief)
@@ -128,8 +141,8 @@ class SqliteStore:
             # Not handed to a thread: to have it back takes longer than the work itself.
             if isinstance(work, Brief) and not self._closed:
                 return cast(T, self._read_here(work))
-        except (apsw.BusyError, _OccupiedError):
-            log.debug("somebody is in the way of a brief reading")
+        except (apsw.BusyError, apsw.CorruptError, _OccupiedError):
+            log.debug("somebody, or damage, is in the way of a brief reading")
         except (apsw.Error, MemoryError) as error:
             raise meaning(error) from error
         with translated():
@@ -152,13 +165,16 @@ class SqliteStore:
 
     async def scrub(self) -> bool:
         """Take removed rows out of the log file too; `False` when it has to be tried again."""
-        self.is_scrubbed = await self._in_reader(lambda connection, _: emptied_log(connection))
+        is_forgotten = await self._upkeep.has_forgotten()
+        is_emptied = await self._in_reader(lambda connection, _: emptied_log(connection))
+        self.is_scrubbed = is_forgotten and is_emptied
         return self.is_scrubbed
 
     async def close(self) -> None:
         """Let go of the file."""
         if self._closed:
             return
+        await self._upkeep.close()
         self._closed = True
         await self._writer.close()
         await self._readers.close()

@@ -25,6 +25,9 @@ def work_conditions(query: WorkQuery) -> tuple[list[str], dict[str, Any]]:
     if query.key is not None:
         conditions.append("w.session_key = :session_key")
         parameters["session_key"] = query.key
+    if query.id is not None:
+        conditions.append("w.id = :id")
+        parameters["id"] = query.id
     if query.states:
         conditions.append(f"({' OR '.join(_STATES[each] for each in query.states)})")
     return conditions, parameters

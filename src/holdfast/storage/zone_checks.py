@@ -4,20 +4,20 @@ from holdfast.domain.errors import Internal
 from holdfast.domain.zone_lines import Tally, tallied
 from holdfast.domain.zones import PART_SIZE, ZoneFile
 from holdfast.storage.sqlite import Connection
-from holdfast.storage.zone_sql import PART
-from holdfast.storage.zones import file_of, part_of
+from holdfast.storage.zone_rows import file_of, part_of, rest_of
+from holdfast.storage.zone_sql import PART, REST
 
 FILES = """
 -- Every file of every zone.
-SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, rest,
-       checksum
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
+       length(rest), rest_checksum, checksum
   FROM zone_files
  ORDER BY owner, zone, name
 """
 
 NUMBERS = """
 -- The numbers of a file's parts.
-SELECT part
+SELECT DISTINCT part
   FROM zone_parts
  WHERE file_key = :file_key
  ORDER BY part
@@ -42,9 +42,10 @@ def _of_file(connection: Connection, file: ZoneFile) -> list[str]:
     for number, (part,) in enumerate(connection.query(NUMBERS, {"file_key": file.key})):
         what = f"part {part} of {named}"
         try:
-            (row,) = connection.query(PART, {"file_key": file.key, "part": part})
-            before, content = part_of(row, what)
-            content += file.rest if number == file.parts - 1 else b""
+            rows = connection.query(PART, {"file_key": file.key, "part": part})
+            before, content = part_of(rows, what)
+            if number == file.parts - 1:
+                content += rest_of(connection.query(REST, {"key": file.key}), file, what)
         except Internal:
             return [*found, f"{what} is damaged."]
         is_full = len(content) == PART_SIZE or number == file.parts - 1

@@ -2,8 +2,8 @@
 
 ONE = """
 -- A file of a zone.
-SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, rest,
-       checksum
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
+       length(rest), rest_checksum, checksum
   FROM zone_files
  WHERE owner = :owner
    AND zone = :zone
@@ -12,8 +12,8 @@ SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended,
 
 OF_ZONE = """
 -- The files of a zone.
-SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail, rest,
-       checksum
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
+       length(rest), rest_checksum, checksum
   FROM zone_files
  WHERE owner = :owner
    AND zone = :zone
@@ -40,9 +40,9 @@ SELECT DISTINCT owner, zone
 ADD = """
 -- A new file.
 INSERT INTO zone_files (owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
-                        rest, checksum)
+                        rest, rest_checksum, checksum)
 VALUES (:owner, :zone, :name, :size, :created_ms, :modified_ms, :generation, :ended, :tail,
-        :rest, :checksum)
+        :rest, :rest_checksum, :checksum)
 RETURNING key
 """
 
@@ -51,15 +51,30 @@ SAVE = """
 UPDATE zone_files
    SET zone = :zone, name = :name, size = :size, created_ms = :created_ms,
        modified_ms = :modified_ms, generation = :generation, ended = :ended, tail = :tail,
-       rest = :rest, checksum = :checksum
+       checksum = :checksum
  WHERE key = :key
 """
 
 GROW = """
--- A file has more bytes now; without its names, so that no index is touched.
+-- A file has a few more bytes now; without its names, so that no index is touched.
 UPDATE zone_files
-   SET size = :size, modified_ms = :modified_ms, ended = :ended, tail = :tail, rest = :rest,
-       checksum = :checksum
+   SET size = :size, modified_ms = :modified_ms, ended = :ended, tail = :tail,
+       rest = CAST(rest || :more AS BLOB), rest_checksum = :rest_checksum, checksum = :checksum
+ WHERE key = :key
+"""
+
+SETTLE = """
+-- All bytes of a file, however many, are in its parts.
+UPDATE zone_files
+   SET size = :size, modified_ms = :modified_ms, generation = :generation, ended = :ended,
+       tail = :tail, rest = x'', rest_checksum = :rest_checksum, checksum = :checksum
+ WHERE key = :key
+"""
+
+REST = """
+-- The last bytes of a file.
+SELECT rest
+  FROM zone_files
  WHERE key = :key
 """
 
@@ -70,19 +85,26 @@ DELETE FROM zone_files
 """
 
 PART = """
--- One part of a file.
-SELECT part, ended, tail, checksum, content
+-- The pieces of a part.
+SELECT part, start, ended, tail, checksum, content
   FROM zone_parts
  WHERE file_key = :file_key
    AND part = :part
+ ORDER BY start
 """
 
 PUT = """
--- A part as it is now.
-INSERT INTO zone_parts (file_key, part, ended, tail, checksum, content)
-VALUES (:file_key, :part, :ended, :tail, :checksum, :content)
-ON CONFLICT (file_key, part)
-DO UPDATE SET checksum = excluded.checksum, content = excluded.content
+-- A part, or its first piece.
+INSERT INTO zone_parts (file_key, part, start, ended, tail, checksum, content)
+VALUES (:file_key, :part, 0, :ended, :tail, :checksum, :content)
+"""
+
+LAY = """
+-- The last bytes of a file, and more, are a piece of its last part.
+INSERT INTO zone_parts (file_key, part, start, ended, tail, checksum, content)
+SELECT key, :part, :start, 0, NULL, :checksum, CAST(rest || :more AS BLOB)
+  FROM zone_files
+ WHERE key = :file_key
 """
 
 EMPTY = """
@@ -96,6 +118,7 @@ BEFORE = """
 SELECT part
   FROM zone_parts
  WHERE file_key = :file_key
+   AND start = 0
    AND ended < :line
  ORDER BY ended DESC, part DESC
  LIMIT 1
@@ -103,8 +126,8 @@ SELECT part
 
 COPY = """
 -- The content of one file for another.
-INSERT INTO zone_parts (file_key, part, ended, tail, checksum, content)
-SELECT :target, part, ended, tail, checksum, content
+INSERT INTO zone_parts (file_key, part, start, ended, tail, checksum, content)
+SELECT :target, part, start, ended, tail, checksum, content
   FROM zone_parts
  WHERE file_key = :source
 """

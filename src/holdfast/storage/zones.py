@@ -1,8 +1,10 @@
 """The `zone_files` and `zone_parts` tables: files in parts, each part with what was counted before.
 
-Every part but the last is full. The checksum of a part covers what stands beside its content, too.
+Every part but the last is full. To append never takes reading: a few bytes are put behind others in
+the file's own row, and once they are many they become a piece of the last part, as they are.
 """
 
+import zlib
 from typing import Final
 
 from msgspec.structs import replace
@@ -11,7 +13,8 @@ from holdfast.domain.ids import Owner, SessionKey
 from holdfast.domain.zone_lines import Tally, tallied
 from holdfast.domain.zones import FILE_LARGEST, PART_SIZE, ZoneFile, require_size
 from holdfast.storage import desks
-from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound
+from holdfast.storage.database import Database, corrupt
+from holdfast.storage.zone_rows import columns_of, file_of, part_of, piece_checksum, rest_of
 from holdfast.storage.zone_sql import (
     ADD,
     BEFORE,
@@ -19,18 +22,20 @@ from holdfast.storage.zone_sql import (
     EMPTY,
     EVERYBODYS,
     GROW,
+    LAY,
     NAMES,
     OF_ZONE,
     ONE,
     PART,
     PUT,
     REMOVE,
+    REST,
     SAVE,
+    SETTLE,
 )
 
 # So much of the last part is kept in the file's own row, which fits on a page with it.
 REST_MOST: Final = 3_500
-_GROWING: Final = ("size", "modified_ms", "ended", "tail", "rest", "checksum")
 # Behind every name that a zone can have and that begins with the text before it.
 _LAST: Final = "\U0010ffff"
 
@@ -57,14 +62,19 @@ class Zones:
         return [(Owner(owner), zone) for owner, zone in await self._db.fetch(EVERYBODYS)]
 
     async def add(self, owner: Owner, file: ZoneFile) -> ZoneFile:
-        rows = await self._db.fetch(ADD, _columns(owner, file))
+        return await self._added(owner, file, b"")
+
+    async def _added(self, owner: Owner, file: ZoneFile, rest: bytes) -> ZoneFile:
+        rows = await self._db.fetch(ADD, {**columns_of(owner, file), "rest": rest})
         return replace(file, key=rows[0][0])
 
     async def append(self, owner: Owner, file: ZoneFile, more: bytes, at: int) -> ZoneFile:
         require_size(file.size + len(more), FILE_LARGEST, what="A file of a zone")
-        tally = Tally(file.ended, file.tail)
-        rest = self._short_rest(file, more)
-        tally = await self._lay_down(file, more) if rest is None else tallied(tally, more)
+        is_short = _is_short(file, more)
+        if is_short:
+            tally = tallied(Tally(file.ended, file.tail), more)
+        else:
+            tally = await self._lay_down(file, more)
         grown = replace(
             file,
             size=file.size + len(more),
@@ -72,41 +82,42 @@ class Zones:
             lines=tally.lines,
             ended=tally.ended,
             tail=tally.tail,
-            rest=rest or b"",
+            rest=file.rest + len(more) if is_short else 0,
+            rest_checksum=zlib.crc32(more, file.rest_checksum) if is_short else 0,
         )
-        columns = _columns(owner, grown)
-        await self._db.execute(GROW, {name: columns[name] for name in _GROWING} | {"key": file.key})
+        columns = columns_of(owner, grown)
+        columns["more"] = more
+        await self._db.execute(GROW if is_short else SETTLE, columns)
         return grown
 
-    def _short_rest(self, file: ZoneFile, more: bytes) -> bytes | None:
-        """Return the rest of the last part as it is kept by itself; nothing if it is too long."""
-        filled = (file.size - len(file.rest)) % PART_SIZE
-        rest = file.rest + more
-        # A part begins with bytes of its own, because what was counted before it stands there.
-        fits = filled and len(rest) <= REST_MOST and filled + len(rest) <= PART_SIZE
-        return rest if fits else None
-
     async def _lay_down(self, file: ZoneFile, more: bytes) -> Tally:
-        """Write bytes to the parts, and the rest with them; return the tally of all."""
+        """Write bytes to the parts, behind those that were kept apart; return the tally of all."""
         tally = Tally(file.ended, file.tail)
-        number, filled = divmod(file.size, PART_SIZE)
+        number, filled = divmod(file.size - file.rest, PART_SIZE)
         start = 0
-        if filled or file.rest:
-            number = file.parts - 1
-            before, content = await self.part(file, number)
-            start = PART_SIZE - len(content)
-            await self._put(file, number, before, content + more[:start])
-            tally, number = tallied(tally, more[:start]), number + 1
+        if filled:
+            start = PART_SIZE - filled - file.rest
+            piece = more[:start]
+            total = zlib.crc32(piece, file.rest_checksum)
+            columns = {
+                "file_key": file.key,
+                "part": number,
+                "start": filled,
+                "checksum": piece_checksum(total, (number, filled)),
+                "more": piece,
+            }
+            await self._db.execute(LAY, columns)
+            tally, number = tallied(tally, piece), number + 1
         while start < len(more):
             piece = more[start : start + PART_SIZE]
-            await self._put(file, number, tally, piece)
+            await self._begin(file, number, tally, piece)
             tally, number, start = tallied(tally, piece), number + 1, start + PART_SIZE
         return tally
 
     async def empty(self, owner: Owner, file: ZoneFile) -> ZoneFile:
         await self._db.execute(EMPTY, {"file_key": file.key})
-        emptied = replace(file, size=0, lines=0, ended=0, tail=None, rest=b"")
-        await self.place(owner, emptied)
+        emptied = replace(file, size=0, lines=0, ended=0, tail=None, rest=0, rest_checksum=0)
+        await self._db.execute(SETTLE, columns_of(owner, emptied))
         return emptied
 
     async def read(self, file: ZoneFile, start: int, end: int) -> bytes:
@@ -125,18 +136,19 @@ class Zones:
     async def part(self, file: ZoneFile, number: int) -> tuple[Tally, bytes]:
         rows = await self._db.fetch(PART, {"file_key": file.key, "part": number})
         what = f"part {number} of {file.zone} {file.name}"
-        if not rows:
-            raise corrupt(what)
-        tally, content = part_of(rows[0], what)
-        if number == file.parts - 1:
-            content += file.rest
-        # A part that proves itself may still be shorter than the file says.
+        tally, content = part_of(rows, what)
+        if file.rest and number == file.parts - 1:
+            content += await self._rest(file, what)
+        # Pieces that prove themselves may still be fewer than the file says.
         if len(content) != min(PART_SIZE, file.size - number * PART_SIZE):
             raise corrupt(what)
         return tally, content
 
+    async def _rest(self, file: ZoneFile, what: str) -> bytes:
+        return rest_of(await self._db.fetch(REST, {"key": file.key}), file, what)
+
     async def place(self, owner: Owner, file: ZoneFile) -> None:
-        await self._db.execute(SAVE, {**_columns(owner, file), "key": file.key})
+        await self._db.execute(SAVE, columns_of(owner, file))
 
     async def copy(self, owner: Owner, source: ZoneFile, target: ZoneFile) -> ZoneFile:
         counted = replace(
@@ -146,8 +158,10 @@ class Zones:
             ended=source.ended,
             tail=source.tail,
             rest=source.rest,
+            rest_checksum=source.rest_checksum,
         )
-        copied = await self.add(owner, counted)
+        rest = await self._rest(source, f"{source.zone} {source.name}")
+        copied = await self._added(owner, counted, rest)
         await self._db.execute(COPY, {"source": source.key, "target": copied.key})
         return copied
 
@@ -175,66 +189,21 @@ class Zones:
     async def mark(self, name: str, at: int) -> None:
         await desks.mark(self._db, name, at)
 
-    async def _put(self, file: ZoneFile, number: int, before: Tally, content: bytes) -> None:
+    async def _begin(self, file: ZoneFile, number: int, before: Tally, content: bytes) -> None:
         columns = {
             "file_key": file.key,
             "part": number,
             "ended": before.ended,
             "tail": before.tail,
+            "checksum": piece_checksum(zlib.crc32(content), (number, 0), before),
             "content": content,
-            "checksum": _sum(number, before, content),
         }
         await self._db.execute(PUT, columns)
 
 
-def file_of(row: Row) -> ZoneFile:
-    """Return what is kept about a file, or refuse a damaged row."""
-    key, _, zone, name, size, created_ms, modified_ms, generation, ended, tail, rest, stored = row
-    require_sound(stored, _described(row[1:10]), rest, what=f"{zone} {name}")
-    tail = None if tail is None else bytes(tail)
-    return ZoneFile(
-        key=key,
-        zone=zone,
-        name=name,
-        size=size,
-        created_ms=created_ms,
-        modified_ms=modified_ms,
-        generation=generation,
-        lines=Tally(ended, tail).lines,
-        ended=ended,
-        tail=tail,
-        rest=rest,
-    )
-
-
-def part_of(row: Row, what: str) -> tuple[Tally, bytes]:
-    """Return a part and the tally before it, or refuse a damaged one."""
-    number, ended, tail, stored, content = row
-    before = Tally(ended, None if tail is None else bytes(tail))
-    if _sum(number, before, content) != stored:
-        raise corrupt(what)
-    return before, content
-
-
-def _sum(number: int, before: Tally, content: bytes) -> int:
-    return checksum(encode((number, before.ended, before.tail)), content)
-
-
-def _described(columns: Row) -> bytes:
-    return encode(columns)
-
-
-def _columns(owner: Owner, file: ZoneFile) -> dict[str, object]:
-    columns: dict[str, object] = {
-        "owner": owner,
-        "zone": file.zone,
-        "name": file.name,
-        "size": file.size,
-        "created_ms": file.created_ms,
-        "modified_ms": file.modified_ms,
-        "generation": file.generation,
-        "ended": file.ended,
-        "tail": file.tail,
-    }
-    total = checksum(_described(tuple(columns.values())), file.rest)
-    return {**columns, "rest": file.rest, "checksum": total}
+def _is_short(file: ZoneFile, more: bytes) -> bool:
+    """Tell whether bytes are kept apart for now, with those that are already."""
+    rest = file.rest + len(more)
+    # A part begins with bytes of its own, because what was counted before it stands there.
+    filled = (file.size - file.rest) % PART_SIZE
+    return filled > 0 and rest <= REST_MOST and filled + rest <= PART_SIZE

@@ -6,6 +6,7 @@ from pathlib import Path
 from holdfast import __version__
 from holdfast.http.assembly import table_of
 from holdfast.http.guard import names_of
+from holdfast.http.guests import Reply
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import described
 
@@ -16,9 +17,14 @@ async def well() -> None:
     """Be a store that can be written; nobody asks."""
 
 
+async def nobody(*_: object) -> Reply:
+    """Be whoever speaks another protocol; nobody talks to them."""
+    raise NotImplementedError
+
+
 def render() -> str:
     """Return the document, to be read by people and compared line by line."""
-    table = table_of(well, Metrics(), names_of(8765), __version__)
+    table = table_of(well, Metrics(), names_of(8765), __version__, nobody)
     document = json.loads(described(table.routes, __version__))
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 

@@ -22,7 +22,7 @@ from holdfast.http.openapi.responses import HEADERS, refusals_of
 from holdfast.http.table import Route
 from holdfast.http.v1.paths import BY_ITSELF, OF_AGENT
 from holdfast.http.v1.routes import ROUTES as V1_ROUTES
-from tests.http.openapi.render import DOCUMENT, render, well
+from tests.http.openapi.render import DOCUMENT, nobody, render, well
 from tests.http.v1.visitor import Visitor
 from tests.marks import demands
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 ROUTES = (*V1_ROUTES, *API_ROUTES)
 
 
-MADE = document_of(table_of(well, Metrics(), names_of(8765), "0").routes, "0")
+MADE = document_of(table_of(well, Metrics(), names_of(8765), "0", nobody).routes, "0")
 PLAIN = json.loads(json.dumps(MADE))
 
 

@@ -100,6 +100,8 @@ async def _places(visitor: Visitor) -> dict[str, str]:
         "definition_id": session["agent_id"],
         "ms": "1",
         "name": "output",
+        "session_key": session["id"],
+        "checkpoint": "reached",
     }
 
 

@@ -31,6 +31,7 @@ async def test_a_fresh_desk_is_empty_and_no_error(visitor: Visitor) -> None:
         "total": 0,
         "generation": None,
         "torn": False,
+        "tail_open": False,
     }
     assert (await visitor.post("/v1/zones/a/archive")).document == {
         "archive_zoneid": None,

@@ -14,6 +14,7 @@ from holdfast import Holdfast
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.tokens import Scope
 from holdfast.http.assembly import Door, application
+from holdfast.mcp.endpoint import Endpoint
 from tests.houses import played
 from tests.http.asgi import Answer, ask
 
@@ -110,10 +111,11 @@ async def visiting(house: Holdfast) -> AsyncIterator[Visitor]:
     async def well() -> None:
         """Be a store that can be written."""
 
-    app = application(house, well, Door(port=8765))
-    async with app.streams:
-        _, secret = await house.tokens.ensure_local()
-        yield Visitor(house, app, secret)
+    async with Endpoint(house, "0") as guest:
+        app = application(house, well, Door(port=8765, guest=guest))
+        async with app.streams:
+            _, secret = await house.tokens.ensure_local()
+            yield Visitor(house, app, secret)
 
 
 def encoded(body: Any) -> bytes:

@@ -10,7 +10,7 @@ from holdfast.acp.process.identities import MARK
 from holdfast.acp.process.launching import Limits, Start, find
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.domain.programs import ProgramLimits, ProgramOptions, options_of
+from holdfast.domain.programs import SESSION_WORD, ProgramLimits, ProgramOptions, options_of
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.secrets import Secret
 
@@ -66,7 +66,7 @@ def program_of(runtime: AcpRuntime, environment: Mapping[str, str]) -> str:
 def _words(yard: Yard, runtime: AcpRuntime, folder: str, session: str) -> tuple[str, ...]:
     """Return the arguments, each one word whatever is put into it: no shell reads them."""
     flag = (yard.workspace_flag, folder) if yard.workspace_flag else ()
-    values = {"{workspace}": folder, "{session_id}": session}
+    values = {"{workspace}": folder, SESSION_WORD: session}
     return (*(_filled(word, values) for word in runtime.args), *flag)
 
 

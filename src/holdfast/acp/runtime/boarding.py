@@ -2,30 +2,27 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.acp.process.launching import NotStarted, Start
-from holdfast.acp.process.program import AGENT_BOUNDS, Program
+from holdfast.acp.process.launching import Start
+from holdfast.acp.process.program import AGENT_BOUNDS
 from holdfast.acp.process.starting import Yard, start_of
 from holdfast.acp.runtime.companions import left_out, told_of
-from holdfast.acp.runtime.conversation import LITERAL, Conversation
 from holdfast.acp.runtime.fleet import Fleet, Slip
-from holdfast.acp.runtime.ladder import NotReady, Rung, Wish, climb, introduce
+from holdfast.acp.runtime.gangway import Gangway, program_options, runtime_of, unavailable
+from holdfast.acp.runtime.ladder import NotReady, Rung, Wish, climb
 from holdfast.acp.runtime.options import apply_options
-from holdfast.acp.runtime.raw_lines import RawLines, Scribe
+from holdfast.acp.runtime.raw_lines import Scribe
 from holdfast.acp.translate.told import Told, told_from
-from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Lost
-from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.programs import ALIVE, Exit, ProcessState, ProgramOptions, options_of
+from holdfast.domain.programs import ALIVE, Exit, ProcessState
 from holdfast.domain.turns import turns
 from holdfast.ports import Companion, Companions, Company, TurnInput
 
@@ -63,7 +60,8 @@ class Boarding:
         self._fleet = fleet
         self._outfit = outfit
         self.deadlines = deadlines
-        self._bounds = replace(AGENT_BOUNDS, line=outfit.line_limit, write_seconds=deadlines.write)
+        bounds = replace(AGENT_BOUNDS, line=outfit.line_limit, write_seconds=deadlines.write)
+        self._gangway = Gangway(fleet.shares, outfit.yard, outfit.scribe, bounds)
 
     async def board(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
         """Make a program ready for the turn's prompt; return what the record should say of it.
@@ -87,18 +85,12 @@ class Boarding:
         company = await self._company(turn)
         try:
             await climb(conversation, self._wish(slip, turn, None, company.companions), set())
-            options = _options(turn)
+            options = program_options(turn)
             await apply_options(conversation, options, within=self.deadlines.option)
         except Lost as lost:
             raise await _died(slip, lost) from None
         await slip.keep(ProcessState.READY)
         return _restarted("session/new")
-
-    def has_terminals(self, turn: TurnInput) -> bool:
-        """Tell whether the program may have us run commands."""
-        grant = turn.agent.grant
-        may_run = grant is not None and bool(grant.commands or grant.command_globs)
-        return may_run and _options(turn).terminal
 
     def _wish(
         self, slip: Slip, turn: TurnInput, known: str | None, companions: tuple[Companion, ...]
@@ -107,7 +99,7 @@ class Boarding:
             folder=slip.folder,
             known=known,
             is_answered=any(each.is_answered for each in turns(turn.history)),
-            auth_method=_options(turn).auth_method,
+            auth_method=program_options(turn).auth_method,
             companions=companions,
             start_seconds=self.deadlines.start,
             session_seconds=self.deadlines.session,
@@ -115,8 +107,9 @@ class Boarding:
 
     async def _started(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
         known = await slip.berth.known()
-        if known.state in ALIVE:
+        if known.state in ALIVE and (known.birth is None or not known.birth.mark):
             # Somebody else's who held the session before us: there is one program for a session.
+            # One that is shared may be others'; whoever looks after it lets the session go.
             await self._fleet.reap(known, slip.berth.session)
         company = await self._company(turn)
         slip.start = await self._prepared(slip, turn, company)
@@ -126,7 +119,7 @@ class Boarding:
         wish = self._wish(slip, turn, known.agent_session, company.companions)
         rung = await self._climbed(slip, turn, wish, told)
         try:
-            options, within = _options(turn), self.deadlines.option
+            options, within = program_options(turn), self.deadlines.option
             refused = await apply_options(slip.present(), options, within=within)
             left = left_out(slip.present(), company.companions)
             notices = (*told_of((*company.troubles, *left), turn.history), *refused)
@@ -146,24 +139,23 @@ class Boarding:
         try:
             return await start_of(
                 self._outfit.yard,
-                _runtime(turn),
+                runtime_of(turn),
                 await slip.berth.folder(),
                 slip.berth.session,
                 has_servers=bool(company.companions),
             )
         except (Denied, Invalid, NotFound) as error:
-            raise NotReady(_unavailable(error.message)) from None
+            raise NotReady(unavailable(error.message)) from None
         except HoldfastError as error:
             if error.code is not Code.AGENT_UNAVAILABLE:
                 raise
-            raise NotReady(_unavailable(error.message)) from None
+            raise NotReady(unavailable(error.message)) from None
 
     async def _climbed(self, slip: Slip, turn: TurnInput, wish: Wish, told: Told) -> Rung:
         tried: set[Rung] = set()
         while True:
             try:
-                conversation = await self._spawned(slip, turn, told)
-                await introduce(conversation, self._capabilities(turn), wish)
+                conversation = await self._gangway.met(slip, turn, wish, told)
                 return await climb(conversation, wish, tried)
             except Lost as lost:
                 died = await _died(slip, lost)
@@ -177,63 +169,10 @@ class Boarding:
                 await slip.stop(None)
                 raise
 
-    async def _spawned(self, slip: Slip, turn: TurnInput, told: Told) -> Conversation:
-        start = slip.start
-        if start is None:
-            raise NotReady(_unavailable("Nobody said how the program is started."))
-        scribe = self._outfit.scribe
-        raw = RawLines(scribe, slip.berth.key) if scribe is not None else None
-        try:
-            program = await Program.spawn(
-                start,
-                bounds=self._bounds,
-                on_line=raw.add if raw is not None else None,
-                censor=Censor(self._outfit.yard.scrubber, LITERAL),
-            )
-        except BaseException as failed:
-            if raw is not None:
-                await raw.aclose()
-            if not isinstance(failed, NotStarted):
-                raise
-            message = f"The agent's program cannot be started: {failed.reason}."
-            raise NotReady(_unavailable(message), can_pass=failed.can_pass) from None
-        conversation = slip.conversation = Conversation(program, told, raw)
-        fields = {
-            "session_id": slip.berth.session,
-            "agent": turn.agent.slug,
-            "cwd": start.folder,
-            "pid": program.birth.pid,
-            "argv0": start.argv[0],
-        }
-        log.info("agent.spawned", extra={"fields": fields})
-        # On disk before anything is said: should we die now, it is found and ended.
-        await slip.keep(ProcessState.STARTING)
-        return conversation
-
-    def _capabilities(self, turn: TurnInput) -> Mapping[str, Any]:
-        """Return what we do for the program in this session."""
-        has_files = _options(turn).fs
-        return {
-            "fs": {"readTextFile": has_files, "writeTextFile": has_files},
-            "terminal": self.has_terminals(turn),
-            "session": {"configOptions": {"boolean": {}}},
-        }
-
-
-def _runtime(turn: TurnInput) -> AcpRuntime:
-    runtime = turn.agent.runtime
-    if not isinstance(runtime, AcpRuntime):
-        raise NotReady(_unavailable("The agent is no program."))
-    return runtime
-
-
-def _options(turn: TurnInput) -> ProgramOptions:
-    return options_of(_runtime(turn))
-
 
 async def _died(slip: Slip, lost: Lost | None = None) -> NotReady:
     """Return why a program cannot be used that was lost before its first prompt."""
-    program = slip.present().program
+    program, is_joined = slip.present().program, slip.present().is_joined
     end = await slip.fall()
     tail = program.stderr_tail
     if lost is not None and lost.reason == "noise":
@@ -243,7 +182,9 @@ async def _died(slip: Slip, lost: Lost | None = None) -> NotReady:
         code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
         message = f"The agent's program ended before it was ready ({came_out(end)})."
         failure = Failure(code=code, message=message)
-    died = NotReady(failure, can_pass=end.signal is not None and end.reason == "exited")
+    # It may have died of somebody else who shares it.
+    can_pass = is_joined or (end.signal is not None and end.reason == "exited")
+    died = NotReady(failure, can_pass=can_pass)
     died.evidence = tail
     return died
 
@@ -274,7 +215,3 @@ def _restarted(rung: Rung) -> tuple[MessageDraft, ...]:
     }[rung]
     notice = Notice(code=NoticeCode.AGENT_RESTARTED, text=told)
     return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
-
-
-def _unavailable(message: str) -> Failure:
-    return Failure(code=FailureCode.AGENT_UNAVAILABLE, message=message)

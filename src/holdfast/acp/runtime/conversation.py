@@ -7,17 +7,19 @@ that is over, or to a past that it tells again, and is nobody's message.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.acp.process.program import Program
 from holdfast.acp.process.terminals import Terminals
 from holdfast.acp.runtime.raw_lines import RawLines
+from holdfast.acp.runtime.sharing import Farewell, Seat
+from holdfast.acp.runtime.strands import HOSTED, NOT_DECIDED, Strand
 from holdfast.acp.translate.early import EarlyUpdates
 from holdfast.acp.translate.prompt_blocks import is_offered
 from holdfast.acp.translate.readings import fields
 from holdfast.acp.translate.told import STATES, Told, heard
-from holdfast.acp.transport.connection import Answered, Item, Lost
+from holdfast.acp.transport.connection import Answered, Connection, Item, Lost
 from holdfast.acp.transport.framing import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -30,19 +32,6 @@ from holdfast.domain.programs import Exit
 
 log = logging.getLogger(__name__)
 
-# What a program is told before its end.
-Farewell = Callable[[], Awaitable[object]]
-
-# The outcome of a permission that nobody will decide about any more.
-NOT_DECIDED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
-HOSTED: Final = frozenset(
-    {
-        "session/request_permission",
-        "fs/read_text_file",
-        "fs/write_text_file",
-        *(f"terminal/{verb}" for verb in ("create", "output", "wait_for_exit", "kill", "release")),
-    }
-)
 # Done as they are asked for: a secret in a file that we write is what somebody wants there.
 LITERAL: Final = HOSTED - {"session/request_permission"}
 
@@ -50,26 +39,53 @@ LITERAL: Final = HOSTED - {"session/request_permission"}
 class Conversation:
     """One program and what it has told; `session` is its own name for the conversation."""
 
-    def __init__(self, program: Program, told: Told, raw: RawLines | None = None) -> None:
-        """`raw` is where all that the program says is kept word for word."""
+    def __init__(
+        self,
+        program: Program,
+        told: Told,
+        raw: RawLines | None = None,
+        seat: Seat | None = None,
+    ) -> None:
+        """`raw` keeps all that the program says; `seat` is a place among others who share it."""
         self.program = program
         self.raw = raw
-        self.connection = program.connection
-        self.session: str | None = None
+        self.seat = seat
+        self.connection: Connection | Strand = seat.strand if seat else program.connection
+        self._session: str | None = None
         self.told = told
         self.introduction: Mapping[str, Any] = {}
         self.auth_methods: tuple[Mapping[str, Any], ...] = ()
         # What became of nothing, by why.
         self.passed_over: Counter[str] = Counter()
+        # Whether somebody else has started the program.
+        self.is_joined = False
         self.is_fresh = True
         self.is_prompted = False
         self.terminals = Terminals()
         self._early = EarlyUpdates()
 
-    async def end(self, farewell: Farewell | None) -> Exit:
-        """End the program and all that was done for it."""
+    @property
+    def session(self) -> str | None:
+        """Return the program's own name for the conversation."""
+        return self._session
+
+    @session.setter
+    def session(self, name: str | None) -> None:
+        self._session = name
+        if self.seat is not None:
+            self.seat.strand.name = name
+
+    def is_free(self, name: str) -> bool:
+        """Tell whether no other conversation with the program bears this name."""
+        return self.seat is None or self.seat.strand.is_free(name)
+
+    async def end(self, farewell: Farewell | None, *, is_for_all: bool = False) -> Exit:
+        """End the program and all that was done for it; one that others share may go on."""
         await self.terminals.aclose()
-        end = await self.program.end(farewell=farewell)
+        if self.seat is None:
+            end = await self.program.end(farewell=farewell)
+        else:
+            end = await self.seat.leave(farewell, is_for_all=is_for_all)
         if self.raw is not None:
             await self.raw.aclose()
         return end

@@ -11,7 +11,8 @@ from msgspec.structs import asdict
 from holdfast.acp.process.identities import is_leaving
 from holdfast.acp.process.launching import Start
 from holdfast.acp.process.program import reap
-from holdfast.acp.runtime.conversation import Conversation, Farewell
+from holdfast.acp.runtime.conversation import Conversation
+from holdfast.acp.runtime.sharing import Farewell, Shares
 from holdfast.acp.transport.connection import Answered, Lost
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId, SessionKey
@@ -109,12 +110,15 @@ class Slip:
             await asyncio.wait([self.conversation.program.exited], timeout=_LAST_WORDS)
         return await self.stop(None)
 
-    async def stop(self, farewell: Farewell | None) -> Exit:
-        """End the program that is here; it is gone when this returns."""
+    async def stop(self, farewell: Farewell | None, *, is_for_all: bool = False) -> Exit:
+        """End the program that is here; it is gone when this returns.
+
+        One that others share goes on without this session, unless it has to end for all of them.
+        """
         found = self.conversation
         if found is None:
             return Exit()
-        end = await found.end(farewell)
+        end = await found.end(farewell, is_for_all=is_for_all)
         mooring = self.mooring(ProcessState.EXITED, end)
         if self.conversation is found:
             self.conversation = None
@@ -124,12 +128,13 @@ class Slip:
 
     async def end(self, why: Ending, *, seconds: float) -> None:
         """End the program, after the turn that was stopped has had a moment to say so."""
-        settling = self._settling
+        settling, goes_on = self._settling, False
         if settling is not None:
             await asyncio.wait({settling}, timeout=seconds)
+            goes_on = not settling.done()
             await _stopped(settling)
         await _stopped(self._resting)
-        await self.stop(self._farewell(why))
+        await self.stop(self._farewell(why), is_for_all=goes_on)
 
     def _farewell(self, why: Ending) -> Farewell | None:
         """Return what the program is told before its end, as far as it wants to know."""
@@ -185,13 +190,15 @@ class Slip:
         if is_answered:
             self._resting = asyncio.get_running_loop().create_task(self._rest())
         else:
-            await self.stop(None)
+            # Also where others share it: who was told to stop must not go on unseen.
+            await self.stop(None, is_for_all=True)
 
 
 class Fleet:
     """Implements the `Harbour` port."""
 
     def __init__(self) -> None:
+        self.shares = Shares()
         self._slips: dict[SessionKey, Slip] = {}
 
     def slip(self, berth: Berth) -> Slip:
@@ -223,10 +230,12 @@ class Fleet:
 
     async def reap(self, mooring: Mooring, session: SessionId) -> None:
         """End a program that another process has left behind."""
-        if mooring.birth is None:
+        birth = mooring.birth
+        # Left by one session, and others may sit in it.
+        if birth is None or self.shares.has(birth):
             return
-        if await reap(mooring.birth, session):
-            fields = {"session_id": session, **asdict(mooring.birth)}
+        if await reap(birth, birth.mark or session):
+            fields = {"session_id": session, **asdict(birth)}
             log.warning("agent.reaped", extra={"fields": fields})
 
     async def aclose(self) -> None:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.acp.runtime import hosted_files, hosted_terminals
-from holdfast.acp.runtime.conversation import NOT_DECIDED
 from holdfast.acp.runtime.outbox import Batch
 from holdfast.acp.runtime.permissions import (
     Matter,
@@ -21,6 +20,7 @@ from holdfast.acp.runtime.permissions import (
     place_of,
 )
 from holdfast.acp.runtime.stage import Posed, Stage
+from holdfast.acp.runtime.strands import NOT_DECIDED
 from holdfast.acp.translate.call_books import Asked
 from holdfast.acp.translate.readings import fields
 from holdfast.acp.transport.connection import Lost, Refused

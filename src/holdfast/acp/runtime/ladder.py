@@ -103,7 +103,7 @@ async def climb(conversation: Conversation, wish: Wish, tried: set[Rung]) -> Run
 
 def _rungs(conversation: Conversation, wish: Wish) -> list[Rung]:
     rungs: list[Rung] = []
-    if wish.known is not None:
+    if wish.known is not None and conversation.is_free(wish.known):
         if conversation.can("sessionCapabilities", "resume"):
             rungs.append("session/resume")
         if conversation.can("loadSession"):
@@ -151,6 +151,8 @@ def _holds(conversation: Conversation, rung: Rung, wish: Wish, result: object) -
         session = name(fields(result).get("sessionId"))
         if session is None:
             return False
+        if not conversation.is_free(session):
+            raise NotReady(Failure(code=FailureCode.AGENT_PROTOCOL, message=_TWICE))
         conversation.named(session)
     elif rung == "session/load" and wish.is_answered and not conversation.passed_over["replayed"]:
         # Some make an empty one of what they have lost, and do not say so.
@@ -161,6 +163,10 @@ def _holds(conversation: Conversation, rung: Rung, wish: Wish, result: object) -
     return True
 
 
+_TWICE: Final = (
+    "The agent gave the same name to two sessions that share its program; set options.share of the "
+    "agent to false."
+)
 _NAMELESS: Final = "The agent opened a session and did not say which; it may be another program."
 
 

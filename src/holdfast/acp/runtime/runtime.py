@@ -7,12 +7,14 @@ of the generator; the program is then told to stop, and lives on if it does.
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import Final
 
 from msgspec.structs import replace
 
 from holdfast.acp.runtime.boarding import Boarding, came_out
 from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.runtime.fleet import Fleet, Slip
+from holdfast.acp.runtime.gangway import has_terminals
 from holdfast.acp.runtime.host import Host
 from holdfast.acp.runtime.ladder import NotReady
 from holdfast.acp.runtime.playing import Forgotten, Gone, Playing
@@ -125,7 +127,7 @@ class ProgramRuntime:
     ) -> AsyncGenerator[Batch, None]:
         conversation = slip.present()
         stage = self._stage(slip, conversation, turn)
-        host = Host(stage, has_terminals=self._boarding.has_terminals(turn))
+        host = Host(stage, has_terminals=has_terminals(turn))
         playing = Playing(stage, host, silence=self._boarding.deadlines.silence, shelf=turn.shelf)
         try:
             prompt = await prompt_of(
@@ -168,12 +170,15 @@ class ProgramRuntime:
 
     async def _died(self, slip: Slip, translator: Translator) -> Batch:
         """Return the last batch of a turn whose program is gone."""
-        program = slip.present().program
+        conversation = slip.present()
         end = await slip.fall()
-        tail = program.stderr_tail
+        if conversation.seat is not None and end.reason == "ended":
+            # For somebody else's sake: the next prompt starts another one.
+            return translator.died(_FOR_ANOTHER)
         *drafts, outcome = translator.died(_failure(end))
         if not isinstance(outcome, Outcome):
             return (*drafts, outcome)
+        tail = conversation.program.stderr_tail
         return (*drafts, replace(outcome, is_lost=True, evidence=tail))
 
     def _new_id(self) -> str:
@@ -211,6 +216,13 @@ def _titled(slip: Slip, turn: TurnInput) -> Iterator[Draft]:
         automatic = title_of(first.text) if first is not None else None
         yield Titled(title=title[:255], instead=(None, automatic, slip.title))
         slip.title = title[:255]
+
+
+_FOR_ANOTHER: Final = Failure(
+    code=FailureCode.AGENT_DIED,
+    message="The agent's program was ended, because the turn of another session that shares it did "
+    "not stop when it was told to; say it again.",
+)
 
 
 def _failure(end: Exit) -> Failure:

@@ -113,6 +113,10 @@ class Connection:
         """Return how many of their requests wait for our answer."""
         return len(self._debts)
 
+    def owes(self, request: Request) -> bool:
+        """Tell whether one of their requests waits for our answer."""
+        return request in self._debts
+
     @property
     def lost(self) -> LossReason | None:
         """Return why the other side is gone, if it is."""
@@ -132,13 +136,18 @@ class Connection:
         finally:
             self._questions.drop(number)
 
-    async def begin(self, method: str, params: Any) -> Future[Any]:
+    async def begin(
+        self, method: str, params: Any, *, note: Callable[[Future[Any]], None] | None = None
+    ) -> Future[Any]:
         """Ask, and return as soon as the question is sent; raises `Lost`.
 
         The future is done when `incoming()` has come to the answer, which it shows as `Answered`.
-        Somebody has to take from `incoming()`, or it never is.
+        Somebody has to take from `incoming()`, or it never is. `note` is shown the future first:
+        the answer may be there before this returns.
         """
         number, future = self._questions.number(is_begun=True)
+        if note is not None:
+            note(future)
         try:
             await self._send(Request(id=number, method=method, params=params))
         except BaseException:

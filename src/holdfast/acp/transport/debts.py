@@ -29,6 +29,9 @@ class Debts:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, request: object) -> bool:
+        return request in self._open
+
     def owe(self, request: Request) -> bool:
         """Take a request on; `False` when there are too many."""
         if len(self._open) >= self._most:

@@ -45,6 +45,12 @@ class Inbox(Generic[T]):
         self._is_closed = True
         self._brought.set()
 
+    def clear(self) -> None:
+        """Forget what is there, so that whoever brings more need not wait."""
+        self._items.clear()
+        self._bytes = 0
+        self._taken.set()
+
     async def take(self) -> T | None:
         """Return the oldest item, or nothing when no other can come."""
         while not self._items:

@@ -12,6 +12,8 @@ from msgspec.structs import asdict
 
 from holdfast.cli.remote.agents import RemoteAgents, RemoteModels, RemoteRepos
 from holdfast.cli.remote.attachments import RemoteGuests, RemoteMedia
+from holdfast.cli.remote.history import RemoteObservations
+from holdfast.cli.remote.search import RemoteSearch
 from holdfast.cli.remote.sessions import (
     RemoteEvents,
     RemoteExports,
@@ -21,6 +23,7 @@ from holdfast.cli.remote.sessions import (
 )
 from holdfast.cli.remote.values import OWNER, message_of, parts_form, session_of
 from holdfast.cli.remote.work import RemoteApprovals, RemoteCalls
+from holdfast.cli.remote.zones import RemoteZones
 from holdfast.client import Client, Patience, SessionPost
 from holdfast.client.following import Following, Wish
 from holdfast.config import Config
@@ -65,8 +68,11 @@ class RemoteHouse:
         self.media: Final = RemoteMedia(client)
         self.messages: Final = RemoteMessages(client)
         self.models: Final = RemoteModels(client)
+        self.observations: Final = RemoteObservations(client)
         self.repos: Final = RemoteRepos(client)
+        self.search: Final = RemoteSearch(client)
         self.sessions: Final = RemoteSessions(client)
+        self.zones: Final = RemoteZones(client)
         self.compactions: Final = self.sessions
         self.costs: Final = self.sessions
 

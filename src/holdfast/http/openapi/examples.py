@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from holdfast.http.openapi.history_examples import HISTORY_EXAMPLES
 from holdfast.http.openapi.zone_examples import ZONE_EXAMPLES
 
 _AT: Final = "2026-01-02T03:04:05.678901Z"
@@ -181,6 +182,18 @@ _AGENT_MESSAGE: Final[dict[str, Any]] = {
     "sequence": 2,
     "turn": 1,
 }
+_HIT_FORM: Final[dict[str, Any]] = {
+    "session_id": _SESSION,
+    "agent_id": _AGENT,
+    "message_id": _MESSAGE,
+    "message_sequence": 2,
+    "turn": 1,
+    "role": "assistant",
+    "snippet": "The [tide] is high at noon.",
+    "score": 0.1667,
+    "created_at": _AT,
+    "observation_id": None,
+}
 
 
 def _page(*members: Any) -> dict[str, Any]:
@@ -188,6 +201,7 @@ def _page(*members: Any) -> dict[str, Any]:
 
 
 EXAMPLES: Final[Mapping[str, Any]] = {
+    **HISTORY_EXAMPLES,
     **ZONE_EXAMPLES,
     "AgentForm": _AGENT_FORM,
     "AgentList": _page(_AGENT_FORM),
@@ -210,6 +224,8 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "EventForm": _EVENT_FORM,
     "EventList": {**_page(_EVENT_FORM), "gaps": []},
     "Health": {"status": "ok"},
+    "HitForm": _HIT_FORM,
+    "HitList": _page(_HIT_FORM),
     "Interrupted": {"session": _SESSION_FORM, "interrupted": True, "turn": 1},
     "MessageForm": _MESSAGE_FORM,
     "MessageList": _page(_MESSAGE_FORM),

@@ -28,6 +28,10 @@ PLACES: Final[Mapping[str, tuple[str, Document]]] = {
         "The call's id, as the model or the recorded message gave it.",
         {"type": "string", "minLength": 1, "maxLength": 255},
     ),
+    "checkpoint": (
+        "The checkpoint's name.",
+        {"type": "string", "minLength": 1, "maxLength": 512},
+    ),
     "definition_id": (
         "The id whose desk it is: an agent's id or slug, or any other of these characters.",
         {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
@@ -51,6 +55,10 @@ PLACES: Final[Mapping[str, tuple[str, Document]]] = {
         {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     ),
     "session_id": ("The session's id.", _UUID),
+    "session_key": (
+        "The session's id as it was submitted, or that of a session hosted here.",
+        {"type": "string", "minLength": 5, "maxLength": 512},
+    ),
 }
 
 HEADERS: Final[Mapping[str, Document]] = {
@@ -72,6 +80,7 @@ HEADERS: Final[Mapping[str, Document]] = {
     "If-None-Match": {
         "description": "Answer 304 without a body if it still has this `ETag`.",
         "schema": {"type": "string"},
+        "example": "*",
     },
     "Last-Event-ID": {
         "description": (
@@ -94,6 +103,14 @@ HEADERS: Final[Mapping[str, Document]] = {
         ),
         "schema": {"type": "string"},
     },
+}
+# Observations are known by keys of their senders' making, which need not be ids.
+_KEY: Final[Document] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "The same as `idempotency_key`; where both are sent they must be equal.",
+    "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
 }
 
 
@@ -158,11 +175,19 @@ def _in_headers(route: Route) -> list[Document]:
         names.append("Idempotency-Key")
     if route.is_stream:
         names.append("Last-Event-ID")
-    return [{"$ref": f"#/components/parameters/{name}"} for name in sorted(names)]
+    shared = [{"$ref": f"#/components/parameters/{name}"} for name in sorted(names)]
+    return [*shared, _KEY] if _takes_a_key(route) else shared
+
+
+def _takes_a_key(route: Route) -> bool:
+    fields = (*_names(route.body), *_names(route.query))
+    return "idempotency_key" in fields
 
 
 def _takes_an_id(route: Route) -> bool:
     kinds = getattr(route.body, "__args__", (route.body,))
-    return not route.tolerant and all(
-        "id" in getattr(kind, "__struct_fields__", ()) for kind in kinds
-    )
+    return not route.tolerant and all("id" in _names(kind) for kind in kinds)
+
+
+def _names(kind: Any) -> tuple[str, ...]:
+    return getattr(kind, "__struct_fields__", ())

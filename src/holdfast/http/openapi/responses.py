@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from holdfast.domain.errors import Code
 from holdfast.http.openapi.links import links_of
-from holdfast.http.openapi.schemas import Document, ErrorForm, Schemas
+from holdfast.http.openapi.schemas import Document, ErrorForm, Schemas, alternatives
 from holdfast.http.openapi.statuses import MEANINGS, status_of
 from holdfast.http.table import Route
 
@@ -87,6 +87,11 @@ def responses_of(route: Route, routes: Sequence[Route], schemas: Schemas) -> Doc
             answers[status]["links"] = links
     for status, codes in refusals_of(route).items():
         refused = _refused(status, codes, schemas)
+        kinds = alternatives(route.gives.get(status))
+        if ErrorForm in kinds:
+            # It refuses in its own words, too.
+            refused["content"]["application/json"]["schema"] = schemas.of(kinds)
+            answers[status] = refused
         # Health has a body of its own for being unwell.
         answers.setdefault(status, refused)
     return {str(status): answers[status] for status in sorted(answers)}

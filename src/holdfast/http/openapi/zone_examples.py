@@ -24,6 +24,7 @@ _LINES: Final[dict[str, Any]] = {
     "total": 1,
     "generation": _GENERATION,
     "torn": False,
+    "tail_open": False,
 }
 _NAMED: Final[dict[str, Any]] = {"archive_zoneid": _ARCHIVE, "archived_at_ms": _AT}
 _SUMMARY: Final[dict[str, Any]] = {

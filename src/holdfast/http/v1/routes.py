@@ -10,11 +10,14 @@ from holdfast.http.v1 import (
     costs,
     defaults,
     endings,
+    history,
     media,
     messages,
     models,
+    search,
     sessions,
     streaming,
+    timelines,
     zones,
 )
 
@@ -29,6 +32,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     *approvals.ROUTES,
     *calls.ROUTES,
     *costs.ROUTES,
+    *search.ROUTES,
     *zones.ROUTES,
+    *history.ROUTES,
+    *timelines.ROUTES,
     *defaults.ROUTES,
 )

@@ -71,13 +71,14 @@ class OutputAppendedForm(Struct, frozen=True, kw_only=True):
 
 
 class LinesForm(Struct, frozen=True, kw_only=True):
-    """Lines of an output; `torn` tells of its last one."""
+    """Lines of an output; its last is torn if it is no JSON, or open because nothing ends it."""
 
     lines: tuple[str, ...]
     start: int
     total: int
     generation: Generation | None
     torn: bool
+    tail_open: bool
 
 
 class LinesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

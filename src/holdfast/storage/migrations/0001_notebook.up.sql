@@ -103,19 +103,20 @@ CREATE TABLE tombstones (
 
 -- A row is its own news: `event` is the number of the event that tells of it, `told` the checksum
 -- of what that event says, so that nothing is written twice. Ids are kept as their 16 bytes, here
--- and wherever there are many rows; one that is no UUID as it is.
+-- and wherever there are many rows; one that is no UUID as it is. What may be long comes last: the
+-- next row is proven by the hash, and has to be where pages are damaged that hold the end of this.
 CREATE TABLE messages (
     session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
     sequence    INTEGER NOT NULL,
     id          BLOB    NOT NULL,
     turn        INTEGER NOT NULL,
     role        TEXT    NOT NULL,
-    parts       BLOB    NOT NULL,
     model_id    ANY,
     created_at  INTEGER NOT NULL,
     hash        BLOB    NOT NULL,
     event       INTEGER NOT NULL,
     told        INTEGER NOT NULL,
+    parts       BLOB    NOT NULL,
     PRIMARY KEY (session_key, sequence)
 ) STRICT, WITHOUT ROWID;
 

@@ -1,0 +1,169 @@
+"""Desks and archives of a server.
+
+An id is judged here, because not every text can be a segment of a path.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+from msgspec.structs import asdict
+
+from holdfast.client import ArchivesQuery, Client, LinesQuery, ReplayQuery, ZoneFileForm
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.queries import require_limit
+from holdfast.domain.zone_lines import LINES_MOST, LineQuery, Lines
+from holdfast.domain.zone_replays import PAGE, WINDOW, Replay
+from holdfast.domain.zones import (
+    Archive,
+    Archived,
+    ArchiveSummary,
+    Desk,
+    OutputAppended,
+    Restored,
+    State,
+    StateWritten,
+    ZoneFile,
+    archives_limit,
+    require_definition_id,
+)
+from holdfast.services.zone_following import followed
+
+# Longer than at home, because every look is a request.
+LOOK: Final = 0.5
+
+
+class RemoteZones:
+    """What lies on desks there, and what was cleared from them."""
+
+    def __init__(self, client: Client) -> None:
+        self._zones = client.zones
+
+    async def show(self, _: Owner, definition_id: str) -> Desk:
+        """Return what lies on a desk, and who sits at it."""
+        form = await self._zones.show(require_definition_id(definition_id))
+        session = None if form.session_id is None else SessionId(form.session_id)
+        return Desk(zone=form.zone, session_id=session, files=_files(form.zone, form.files))
+
+    async def write_state(
+        self,
+        _: Owner,
+        definition_id: str,
+        content: str | bytes,
+        *,
+        if_modified_ms: int | None = None,
+    ) -> StateWritten:
+        """Replace the snapshot of a desk."""
+        require_definition_id(definition_id)
+        form = await self._zones.write_state(
+            definition_id, _text(content), if_modified_ms=if_modified_ms
+        )
+        return msgspec.convert(form, StateWritten, from_attributes=True)
+
+    async def read_state(self, _: Owner, definition_id: str) -> State:
+        """Return the snapshot of a desk."""
+        form = await self._zones.read_state(require_definition_id(definition_id))
+        return msgspec.convert(form, State, from_attributes=True)
+
+    async def append_lines(
+        self, _: Owner, definition_id: str, lines: Sequence[str]
+    ) -> OutputAppended:
+        """Append several lines at once, all of them or none."""
+        ended = [line if line.endswith("\n") else f"{line}\n" for line in lines]
+        form = await self._zones.append(require_definition_id(definition_id), "".join(ended))
+        return msgspec.convert(form, OutputAppended, from_attributes=True)
+
+    async def read_lines(
+        self,
+        _: Owner,
+        definition_id: str,
+        query: LineQuery | None = None,
+        *,
+        archive: int | None = None,
+    ) -> Lines:
+        """Return lines of a desk's output, or of an archive's."""
+        wanted = query or LineQuery()
+        require_definition_id(definition_id)
+        require_limit(wanted.limit, most=LINES_MOST)
+        asked = LinesQuery(
+            start=max(wanted.start, 0), limit=wanted.limit, generation=wanted.generation
+        )
+        form = await self._zones.lines(definition_id, asked, archive=archive)
+        return msgspec.convert(form, Lines, from_attributes=True)
+
+    async def follow(
+        self, owner: Owner, definition_id: str, *, start: int | None = None
+    ) -> AsyncGenerator[Lines, None]:
+        """Yield lines of a desk's output from a number on, else from its end, and what comes."""
+
+        async def read(query: LineQuery) -> Lines:
+            return await self.read_lines(owner, definition_id, query)
+
+        async with aclosing(followed(read, start, pause=LOOK)) as news:
+            async for page in news:
+                yield page
+
+    async def replay(
+        self, _: Owner, definition_id: str, *, window: int = WINDOW, page: int = PAGE
+    ) -> Replay:
+        """Return what to show of a desk at once."""
+        require_definition_id(definition_id)
+        require_limit(window, most=LINES_MOST)
+        require_limit(page, most=LINES_MOST)
+        form = await self._zones.replay(definition_id, ReplayQuery(window=window, page=page))
+        return msgspec.convert(form, Replay, from_attributes=True)
+
+    async def archive(self, _: Owner, definition_id: str) -> Archived | None:
+        """Clear a desk into a new archive; nothing where nothing lies on it."""
+        form = await self._zones.archive(require_definition_id(definition_id))
+        if form.archive_zoneid is None:
+            return None
+        return msgspec.convert(form, Archived, from_attributes=True)
+
+    async def list_archives(
+        self, _: Owner, definition_id: str, *, limit: int | None = None
+    ) -> tuple[ArchiveSummary, ...]:
+        """Return the archives of an agent, newest first."""
+        most = archives_limit(limit)
+        found = await self._zones.archives(
+            require_definition_id(definition_id), ArchivesQuery(limit=most)
+        )
+        return tuple(msgspec.convert(each, ArchiveSummary, from_attributes=True) for each in found)
+
+    async def read_archive(self, _: Owner, definition_id: str, ms: int) -> Archive:
+        """Return an archive."""
+        form = await self._zones.read_archive(require_definition_id(definition_id), ms)
+        return Archive(
+            archive_zoneid=form.archive_zoneid,
+            archived_at_ms=form.archived_at_ms,
+            content=form.content,
+            files=_files(form.archive_zoneid, form.files),
+        )
+
+    async def restore_archive(self, _: Owner, definition_id: str, ms: int) -> Restored:
+        """Copy an archive to the desk; what lies there is archived first."""
+        form = await self._zones.restore(require_definition_id(definition_id), ms)
+        return msgspec.convert(form, Restored, from_attributes=True)
+
+    async def delete_archive(self, _: Owner, definition_id: str, ms: int) -> bool:
+        """Remove an archive; `False` if there is none."""
+        return await self._zones.delete(require_definition_id(definition_id), ms)
+
+
+def _files(zone: str, forms: tuple[ZoneFileForm, ...]) -> tuple[ZoneFile, ...]:
+    return tuple(ZoneFile(zone=zone, **asdict(form)) for form in forms)
+
+
+def _text(content: str | bytes) -> str:
+    """Return a content as a request carries it."""
+    if isinstance(content, str):
+        return content
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise Invalid(
+            Code.INVALID_TEXT,
+            "stdin is not UTF-8 text; convert it first, or run this where the server runs.",
+        ) from None

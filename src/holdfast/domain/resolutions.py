@@ -1,0 +1,213 @@
+"""What is known of an entity: every claim that can be seen, merged into one snapshot.
+
+The same claims give the same bytes in whatever order they come, and nothing here knows a clock.
+How lists merge is in `merging` and `action_lists`, how single values do in `scalars`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from holdfast.domain.acceptances import DELETED
+from holdfast.domain.action_lists import ActionList
+from holdfast.domain.canonical import canonical
+from holdfast.domain.entities import Entity, StatusChange
+from holdfast.domain.entity_types import SHAPES, EntityType
+from holdfast.domain.horizons import EVERYTHING, Horizon
+from holdfast.domain.journal_observations import Journal, JournalClaim, claim_of
+from holdfast.domain.merging import Elements, KeyedList, Stamp
+from holdfast.domain.observation_warnings import consistency
+from holdfast.domain.observations import CORRECTED, ORDINARY, Observation, Subject
+from holdfast.domain.scalars import Scalar, earliest, latest
+from holdfast.domain.timestamps import instant_of
+
+_KEY: Final = "session_id"
+_STATUS: Final = "status"
+_TIMES: Final[Sequence[str]] = ("started_at", "ended_at")
+
+
+def resolve(
+    subject: Subject,
+    observations: Iterable[Observation],
+    *,
+    journal: Journal | None = None,
+    horizon: Horizon = EVERYTHING,
+) -> Entity:
+    """Return what is known of a subject, as far as the horizon lets it be seen."""
+    claim = claim_of(journal, horizon) if journal is not None else None
+    fold = Fold(subject, claim)
+    seen = [each for each in observations if horizon.shows(each.observed_at, each.created_at)]
+    for observation in sorted(seen, key=lambda each: each.place):
+        fold.add(observation)
+    return fold.entity()
+
+
+class Fold:
+    """The claims about one entity, merged one after the other in time order.
+
+    Carried on with one more it comes to the same as resolving all anew. It belongs to whoever
+    holds it: one that was told what did not come to be written has to be thrown away.
+    """
+
+    def __init__(self, subject: Subject, claim: JournalClaim | None = None) -> None:
+        self.subject = subject
+        self.claim = claim
+        self.count = 0
+        self.is_deleted = False
+        self._last: tuple[datetime, int] | None = None
+        self._references = [claim.reference if claim else ""]
+        self._names = [member.name for member in SHAPES[subject.entity_type].members]
+        self._scalars: dict[str, Scalar] = {}
+        self._changes: list[StatusChange] = []
+        self._lists = _lists_of(subject.entity_type)
+        # Whose claim of a list was the first, and whose was the last correction of it.
+        self._first: dict[str, int] = {}
+        self._corrected: dict[str, int] = {}
+        if claim is not None:
+            for name in self._lists.keys() & claim.fields.keys():
+                self._merge(name, claim.fields[name], Stamp(ORDINARY, 0, claim.reference))
+
+    @property
+    def scalars(self) -> Mapping[str, Scalar]:
+        """Return which claims of single values are shown, the journal's aside."""
+        return self._scalars
+
+    def follows(self, observation: Observation) -> bool:
+        """Tell whether an observation comes behind all that were added, as the next one must."""
+        return self._last is None or observation.place > self._last
+
+    def add(self, observation: Observation) -> None:
+        """Merge the next observation in time order."""
+        assert self.follows(observation)  # noqa: S101 — a fault of ours
+        self.count += 1
+        self._last = observation.place
+        self._references.append(observation.id)
+        fields = observation.fields
+        self.is_deleted = fields.get(DELETED, self.is_deleted)
+        stamp = Stamp(observation.priority, self.count, observation.id)
+        for name in self._names:
+            if name not in fields:
+                continue
+            if name not in self._lists:
+                self._set(name, Scalar(fields[name], observation.place, stamp))
+            elif fields[name] is not None:
+                self._merge(name, fields[name], stamp)
+
+    def entity(self) -> Entity:
+        """Return what is known so far."""
+        if self.is_deleted or (not self.count and self.claim is None):
+            return self._shown({}, {}, {})
+        scalars = self._scalars if self.claim is None else self._with_claim(self.claim)
+        snapshot: dict[str, Any] = {}
+        provenance: dict[str, tuple[str, ...]] = {}
+        items: dict[str, tuple[tuple[str, ...], ...]] = {}
+        if self.subject.entity_type is EntityType.AGENT_SESSION:
+            # Every claim repeats it, so it is theirs who said so first.
+            snapshot[_KEY] = self.subject.key
+            provenance[_KEY] = tuple([each for each in self._references if each][:1])
+        for name in self._names:
+            if name in self._lists:
+                elements, order = self._lists[name].elements, self._order(name)
+                snapshot[name] = [elements.members[place] for place in order]
+                items[name] = tuple([elements.references[place] for place in order])
+                provenance[name] = self._credit(name, elements)
+            elif name in scalars and scalars[name].value is not None:
+                snapshot[name] = scalars[name].value
+                provenance[name] = (scalars[name].stamp.reference,)
+        return self._shown(snapshot, provenance, items)
+
+    def _set(self, name: str, claimed: Scalar) -> None:
+        before = self._scalars.get(name)
+        self._scalars[name] = after = _rule(name)(before, claimed)
+        if name == _STATUS and (before is None or before.value != after.value):
+            change = StatusChange(
+                status=after.value,
+                previous=before.value if before else None,
+                at=claimed.place[0],
+                reference=claimed.stamp.reference,
+            )
+            self._changes.append(change)
+
+    def _merge(self, name: str, items: list[dict[str, Any]], stamp: Stamp) -> None:
+        self._lists[name].take(items, stamp)
+        self._first.setdefault(name, stamp.number)
+        if stamp.priority == CORRECTED:
+            self._corrected[name] = stamp.number
+
+    def _with_claim(self, claim: JournalClaim) -> Mapping[str, Scalar]:
+        """Return the scalars together with the journal's, each where its row stands in time."""
+        found = dict(self._scalars)
+        stamp = Stamp(ORDINARY, 0, claim.reference)
+        for name, at in claim.times.items():
+            told = [Scalar(claim.fields[name], (at, 0), stamp)]
+            told += [found[name]] if name in found else []
+            shown = None
+            for each in sorted(told, key=lambda one: one.place):
+                found[name] = shown = _rule(name)(shown, each)
+        return found
+
+    def _order(self, name: str) -> Sequence[int]:
+        found = self._lists[name]
+        places = range(len(found.elements.all))
+        if name != "checkpoints" or not isinstance(found, KeyedList):
+            return places
+        times = [key[1] for key in found.keys]
+        return sorted(places, key=times.__getitem__)
+
+    def _credit(self, name: str, elements: Elements) -> tuple[str, ...]:
+        """Return whose claims a list is made of; one that is empty is theirs who said so first."""
+        numbers = elements.numbers
+        if name in self._corrected:
+            numbers.add(self._corrected[name])
+        if not numbers and name in self._first:
+            numbers.add(self._first[name])
+        return tuple([self._references[number] for number in sorted(numbers)])
+
+    def _shown(
+        self,
+        snapshot: dict[str, Any],
+        provenance: dict[str, tuple[str, ...]],
+        items: dict[str, tuple[tuple[str, ...], ...]],
+    ) -> Entity:
+        times = [self._last[0]] if self._last else []
+        times += [self.claim.last_at] if self.claim else []
+        told = {name: snapshot.get(name) for name in _TIMES}
+        return Entity(
+            entity_id=self.subject.entity_id,
+            entity_type=self.subject.entity_type,
+            key=self.subject.key,
+            snapshot=snapshot,
+            provenance=provenance,
+            provenance_items=items,
+            observation_count=self.count if snapshot else 0,
+            last_observation_at=max(times) if snapshot else None,
+            hosted=self.claim is not None,
+            deleted=self.is_deleted,
+            warnings=tuple(warning for _, warning in consistency(told)),
+            status_changes=tuple(self._changes) if snapshot else (),
+        )
+
+
+def _rule(name: str) -> Callable[[Scalar | None, Scalar], Scalar]:
+    return earliest if name == "started_at" else latest
+
+
+def _lists_of(entity_type: EntityType) -> dict[str, ActionList | KeyedList]:
+    """Return the lists of which elements merge; those of other types are claimed whole."""
+    if entity_type is not EntityType.AGENT_SESSION:
+        return {}
+    return {
+        "actions": ActionList(),
+        "checkpoints": KeyedList(_checkpoint_key),
+        "outcomes": KeyedList(_outcome_key),
+    }
+
+
+def _checkpoint_key(checkpoint: dict[str, Any]) -> tuple[str, int]:
+    return checkpoint["name"], instant_of(checkpoint["timestamp"])
+
+
+def _outcome_key(outcome: dict[str, Any]) -> tuple[str, str] | bytes:
+    if outcome.get("id") is not None:
+        return outcome["type"], outcome["id"]
+    return canonical({name: value for name, value in outcome.items() if value is not None})

@@ -1,0 +1,92 @@
+"""The query language of search: words are ANDed, `"…"` a phrase, `word*` a beginning, `-` without.
+
+What cannot be understood is searched as plain words; nothing that somebody types is an error.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.search_words import words_of
+
+# Fewer letters begin so many words that looking them all up would take too long.
+BEGINNING_SHORTEST: Final = 2
+_ITEM: Final = re.compile(r'(?P<without>-(?=[\w"]))?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))')
+
+
+class Term(Struct, frozen=True):
+    """Words that stand one after the other; the last may be only the beginning of one."""
+
+    words: tuple[str, ...]
+    is_beginning: bool = False
+
+
+class Terms(Struct, frozen=True):
+    """What a text must hold all of, and what it must not hold any of."""
+
+    wanted: tuple[Term, ...]
+    unwanted: tuple[Term, ...] = ()
+
+    @property
+    def needs_text(self) -> bool:
+        """Tell whether more is asked for than which words there are."""
+        return any(len(term.words) > 1 for term in (*self.wanted, *self.unwanted))
+
+
+def parsed(query: str) -> Terms:
+    """Return what a query asks for; one without any word in it asks for nothing that there is."""
+    if query.count('"') % 2:
+        return _plain(query)
+    wanted: list[Term] = []
+    unwanted: list[Term] = []
+    for item in _ITEM.finditer(query):
+        term = _term(item["phrase"] or item["word"] or "", query[item.end() :])
+        if term is not None:
+            (unwanted if item["without"] else wanted).append(term)
+    # Everything but something is no search.
+    return Terms(_distinct(wanted), _distinct(unwanted)) if wanted else _plain(query)
+
+
+def holds(terms: Terms, words: Sequence[str]) -> bool:
+    """Tell whether a text with these words is what is asked for."""
+    known = frozenset(words)
+    return (
+        bool(terms.wanted)
+        and all(_stands_in(term, words, known) for term in terms.wanted)
+        and not any(_stands_in(term, words, known) for term in terms.unwanted)
+    )
+
+
+def stands_at(term: Term, words: Sequence[str], place: int) -> bool:
+    """Tell whether a term stands at a place among words."""
+    *exact, last = term.words
+    end = place + len(exact)
+    if end >= len(words) or list(words[place:end]) != exact:
+        return False
+    return words[end].startswith(last) if term.is_beginning else words[end] == last
+
+
+def _stands_in(term: Term, words: Sequence[str], known: Collection[str]) -> bool:
+    if len(term.words) == 1:
+        word = term.words[0]
+        return any(each.startswith(word) for each in known) if term.is_beginning else word in known
+    return any(stands_at(term, words, place) for place in range(len(words)))
+
+
+def _term(text: str, following: str) -> Term | None:
+    words = tuple(words_of(text))
+    if not words:
+        return None
+    # Behind a phrase the sign stands outside of it.
+    is_beginning = text.endswith("*") or following.startswith("*")
+    return Term(words, is_beginning and len(words[-1]) >= BEGINNING_SHORTEST)
+
+
+def _plain(query: str) -> Terms:
+    return Terms(_distinct([Term((word,)) for word in words_of(query)]))
+
+
+def _distinct(terms: list[Term]) -> tuple[Term, ...]:
+    return tuple(dict.fromkeys(terms))

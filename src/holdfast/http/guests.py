@@ -1,0 +1,87 @@
+"""Another protocol at one path of ours: MCP, whose messages are answered elsewhere.
+
+Who asks, from where, and how much, is judged here as for every route.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Final, Literal, Protocol
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from holdfast.domain.tokens import Caller, Scope
+from holdfast.http.answers import Answer, encoded
+from holdfast.http.openapi.schemas import ErrorForm
+from holdfast.http.table import Asked, NoQuery, Route
+
+PATH: Final = "/mcp"
+_ABOUT: Final = (
+    "The Model Context Protocol over streamable HTTP: each POST is one JSON-RPC message, and its "
+    "answer is JSON. Nothing is kept between requests, so there is no session id, no GET and no "
+    "DELETE. Tools that change something need the scope `write`, and say so in their result. "
+    "`docs/mcp.md` lists tools, resources and prompts."
+)
+
+
+class Reply(Protocol):
+    """What a guest answers."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+# Given who asks, the message, and the headers it came with.
+Guest = Callable[[Caller, bytes, Mapping[str, str]], Awaitable[Reply]]
+
+Id = Annotated[int | str, Meta(description="Comes back with the answer.")]
+
+
+class RpcMessage(Struct, frozen=True, kw_only=True):
+    """A JSON-RPC message; without an id nobody answers it."""
+
+    jsonrpc: Literal["2.0"]
+    method: Annotated[str, Meta(min_length=1, max_length=200)]
+    # By another name: what it says is whose answer this is, and no id of anything that is made.
+    number: Id | UnsetType = field(name="id", default=UNSET)
+    params: dict[str, Any] | UnsetType = UNSET
+
+
+class RpcError(Struct, frozen=True, kw_only=True):
+    """Why there is no result."""
+
+    code: int
+    message: str
+    data: Any = UNSET
+
+
+class RpcReply(Struct, frozen=True, kw_only=True):
+    """The answer to a JSON-RPC message: a result, or an error."""
+
+    jsonrpc: Literal["2.0"]
+    id: Id | None = None
+    result: dict[str, Any] | UnsetType = UNSET
+    error: RpcError | UnsetType = UNSET
+
+
+def mcp_route(guest: Guest) -> Route:
+    """Return the route at which a guest is heard."""
+
+    async def converse(asked: Asked[NoQuery, RpcMessage]) -> Answer:
+        reply = await guest(asked.required_caller, encoded(asked.body), asked.headers)
+        return Answer(status=reply.status, content=reply.body or None)
+
+    return Route(
+        method="POST",
+        path=PATH,
+        name="mcp",
+        summary="Send a message of the Model Context Protocol.",
+        act=converse,
+        needs=Scope.READ,
+        body=RpcMessage,
+        gives={200: RpcReply, 202: None, 400: (ErrorForm, RpcReply), 404: RpcReply},
+        examples={"body": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}},
+        description=_ABOUT,
+    )

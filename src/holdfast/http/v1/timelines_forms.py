@@ -1,0 +1,59 @@
+"""Timelines on the wire, and how entities are asked for."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from holdfast.domain.entity_queries import EntityOrder
+from holdfast.domain.entity_types import EntityType
+from holdfast.domain.histories import PAGE, Direction
+from holdfast.domain.timelines import EventType, TimelineEvent
+from holdfast.http.v1.history_forms import Moment, Some
+from holdfast.http.v1.scalars import Cursor
+
+
+class TimelineForm(Struct, frozen=True, kw_only=True):
+    """A part of a timeline in the order of time, and how many events it has in all."""
+
+    events: tuple[TimelineEvent, ...]
+    total: int
+    next_cursor: str | None
+
+
+class EventsOfQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose events, and which; both dates are part of it, a day to its end."""
+
+    entity_id: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=512,
+            description="An entity's id, or what it is known by, or what outcomes name it by.",
+        ),
+    ]
+    start_date: Moment | None = None
+    end_date: Moment | None = None
+    event_types: tuple[EventType, ...] = ()
+    limit: Some = PAGE
+    cursor: Cursor | None = None
+
+
+class EntitiesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which entities, in which order."""
+
+    entity_type: EntityType
+    filters: (
+        Annotated[
+            str,
+            Meta(
+                max_length=8192,
+                description="A JSON object: paths into the snapshot, each with a value, with "
+                "`contains`, or with `gte` and `lte`.",
+            ),
+        ]
+        | None
+    ) = None
+    order_by: EntityOrder = EntityOrder.LAST_OBSERVATION_AT
+    order: Direction = Direction.DESC
+    limit: Some = PAGE
+    cursor: Cursor | None = None

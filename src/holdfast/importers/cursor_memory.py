@@ -1,0 +1,245 @@
+"""Memories of another program become observations: each file one claim, brought once.
+
+The folder is only read. What was brought is known by its place and its bytes, so that a run that
+was cut off is simply run again, and a file that changed is one more claim about the same thing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from holdfast.domain.acceptances import Accepted, accepted
+from holdfast.domain.entity_types import EntityType
+from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid
+from holdfast.domain.histories import ImportMark, TimelineQuery
+from holdfast.domain.ids import Owner
+from holdfast.domain.observation_documents import decoded
+from holdfast.domain.observations import Entry, Kind, Origin, Subject, observed
+from holdfast.domain.resolutions import resolve
+from holdfast.domain.texts import is_encodable, storable
+from holdfast.domain.timelines import EventType, events_of
+from holdfast.importers.cursor_memory_files import MemoryFolder
+from holdfast.importers.cursor_memory_mapping import Repair, mapped, mark_of, repaired
+from holdfast.importers.cursor_memory_reports import (
+    KINDS,
+    Failure,
+    KindCount,
+    MemoryReport,
+    Skip,
+    Verified,
+)
+from holdfast.ports import Store
+from holdfast.services.observations import Observations
+
+log = logging.getLogger(__name__)
+
+PAGE = 500
+# By which event an entity of a type is on its timeline.
+_FIRST = {
+    EntityType.AGENT_SESSION: EventType.SESSION_STARTED,
+    EntityType.FEATURE_UNIT: EventType.STATUS_CHANGED,
+    EntityType.RELEASE: EventType.STATUS_CHANGED,
+    EntityType.AGENT_DECISION: EventType.DECISION_MADE,
+    EntityType.VALIDATION_RESULT: EventType.VALIDATION_RECORDED,
+}
+
+Progress = Callable[[int, int], None]
+
+
+class MemoryWish(Struct, frozen=True, kw_only=True):
+    """How to bring memories: without writing, and with what is missing put in."""
+
+    dry_run: bool = False
+    repair: bool = False
+
+
+class _Found(Struct, frozen=True, kw_only=True):
+    """What a file claims, where it was found, and what was mended for it."""
+
+    accepted: Accepted
+    mark: ImportMark
+    repairs: list[Repair]
+
+
+class CursorMemory:
+    """Brings the memories of a folder to one owner."""
+
+    def __init__(self, store: Store, observations: Observations, owner: Owner) -> None:
+        self._store = store
+        self._observations = observations
+        self._owner = owner
+
+    async def migrate(
+        self, folder: MemoryFolder, wish: MemoryWish, *, progress: Progress | None = None
+    ) -> MemoryReport:
+        """Bring every file; one that cannot be brought is told of and keeps no other back."""
+        run = _Run(self._store, self._observations, self._owner, folder, wish)
+        places = await asyncio.to_thread(folder.files)
+        for number, (kind, path) in enumerate(places, start=1):
+            await run.bring(kind, path)
+            if progress is not None:
+                progress(number, len(places))
+        report = await run.report()
+        told = {name: value for name, value in asdict(report).items() if isinstance(value, int)}
+        log.info("memories were imported", extra={"fields": told})
+        return report
+
+
+class _Run:
+    """One run over the files of a folder."""
+
+    def __init__(
+        self,
+        store: Store,
+        observations: Observations,
+        owner: Owner,
+        folder: MemoryFolder,
+        wish: MemoryWish,
+    ) -> None:
+        self._store = store
+        self._observations = observations
+        self._owner = owner
+        self._folder = folder
+        self._wish = wish
+        self._counts = dict.fromkeys(("imported", "unchanged", "repaired", "warnings"), 0)
+        self._files = dict.fromkeys(EntityType, 0)
+        self._subjects: dict[Subject, bool] = {}
+        self._repairs: list[Repair] = []
+        self._failures: list[Failure] = []
+
+    async def bring(self, kind: EntityType, path: str) -> None:
+        """Bring one file, or note why it was not."""
+        self._files[kind] += 1
+        try:
+            found = await asyncio.to_thread(self._looked_at, kind, path)
+        except HoldfastError as error:
+            details = error.details or {"message": error.message}
+            self._fail(path, str(error.code), details)
+            return
+        except OSError as error:
+            self._fail(path, "unreadable", {"message": error.strerror or "it cannot be read"})
+            return
+        key = found.mark.idempotency_key
+        known = await self._store.read(lambda tx: tx.observations.keyed(self._owner, key))
+        told = found.accepted
+        subject = (
+            Subject(self._owner, told.entity_type, told.key) if known is None else known.subject
+        )
+        is_new = known is None and await self._write(found)
+        self._note(found, subject, is_new=is_new)
+
+    def _looked_at(self, kind: EntityType, path: str) -> _Found:
+        """Return what a file claims, judged as any claim is."""
+        if not is_encodable(path):
+            raise Invalid(Code.INVALID_TEXT, "Its name is not UTF-8; rename it.")
+        file = self._folder.read(kind, path)
+        data = mapped(file, decoded(file.content))
+        mended = repaired(file, data) if self._wish.repair else []
+        told = accepted(kind, data)
+        return _Found(accepted=told, mark=mark_of(file, told.fields), repairs=mended)
+
+    async def _write(self, found: _Found) -> bool:
+        """Write a claim, unless nothing may be written; tell whether it is a new one."""
+        if self._wish.dry_run:
+            return True
+        told = found.accepted
+        done = await self._observations.import_(
+            self._owner, told.entity_type, told.fields, found.mark
+        )
+        # Another run may have brought it just now.
+        return not done.deduplicated
+
+    def _note(self, found: _Found, subject: Subject, *, is_new: bool) -> None:
+        self._counts["imported" if is_new else "unchanged"] += 1
+        self._counts["warnings"] += len(found.accepted.warnings)
+        self._counts["repaired"] += bool(found.repairs)
+        self._repairs += found.repairs
+        # What a dry run would have written is computed, as far as it can be known.
+        is_on = self._wish.dry_run and _begins(self._owner, found)
+        self._subjects[subject] = self._subjects.get(subject, False) or is_on
+
+    def _fail(self, path: str, error: str, details: Any) -> None:
+        self._failures.append(Failure(file=storable(path), error=error, details=dict(details)))
+
+    async def report(self) -> MemoryReport:
+        """Return what was done, having looked whether it is there."""
+        for path, reason in self._folder.unreadable.items():
+            self._fail(path, "unreadable", {"message": reason})
+        by_kind = {
+            name: KindCount(
+                files=self._files[kind],
+                entities=sum(each.entity_type is kind for each in self._subjects),
+            )
+            for kind, name in KINDS.items()
+        }
+        return MemoryReport(
+            root=storable(self._folder.path),
+            dry_run=self._wish.dry_run,
+            files=sum(self._files.values()),
+            failed=len(self._failures),
+            **self._counts,
+            by_kind=by_kind,
+            repairs=tuple(self._repairs),
+            failures=tuple(self._failures),
+            skipped=tuple(
+                Skip(file=storable(path), reason=reason)
+                for path, reason in sorted(self._folder.skipped.items())
+            ),
+            verified=await self._verified(),
+        )
+
+    async def _verified(self) -> Verified:
+        found, missing = 0, []
+        for subject, is_on in self._subjects.items():
+            is_there, is_told = (True, is_on)
+            if not self._wish.dry_run:
+                is_there, is_told = await self._stands(subject)
+            found += is_there
+            missing += [] if is_told else [subject.entity_id]
+        return Verified(
+            entities_expected=len(self._subjects),
+            entities_found=found,
+            timeline_missing=tuple(missing),
+        )
+
+    async def _stands(self, subject: Subject) -> tuple[bool, bool]:
+        """Tell whether an entity is there, and its first event on its timeline."""
+        known = await self._store.read(lambda tx: tx.observations.entity(subject))
+        if known is None or known.is_deleted:
+            # What somebody has hidden since is there, and on no timeline.
+            return known is not None, known is not None
+        try:
+            return True, await self._is_on_its_timeline(subject)
+        except Internal:
+            # Damaged, so not to be seen; `holdfast doctor` says more.
+            return True, False
+
+    async def _is_on_its_timeline(self, subject: Subject) -> bool:
+        cursor = None
+        query = TimelineQuery(event_types=(_FIRST[subject.entity_type],), limit=PAGE)
+        while True:
+            page = await self._observations.timeline(
+                self._owner, subject.entity_id, query, cursor=cursor
+            )
+            if any(event.entity_id == subject.entity_id for event in page.events):
+                return True
+            cursor = page.next_cursor
+            if cursor is None:
+                return False
+
+
+def _begins(owner: Owner, found: _Found) -> bool:
+    """Tell whether a claim alone would put its entity on a timeline."""
+    at = found.mark.observed_at
+    claim = observed(
+        owner,
+        found.accepted,
+        Origin(kind=Kind.IMPORT),
+        Entry(ordinal=1, created_at=at, observed_at=at),
+    )
+    first = _FIRST[claim.subject.entity_type]
+    return any(event.event_type is first for event in events_of(resolve(claim.subject, [claim])))

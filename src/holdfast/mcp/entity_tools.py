@@ -1,0 +1,77 @@
+"""Tools about what sessions produce: feature units, releases, decisions, validations."""
+
+from typing import Final
+
+from holdfast.domain.entity_queries import EntityOrder
+from holdfast.domain.entity_types import SIBLINGS, EntityType
+from holdfast.domain.histories import PAGE, Direction, EntityQuery
+from holdfast.domain.shapes import OBJECT, Choice
+from holdfast.domain.tokens import Scope
+from holdfast.mcp.arguments import Argument
+from holdfast.mcp.history_forms import EntitiesForm, SubmittedForm, entity_form, submitted_form
+from holdfast.mcp.history_tools import CURSOR, KEY, LIMIT, ORDER, ORDER_BY
+from holdfast.mcp.table import Asked, Told, Tool
+
+
+async def submit_entity(asked: Asked) -> Told:
+    """Take a claim about an entity that is no session."""
+    submitted = await asked.house.observations.submit_entity(
+        asked.owner,
+        asked.get("entity_type"),
+        asked.get("fields"),
+        idempotency_key=asked.get(KEY.name),
+        source=asked.source,
+    )
+    return Told(submitted_form(submitted))
+
+
+async def query_entities(asked: Asked) -> Told:
+    """Return a page of entities of a type."""
+    query = EntityQuery(
+        entity_type=EntityType(asked.get("entity_type")),
+        filters=asked.get("filters"),
+        order_by=EntityOrder(asked.get("order_by", EntityOrder.LAST_OBSERVATION_AT)),
+        order=Direction(asked.get("order", Direction.DESC)),
+        limit=asked.get("limit", PAGE),
+    )
+    page = await asked.house.observations.entities(asked.owner, query, cursor=asked.get("cursor"))
+    entities = tuple(map(entity_form, page.items))
+    return Told(EntitiesForm(entities=entities, total=page.total, next_cursor=page.next_cursor))
+
+
+TOOLS: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="submit_entity",
+        title="Submit what is known of an entity",
+        description=(
+            "Write down what is known of a feature unit, a release, a decision or a validation. "
+            "Each is known by its own id, or by what was decided or checked and when."
+        ),
+        takes=(
+            Argument("entity_type", Choice(tuple(SIBLINGS)), "What it is.", is_required=True),
+            Argument("fields", OBJECT, "What is known of it, by the type's schema.", True),
+            KEY,
+        ),
+        gives=(SubmittedForm,),
+        act=submit_entity,
+        needs=Scope.WRITE,
+    ),
+    Tool(
+        name="query_entities",
+        title="List entities",
+        description=(
+            "List entities of a type by what their snapshots hold. Filters are dotted paths, each "
+            "with a value, with {contains}, or with {gte, lte}."
+        ),
+        takes=(
+            Argument("entity_type", Choice(tuple(EntityType)), "Of which type.", is_required=True),
+            Argument("filters", OBJECT, 'Such as {"status": "planning"}.'),
+            ORDER_BY,
+            ORDER,
+            LIMIT,
+            CURSOR,
+        ),
+        gives=(EntitiesForm,),
+        act=query_entities,
+    ),
+)

@@ -1,0 +1,165 @@
+"""The tables of observed history: claims, which are the truth, and what is computed from them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.domain.entity_listings import Hosted, Listed, Listing
+from holdfast.domain.entity_types import EntityType
+from holdfast.domain.horizons import Window
+from holdfast.domain.ids import EntityId, Owner, SessionKey
+from holdfast.domain.observations import Kind, Observation, Subject
+from holdfast.domain.timelines import EventType, TimelineEvent
+
+
+class Newest(Struct, frozen=True):
+    """The claim that was written last about an entity, without what it says."""
+
+    kind: Kind
+    content_hash: str
+    created_ms: int
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """What is kept about an entity beside its claims.
+
+    `session_key` leads to the session of ours that it is; the times are those of its claims.
+    """
+
+    key: int
+    entity_id: EntityId
+    subject: Subject
+    session_key: SessionKey | None
+    count: int
+    first_ms: int
+    last_ms: int
+    known_ms: int
+    is_deleted: bool
+    newest: Newest | None = None
+
+
+class Fact(Struct, frozen=True):
+    """A value by which entities are ordered, its weight, and where its claim stands in time."""
+
+    value: float | None
+    priority: int
+    place_ms: int
+
+
+class Projection(Struct, frozen=True, kw_only=True):
+    """What is computed from all claims about an entity; a body that would be too large is none."""
+
+    is_deleted: bool
+    started: Fact | None = None
+    ended: Fact | None = None
+    duration: Fact | None = None
+    body: bytes | None = None
+    events: tuple[TimelineEvent, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+# Where an event stands on a timeline: its time as it is spelled, its rank, its id.
+EventPlace = tuple[str, int, str]
+
+
+class EventWish(Struct, frozen=True, kw_only=True):
+    """Which events of one timeline, behind which place."""
+
+    window: Window
+    types: tuple[EventType, ...] = ()
+    after: EventPlace | None = None
+    limit: int
+    # Entities that are told of elsewhere.
+    apart: tuple[int, ...] = ()
+
+
+class ObservationTable(Protocol):
+    """Claims and what they are about. Rows are appended and read; nothing else can be done."""
+
+    async def entity(self, subject: Subject) -> Known | None:
+        """Return what is kept about an entity."""
+
+    async def by_id(self, owner: Owner, entity_id: str) -> Known | None:
+        """Return what is kept about the owner's entity of that id."""
+
+    async def named(self, owner: Owner, name: str) -> list[Known]:
+        """Return the owner's entities of any type that are known by a name."""
+
+    async def by_key(self, key: int) -> Known | None:
+        """Return what is kept about an entity, whoever owns it."""
+
+    async def keyed(self, owner: Owner, idempotency_key: str) -> Observation | None:
+        """Return the owner's claim that was made under a key."""
+
+    async def add(self, subject: Subject, at_ms: int) -> Known:
+        """Begin an entity that nobody has claimed anything about."""
+
+    async def append(self, known: Known, observation: Observation, content: bytes) -> Known:
+        """Append a claim; its entity is written with what is computed from all of them."""
+
+    async def since(self, known: Known, ordinal: int) -> list[Observation]:
+        """Return the claims about an entity from a number on, each proven by its hash."""
+
+    async def newest(
+        self, known: Known, *, before: tuple[int, int] | None, limit: int
+    ) -> list[Observation]:
+        """Return claims in time order, the newest first; behind a time in ms and a number."""
+
+    async def all(self, after: int, limit: int) -> list[Known]:
+        """Return entities of everybody by their keys, behind one, counted anew."""
+
+
+class ProjectionTable(Protocol):
+    """What is computed from claims, for quick answers; all of it can be computed again."""
+
+    async def save(self, known: Known, projection: Projection, *, thorough: bool = False) -> bool:
+        """Write what was computed; tell whether anything of it stood otherwise.
+
+        Thoroughly, also what could differ only by damage is looked at.
+        """
+
+    async def sweep(self) -> int:
+        """Put right what belongs to no entity, or to another session; return how much it was."""
+
+    async def body(self, known: Known) -> bytes | None:
+        """Return the snapshot of an entity as it was encoded, if it is kept."""
+
+    async def page(self, listing: Listing) -> list[Listed]:
+        """Return entities in order; sessions of ours are among them."""
+
+    async def count(self, owner: Owner, entity_type: EntityType) -> int:
+        """Return how many entities a listing has in all."""
+
+    async def entities(self, owner: Owner, entity_type: EntityType) -> list[Known]:
+        """Return every entity of a type that has claims, deleted ones too, in no order."""
+
+    async def hosted(self, owner: Owner) -> list[Hosted]:
+        """Return the owner's sessions that nobody has claimed anything about."""
+
+    async def hosted_by_id(self, owner: Owner, entity_id: str) -> Hosted | None:
+        """Return the owner's session of that id, if nobody has claimed anything about it."""
+
+    async def name_key(self, owner: Owner, name: str) -> int | None:
+        """Return what an id is kept under that entities name."""
+
+    async def apart(self, owner: Owner, name_keys: Sequence[int]) -> list[Known]:
+        """Return who names ids and has to be told of by itself.
+
+        Those are sessions of ours, wide ones, and whoever names several of these ids.
+        """
+
+    async def mentioned_by(self, key: int, name_keys: Sequence[int]) -> list[int]:
+        """Return which of these ids an entity names."""
+
+    async def events(self, key: int, wish: EventWish) -> list[TimelineEvent]:
+        """Return an entity's own events in order."""
+
+    async def count_events(self, key: int, wish: EventWish) -> int:
+        """Return how many events of its own an entity has."""
+
+    async def mentioned(self, name_key: int, wish: EventWish) -> list[TimelineEvent]:
+        """Return the events of all who name an id, in order."""
+
+    async def count_mentioned(self, name_key: int, wish: EventWish) -> int:
+        """Return how many events those who name an id have."""

@@ -1,0 +1,83 @@
+"""Cursors of observed history: what an entity is ordered by and its id; where an event stands."""
+
+import re
+from typing import Final
+
+from holdfast.domain.entity_listings import Listed, Value
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.timelines import TimelineEvent
+from holdfast.domain.timestamps import instant_of, spelled
+from holdfast.ports.observations import EventPlace
+from holdfast.services.cursors import decode_count, encode_count
+
+_MOST: Final = 1 << 60
+# How a value is spelled, so that it is the same when it is read again.
+_KINDS: Final = {"i": int, "f": float, "s": str}
+_EVENT: Final = re.compile(r"[0-9]tle_[0-9a-f]{24}")
+
+
+def encode_place(listed: Listed, marks: tuple[object, ...]) -> str | None:
+    """Return the cursor behind an entity of a listing."""
+    value = listed.value
+    told = "n" if value is None else f"{type(value).__name__[0]}{value}"
+    return encode_count((len(told), f"{told}{listed.entity_id}"), marks)
+
+
+def decode_place(cursor: str | None, marks: tuple[object, ...]) -> tuple[Value, str] | None:
+    """Return the value and the id that a cursor stands for, or refuse it."""
+    found = decode_count(cursor, marks)
+    if found is None:
+        return None
+    length, text = found
+    told, entity_id = text[:length], text[length:]
+    if told == "n":
+        return None, entity_id
+    try:
+        value = _KINDS[told[:1]](told[1:])
+    except (KeyError, ValueError):
+        raise _damaged() from None
+    return (_countable(value) if isinstance(value, int) else value), entity_id
+
+
+def encode_event(event: TimelineEvent | None, marks: tuple[object, ...]) -> str | None:
+    """Return the cursor behind an event; nothing when nothing is behind it."""
+    if event is None:
+        return None
+    timestamp, rank, event_id = event.place
+    return encode_count((instant_of(timestamp), f"{rank}{event_id}"), marks)
+
+
+def decode_event(cursor: str | None, marks: tuple[object, ...]) -> EventPlace | None:
+    """Return where the event stands that a cursor stands for, or refuse it."""
+    found = decode_count(cursor, marks)
+    if found is None:
+        return None
+    ms, text = found
+    if _EVENT.fullmatch(text) is None:
+        raise _damaged()
+    try:
+        return spelled(ms), int(text[:1]), text[1:]
+    except OverflowError:
+        raise _damaged() from None
+
+
+def decode_claim(cursor: str | None, marks: tuple[object, ...]) -> tuple[int, int] | None:
+    """Return the time and the number of the claim that a cursor stands for, or refuse it."""
+    found = decode_count(cursor, marks)
+    if found is None:
+        return None
+    try:
+        return _countable(found[0]), _countable(int(found[1]))
+    except ValueError:
+        raise _damaged() from None
+
+
+def _countable(number: int) -> int:
+    """Return a number that the store can compare, or refuse one that nobody was given by us."""
+    if abs(number) > _MOST:
+        raise _damaged()
+    return number
+
+
+def _damaged() -> Invalid:
+    return Invalid(Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew.")

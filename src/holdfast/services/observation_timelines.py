@@ -1,0 +1,140 @@
+"""Timelines: the events of an entity, and of whoever names it, in one order.
+
+Most are read where they are kept. Whoever is a session of ours is computed anew, because its
+journal goes on without a claim.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.entity_types import EntityType
+from holdfast.domain.histories import TimelinePage, TimelineQuery
+from holdfast.domain.horizons import window
+from holdfast.domain.ids import Owner, SessionId, SessionKey
+from holdfast.domain.observations import Subject, is_entity_id
+from holdfast.domain.timelines import TimelineEvent, events_of, timeline
+from holdfast.ports import EventWish, Store, Tx
+from holdfast.services.observation_cursors import decode_event, encode_event
+from holdfast.services.observation_resolving import Found, Resolver
+
+
+class _Sources(Struct, frozen=True):
+    """What a timeline is made of: the ids that others name, and who is told of by itself.
+
+    With each of those, the names by which it is told of here as well.
+    """
+
+    names: Mapping[int, str]
+    apart: Sequence[tuple[Found, tuple[str, ...]]]
+
+
+class ObservationTimelines:
+    """Timelines, for their owner."""
+
+    _store: Store
+    _resolver: Resolver
+
+    async def timeline(
+        self,
+        owner: Owner,
+        entity_id: str,
+        query: TimelineQuery | None = None,
+        *,
+        cursor: str | None = None,
+    ) -> TimelinePage:
+        """Return the events of an entity, given by its id, its key, or what others name it by."""
+        wanted = query or TimelineQuery()
+        stretch = window(wanted.start_date, wanted.end_date)
+        types = tuple(sorted(set(wanted.event_types)))
+        marks = ("timeline", owner, entity_id, stretch.start, stretch.end, types)
+        wish = EventWish(
+            window=stretch,
+            types=types,
+            after=decode_event(cursor, marks),
+            limit=wanted.limit + 1,
+        )
+
+        async def look(tx: Tx) -> TimelinePage:
+            sources = await _sources(tx, owner, entity_id)
+            events, total = await self._told(tx, sources, wish)
+            part = events[: wanted.limit]
+            is_last = len(events) <= wanted.limit
+            last = None if is_last else part[-1]
+            return TimelinePage(
+                events=tuple(part), total=total, next_cursor=encode_event(last, marks)
+            )
+
+        return await self._store.read(look)
+
+    async def _told(
+        self, tx: Tx, sources: _Sources, wish: EventWish
+    ) -> tuple[Sequence[TimelineEvent], int]:
+        """Return as many events as are wanted behind a place, and how many there are in all."""
+        found: list[TimelineEvent] = []
+        total = 0
+        whole = replace(wish, after=None)
+        for asked, names in sources.apart:
+            if asked.known is not None and asked.session_key is None:
+                events = await tx.projections.events(asked.known.key, wish)
+                total += await tx.projections.count_events(asked.known.key, whole)
+            else:
+                entity = await self._resolver.entity(tx, asked)
+                every = timeline(events_of(entity), window=wish.window, event_types=wish.types)
+                events = [each for each in every if not wish.after or each.place > wish.after]
+                total += len(every)
+            found += _named(events, names)
+        keys = [asked.known.key for asked, _ in sources.apart if asked.known is not None]
+        for name_key, name in sources.names.items():
+            others = replace(wish, apart=tuple(keys))
+            found += _named(await tx.projections.mentioned(name_key, others), (name,))
+            total += await tx.projections.count_mentioned(name_key, replace(others, after=None))
+        return timeline(found)[: wish.limit], total
+
+
+async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
+    """Return what makes up the timeline of whatever is meant by an id."""
+    own = await _meant(tx, owner, entity_id)
+    texts = {entity_id}
+    for found in own:
+        texts |= {found.subject.entity_id, found.subject.key}
+    names = {}
+    for text in sorted(texts):
+        name_key = await tx.projections.name_key(owner, text)
+        if name_key is not None:
+            names[name_key] = text
+    apart = {found.subject.entity_id: found for found in own}
+    for known in await tx.projections.apart(owner, list(names)) if names else ():
+        apart.setdefault(known.entity_id, Found(known.subject, known, known.session_key))
+    told = []
+    for found in apart.values():
+        key = None if found.known is None else found.known.key
+        named = await tx.projections.mentioned_by(key, list(names)) if key is not None else ()
+        told.append((found, tuple(names[each] for each in named)))
+    return _Sources(names, told)
+
+
+async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[Found]:
+    """Return the entity of that id, or else whatever is known by it as a key."""
+    if is_entity_id(entity_id):
+        known = await tx.observations.by_id(owner, entity_id)
+        if known is not None:
+            return [Found(known.subject, known, known.session_key)]
+        hosted = await tx.projections.hosted_by_id(owner, entity_id)
+        if hosted is not None:
+            return [_hosted(owner, hosted.id, hosted.key)]
+    known_by = await tx.observations.named(owner, entity_id)
+    found = [Found(each.subject, each, each.session_key) for each in known_by]
+    if not any(each.subject.entity_type is EntityType.AGENT_SESSION for each in found):
+        head = await tx.sessions.head(owner, SessionId(entity_id))
+        found += [] if head is None else [_hosted(owner, head.session_id, head.key)]
+    return found
+
+
+def _hosted(owner: Owner, session_id: SessionId, key: SessionKey) -> Found:
+    return Found(Subject(owner, EntityType.AGENT_SESSION, session_id), None, key)
+
+
+def _named(events: Iterable[TimelineEvent], names: tuple[str, ...]) -> list[TimelineEvent]:
+    return [replace(each, related_to=names) for each in events] if names else list(events)

@@ -1,0 +1,123 @@
+"""Search: words in messages, tools, titles and observations of one owner."""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
+from holdfast.domain.queries import Page
+from holdfast.domain.search import Hit, SearchQuery, SearchRebuilt, require_query
+from holdfast.domain.search_snippets import snippet
+from holdfast.domain.search_terms import Terms, parsed
+from holdfast.ports import Store, Tx
+from holdfast.ports.search import Found, Harvest, SearchWish
+from holdfast.services.agents import find_agent
+from holdfast.services.cursors import decode_count, encode_count
+
+# More than this is not read through by who searches: the index catches up first.
+BACKLOG_MOST: Final = 4_096
+TOGETHER: Final = 512
+
+
+class Search:
+    """Everything that was said and claimed, by its words."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(
+        self, owner: Owner, query: SearchQuery, *, cursor: str | None = None
+    ) -> Page[Hit]:
+        """Return what holds the words: the newest session first, and in it the newest message.
+
+        What was acknowledged is found. A page may be short and still have a cursor behind it,
+        where much had to be looked at for a phrase.
+        """
+        require_query(query)
+        terms = parsed(query.text)
+        filters = (owner, replace(query, limit=1))
+        place = decode_count(cursor, filters)
+        await self._catch_up(BACKLOG_MOST)
+
+        async def read(tx: Tx) -> Harvest:
+            wish = await _wish(tx, owner, query, terms)
+            return await tx.search.find(replace(wish, before=place and place[0]))
+
+        harvest = await self._store.read(read)
+        hits = tuple(_hit(found, terms) for found in harvest.found)
+        behind = None if harvest.behind is None else (harvest.behind, "")
+        return Page(items=hits, next_cursor=encode_count(behind, filters))
+
+    async def rebuild(self) -> SearchRebuilt:
+        """Compute the index anew, for everybody; tell whether it had been what the texts say."""
+        before = await self._sum()
+        await self._store.write(lambda tx: tx.search.empty())
+        documents = await self._catch_up(0)
+        after = await self._sum()
+        told = () if before == after else (_difference(before, after),)
+        return SearchRebuilt(documents=documents, differences=told)
+
+    async def _sum(self) -> tuple[int, int] | None:
+        """Return what the index holds, once it holds everything; nothing where it is damaged."""
+        try:
+            while await self._store.write(lambda tx: tx.search.bury(TOGETHER)):
+                pass
+            await self._catch_up(0)
+            return await self._store.read(lambda tx: tx.search.sum())
+        except HoldfastError:
+            return None
+
+    async def _catch_up(self, most: int) -> int:
+        """Have the index catch up, where more than so many documents wait; return how many."""
+        waiting = await self._store.read(lambda tx: tx.search.backlog())
+        done = 0
+        while waiting.documents > most:
+            batch = await self._store.write(lambda tx: tx.search.catch_up(TOGETHER))
+            done += batch
+            if batch < TOGETHER:
+                break
+        return done
+
+
+async def _wish(tx: Tx, owner: Owner, query: SearchQuery, terms: Terms) -> SearchWish:
+    agent = query.agent
+    if agent is not None and not is_uuid(agent):
+        agent = (await find_agent(tx, owner, agent)).id
+    session = query.session_id
+    return SearchWish(
+        owner=owner,
+        terms=terms,
+        agent_id=None if agent is None else AgentId(agent),
+        repo_id=query.repo_id,
+        session_id=None if session is None else SessionId(session),
+        role=query.role,
+        tool=query.tool,
+        since=query.since,
+        until=query.until,
+        limit=query.limit,
+    )
+
+
+def _hit(found: Found, terms: Terms) -> Hit:
+    shown = snippet(found.text, terms)
+    message = found.message
+    return Hit(
+        session_id=found.session_id,
+        agent_id=found.agent_id,
+        message_id=None if message is None else message.id,
+        message_sequence=None if message is None else message.sequence,
+        turn=None if message is None else message.turn,
+        role=None if message is None else message.role,
+        snippet=shown.text,
+        score=shown.score,
+        created_at=found.created_at,
+        observation_id=found.observation_id,
+    )
+
+
+def _difference(before: tuple[int, int] | None, after: tuple[int, int] | None) -> str:
+    if before is None:
+        return "The index of search could not be read."
+    held, wanted = before[0], after[0] if after is not None else 0
+    return f"The index of search held {held} words that were not the {wanted} of the texts."

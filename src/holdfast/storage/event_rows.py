@@ -1,0 +1,72 @@
+"""Rows of events: where each stands on a timeline, and what is told of it."""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.timelines import EventType, TimelineEvent
+from holdfast.domain.timestamps import instant_of
+from holdfast.ports.observations import EventPlace
+from holdfast.storage.database import Row, checksum, corrupt, encode
+
+# By their numbers, because there are many rows.
+TYPES: Final = {each: number for number, each in enumerate(EventType)}
+_PREFIX: Final = "tle_"
+# The same as it is kept.
+Place = tuple[int, int, bytes]
+_decode: Final = msgspec.json.Decoder(TimelineEvent).decode
+
+
+class EventRow(Struct, frozen=True):
+    """An event as it is kept."""
+
+    place: Place
+    type: int
+    checksum: int
+    body: bytes
+
+    def columns(self, key: int) -> dict[str, Any]:
+        """Return the columns of its row."""
+        ms, rank, id_ = self.place
+        return {
+            "key": key,
+            "ms": ms,
+            "rank": rank,
+            "id": id_,
+            "type": self.type,
+            "checksum": self.checksum,
+            "body": self.body,
+        }
+
+
+def row_of(event: TimelineEvent) -> EventRow:
+    """Return the row of an event."""
+    place, kind = kept_place(event.place), TYPES[event.event_type]
+    body = encode(event)
+    return EventRow(place, kind, _sum(place, kind, body), body)
+
+
+def event_of(row: Row, what: str) -> TimelineEvent:
+    """Return the event of a row, or refuse a damaged one."""
+    *_, stored, body = row
+    # Nothing stands there where one table promises what another does not hold.
+    if body is None or event_sum(row, body) != stored:
+        raise corrupt(what)
+    return _decode(body)
+
+
+def event_sum(row: Row, body: bytes) -> int:
+    """Return the sum of what is told where a row stands."""
+    ms, rank, id_, kind = row[:4]
+    return _sum((ms, rank, id_), kind, body)
+
+
+def kept_place(place: EventPlace) -> Place:
+    """Return where an event stands, as it is kept."""
+    timestamp, rank, event_id = place
+    return instant_of(timestamp), rank, bytes.fromhex(event_id.removeprefix(_PREFIX))
+
+
+def _sum(place: Place, kind: int, body: bytes) -> int:
+    return checksum(encode((place, kind)), body)

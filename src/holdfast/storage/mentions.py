@@ -1,0 +1,87 @@
+"""Who names whom: the ids that entities name, and under each the events of those who name it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.domain.ids import Owner
+from holdfast.ports.observations import Known
+from holdfast.storage.database import Database
+from holdfast.storage.event_rows import EventRow, Place
+from holdfast.storage.projection_sql import (
+    ADD_NAME,
+    DROP_MENTION,
+    DROP_MENTIONED,
+    NAME_KEY,
+    NAMES,
+    PUT_MENTION,
+    PUT_MENTIONED,
+)
+
+# So many rows an entity may have under the ids that it names; with more it is wide.
+WIDE: Final = 4_096
+# Where its events stood before, and its events as they are now.
+Events = tuple[Collection[Place], Mapping[Place, EventRow]]
+
+
+class _Standing(Struct, frozen=True):
+    """Under which ids an entity's events stand, and whether they do at all."""
+
+    keys: frozenset[int]
+    is_wide: bool
+
+    def under(self, places: Iterable[Place]) -> set[tuple[int, Place]]:
+        """Return every row there is."""
+        return set() if self.is_wide else {(key, place) for key in self.keys for place in places}
+
+
+async def save_mentions(
+    database: Database,
+    known: Known,
+    names: Collection[str],
+    events: Events,
+    *,
+    thorough: bool,
+) -> bool:
+    """Write which ids an entity names, and its events under them; tell whether that differs."""
+    before_events, rows = events
+    found = await database.fetch(NAMES, {"key": known.key})
+    keys = {name: key for name, key, _ in found}
+    before = _Standing(frozenset(keys.values()), any(is_wide for _, _, is_wide in found))
+    for name in names:
+        if name not in keys:
+            keys[name] = await _kept(database, known.subject.owner, name)
+    wanted = frozenset(keys[name] for name in names)
+    after = _Standing(wanted, len(wanted) * len(rows) > WIDE)
+    if after != before:
+        await _save_names(database, known.key, before, after)
+    stood, stands = before.under(before_events), after.under(rows)
+    for key, place in stood - stands:
+        await database.execute(DROP_MENTIONED, {"name_key": key, **_columns(place)})
+    is_otherwise = after != before or bool(stood - stands)
+    for key, place in stands if thorough else stands - stood:
+        columns = {"name_key": key, "key": known.key, "type": rows[place].type}
+        if await database.fetch(PUT_MENTIONED, columns | _columns(place)):
+            is_otherwise = True
+    return is_otherwise
+
+
+async def _save_names(database: Database, key: int, before: _Standing, after: _Standing) -> None:
+    for gone in before.keys - after.keys:
+        await database.execute(DROP_MENTION, {"name_key": gone, "key": key})
+    for name_key in after.keys:
+        columns = {"name_key": name_key, "key": key, "is_wide": int(after.is_wide)}
+        await database.execute(PUT_MENTION, columns)
+
+
+async def _kept(database: Database, owner: Owner, name: str) -> int:
+    """Return what an id is kept under, keeping it from now on."""
+    asked = {"owner": owner, "name": name}
+    rows = await database.fetch(NAME_KEY, asked) or await database.fetch(ADD_NAME, asked)
+    return int(rows[0][0])
+
+
+def _columns(place: Place) -> dict[str, Any]:
+    ms, rank, id_ = place
+    return {"ms": ms, "rank": rank, "id": id_}

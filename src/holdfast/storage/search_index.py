@@ -1,0 +1,175 @@
+"""The index of search: it follows what is written, some at a time, and forgets what is removed."""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.canonical import reading
+from holdfast.domain.search_texts import text_of_value
+from holdfast.domain.sessions import Head
+from holdfast.storage.database import Database
+from holdfast.storage.search_documents import (
+    NUMBERS,
+    Origin,
+    message_words,
+    place_of,
+    text_words,
+)
+from holdfast.storage.search_sql import (
+    ADD,
+    BE_THOROUGH,
+    CLAIMS,
+    DIG,
+    DONE,
+    FORGET_TAIL,
+    FORGET_TITLE,
+    GRAVES,
+    IS_THOROUGH,
+    KEEP_TITLE,
+    MOVE,
+    ORIGIN,
+    ROWS,
+    TAIL,
+    TAIL_OF,
+    TAKE_OUT,
+    TITLE,
+)
+
+log = logging.getLogger(__name__)
+
+_LAST: Final = NUMBERS - 1
+_MILLISECOND: Final = 1_000
+_PAGE: Final = 1_000
+
+# A document's number within its key, and its words; none where nothing can be read.
+Document = tuple[int, str | None]
+
+
+class Standing(Struct, frozen=True):
+    """A session as the index needs to know it."""
+
+    origin: Origin
+    title: str | None
+    created_at: int
+
+
+async def catch_up(database: Database, limit: int) -> int:
+    """Put up to `limit` documents of the tail into the index; return how many."""
+    added: list[tuple[int, str]] = []
+    done = 0
+    for key, first, last in await database.fetch(TAIL, {"limit": limit}):
+        room = limit - done
+        if room <= 0:
+            break
+        if key > 0 and first == 0:
+            found = await _title(database, key)
+        else:
+            # One more, to know whether that is all.
+            stretch = (first, _LAST if last is None else last)
+            found = await _documents(database, key, stretch, room + 1)
+        here = {"key": key, "first": first}
+        if len(found) <= room:
+            await database.execute(DONE, here)
+        else:
+            await database.execute(MOVE, {**here, "next": found.pop()[0]})
+        # What is left of a session that is gone counts as well: it takes a look.
+        done += max(len(found), 1)
+        added += [(place_of(key, number), words) for number, words in found if words is not None]
+    # In their order, because the index writes itself down whenever a number is not the next one.
+    for document, words in sorted(added):
+        await database.execute(ADD, {"document": document, "words": words})
+    return done
+
+
+async def note_removal(database: Database, head: Head) -> None:
+    """Write down which words the index has to forget of a session that is about to be removed."""
+    key = head.key
+    lacking = [
+        range(first, (_LAST if last is None else last) + 1)
+        for first, last in await database.fetch(TAIL_OF, {"key": key})
+    ]
+    first = head.inherited + 1
+    while found := await _documents(database, key, (first, _LAST), _PAGE):
+        first = found[-1][0] + 1
+        for number, words in found:
+            if words is not None and not any(number in each for each in lacking):
+                await database.execute(DIG, {"document": place_of(key, number), "words": words})
+    standing = await standing_of(database, key)
+    for (title,) in await database.fetch(TITLE, {"key": key}):
+        if standing is not None:
+            words = text_words(standing.origin, standing.created_at, title)
+            await database.execute(DIG, {"document": place_of(key, 0), "words": words})
+    await database.execute(FORGET_TAIL, {"key": key})
+    await database.execute(FORGET_TITLE, {"key": key})
+
+
+async def bury(database: Database, limit: int) -> int:
+    """Take the words of removed documents out of the index; return of how many documents."""
+    graves = await database.fetch(GRAVES, {"limit": limit})
+    for document, words in sorted(graves):
+        await _take_out(database, document, words)
+    return len(graves)
+
+
+async def _take_out(database: Database, document: int, words: str) -> None:
+    # Not when the index is made, because older libraries read the store and do not know this.
+    if not await database.fetch(IS_THOROUGH):
+        await database.execute(BE_THOROUGH)
+    await database.execute(TAKE_OUT, {"document": document, "words": words})
+
+
+async def standing_of(database: Database, key: int) -> Standing | None:
+    """Return whose session it is, and what it is called."""
+    for owner, agent_id, repo_id, title, created_at in await database.fetch(ORIGIN, {"key": key}):
+        return Standing(Origin(owner, agent_id, repo_id), title, created_at)
+    return None
+
+
+async def _title(database: Database, key: int) -> list[Document]:
+    """Return the title of a session as a document, and take out the one it had before."""
+    standing = await standing_of(database, key)
+    if standing is None:
+        return [(0, None)]
+    for (before,) in await database.fetch(TITLE, {"key": key}):
+        words = text_words(standing.origin, standing.created_at, before)
+        await _take_out(database, place_of(key, 0), words)
+    if standing.title is None:
+        await database.execute(FORGET_TITLE, {"key": key})
+        return [(0, None)]
+    await database.execute(KEEP_TITLE, {"key": key, "title": standing.title})
+    return [(0, text_words(standing.origin, standing.created_at, standing.title))]
+
+
+async def _documents(
+    database: Database, key: int, stretch: tuple[int, int], limit: int
+) -> list[Document]:
+    first, last = stretch
+    asked = {"key": abs(key), "first": first, "last": last, "limit": limit}
+    if key < 0:
+        return [
+            (number, text_words(Origin(owner), at * _MILLISECOND, _said(content)))
+            for number, owner, at, content in await database.fetch(CLAIMS, asked)
+        ]
+    standing = await standing_of(database, key)
+    rows = await database.fetch(ROWS, asked)
+    return [] if standing is None else list(_messages(standing.origin, rows))
+
+
+def _messages(origin: Origin, rows: list[tuple[int, str, int, bytes]]) -> Iterator[Document]:
+    for number, role, at, parts in rows:
+        try:
+            yield number, message_words(origin, (role, at, parts))
+        except (msgspec.MsgspecError, TypeError) as error:
+            # A damaged row is not shown, so it need not be found; `holdfast doctor` names it.
+            log.error("a damaged row was left out of the index: %s", type(error).__name__)
+            yield number, None
+
+
+def _said(content: bytes) -> str:
+    try:
+        return text_of_value(reading(content))
+    except ValueError:
+        return ""

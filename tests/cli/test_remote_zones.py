@@ -1,0 +1,111 @@
+"""`holdfast zones … --server`: desks behind a server, in the same words as beside it."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.far import Far, Server, serve
+from tests.cli.processes import PATIENCE, ran, running
+from tests.domain.test_zones import REFUSED
+
+LINE = '{"role":"user","text":"größe"}'
+READS = (
+    *(("show", "a"), ("read", "a"), ("read", "a", "--output"), ("read", "a", "--start", "1")),
+    *(("read", "a", "--start", "-3", "--limit", "1"), ("replay", "a", "--page", "1")),
+    *(("archives", "a"), ("archives", "a", "--limit", "1"), ("show", "b"), ("read", "b")),
+)
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[Server]:
+    """Run a server."""
+    with serve(home) as found:
+        yield found
+
+
+@pytest.fixture
+def far(server: Server, cli: Cli, tmp_path: Path) -> Far:
+    """Be somebody with the server's token and a home of their own."""
+    return Far(server, cli, tmp_path / "elsewhere")
+
+
+def test_a_desk_goes_through_its_life_over_there(far: Far) -> None:
+    written = far("zones", "write", "a", "--json", stdin="größe").document
+    appended = far("zones", "append", "a", stdin=f"{LINE}\n{{}}")
+    size = len(f"{LINE}\n{{}}\n".encode())
+    for command in READS:
+        far.both("zones", *command)
+    archived = far("zones", "archive", "a", "--json").document
+    ms = str(archived["archived_at_ms"])
+    far.both("zones", "read", "a", ms)
+    far.both("zones", "read", "a", ms, "--output")
+    far.both("zones", "archives", "a")
+    restored = far("zones", "restore", "a", ms).out
+    again = far("zones", "restore", "a", ms, "--json").document
+    deleted = [far("zones", "delete", "a", ms).out for _ in range(2)]
+
+    assert written["bytes_written"] == 7
+    assert appended.out == f"{size} bytes were appended to agent:a:current.\n"
+    assert archived["files"] == {"output": size, "output.state.json": 7}
+    assert restored == f"agent:a:archive:{ms} lies on the desk again.\n"
+    assert again["displaced"] not in (None, archived["archive_zoneid"])
+    assert deleted == ["It is removed.\n", "There was none.\n"]
+    assert far("zones", "read", "a").out == "größe\n"
+    assert far("zones", "archive", "b").out == "Nothing lies there.\n"
+
+
+def test_what_is_refused_here_is_refused_there_in_the_same_words(far: Far) -> None:
+    far("zones", "write", "a", stdin="1")
+    for command, stdin in (
+        (("read", "a", "7"), ""),
+        (("restore", "a", "7"), ""),
+        (("write", "a", "--if-modified", "7"), "2"),
+        (("archives", "a", "--limit", "-1"), ""),
+        (("read", "a", "--output", "--limit", "0"), ""),
+        (("replay", "a", "--window", "0"), ""),
+        (("read", "a", "7", "--follow"), ""),
+    ):
+        there = far("zones", *command, "--json", stdin=stdin)
+        here = far.here("zones", *command, "--json", stdin=stdin)
+
+        assert (there.code, there.error) == (here.code, here.error)
+        assert there.code in {2, 4, 5}
+    assert far("zones", "write", "a", stdin=b"\xff").code == 2
+    assert far.here("zones", "read", "a").out == "1\n"
+
+
+def test_a_bad_id_is_refused_before_the_server_is_asked(far: Far) -> None:
+    for text in REFUSED:
+        # What no command line can carry is refused before any command runs.
+        if "\x00" in text or text == "\ud800":
+            continue
+        told = far("zones", "show", text, "--json")
+
+        assert told.code == 2
+        assert told.error["message"] == (
+            f"INVALID_DEFINITION_ID: expected [A-Za-z0-9_-]+, got {json.dumps(text)}"
+        )
+
+
+def test_removing_everything_is_done_where_the_server_runs(far: Far) -> None:
+    told = far("zones", "purge", "a", "--confirm", "a")
+
+    assert (told.code, "run it where the server runs" in told.err) == (2, True)
+
+
+def test_the_output_is_followed_from_afar(server: Server) -> None:
+    ran(server.home, "zones", "append", "a", stdin="old\n")
+    command = ("zones", "read", "a", "--follow", "--start", "0", "--server", server.url)
+    with running(server.home, *command) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        ran(server.home, "zones", "append", "a", stdin="no JSON, and whole\n")
+        second = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=PATIENCE)
+
+    assert (first, second, code) == ("old\n", "no JSON, and whole\n", 130)

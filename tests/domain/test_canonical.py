@@ -1,0 +1,76 @@
+"""Canonical JSON: one spelling for one value."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.canonical import canonical, canonical_text, digest, reading, sameness
+from tests.domain.strategies import JSON
+
+
+@pytest.mark.parametrize(
+    ("value", "spelled"),
+    [
+        ({"b": 1, "a": [2, 1]}, '{"a":[2,1],"b":1}'),
+        ({"\U0001f600": 1, "\uffff": 2, "é": 3, "z": 4}, '{"z":4,"é":3,"\uffff":2,"\U0001f600":1}'),
+        ('"\\/', '"\\"\\\\/"'),
+        ("\b\t\n\f\r\x00\x1f\x7f", '"\\b\\t\\n\\f\\r\\u0000\\u001f\x7f"'),
+        ([True, False, None], "[true,false,null]"),
+        ([1.0, -0.0, 3600.0, -2.0], "[1,0,3600,-2]"),
+        ([0.1, 1.5, 1e300, 2.0**53], "[0.1,1.5,1e+300,9007199254740992.0]"),
+        ([2.0**53 - 1, 10**40], "[9007199254740991," + "1" + "0" * 40 + "]"),
+        ({"a": {"b": [1.0, {"c": 2.0}]}}, '{"a":{"b":[1,{"c":2}]}}'),
+        ((1, 2.0), "[1,2]"),
+    ],
+)
+def test_a_value_has_one_spelling(value: Any, spelled: str) -> None:
+    assert canonical_text(value) == spelled
+    assert canonical(value) == spelled.encode()
+
+
+def test_spelling_a_value_does_not_change_it() -> None:
+    value = {"a": [1.0, {"b": 2.0}]}
+
+    canonical(value)
+
+    assert json.dumps(value) == '{"a": [1.0, {"b": 2.0}]}'
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [-float("inf")]])
+def test_what_is_no_number_has_no_spelling(value: Any) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        canonical(value)
+
+
+@given(JSON)
+def test_what_is_read_has_the_spelling_it_was_read_from(value: Any) -> None:
+    spelled = canonical(value)
+
+    assert canonical(reading(spelled)) == spelled
+    assert reading(spelled) == value
+
+
+@given(JSON | st.integers(-(1 << 80), 1 << 80), JSON)
+def test_values_are_the_same_exactly_when_their_spellings_are(one: Any, other: Any) -> None:
+    first, second = (reading(canonical(each)) for each in (one, other))
+
+    assert (sameness(first) == sameness(second)) == (canonical(first) == canonical(second))
+    assert sameness(first) == sameness(reading(canonical(first)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, True), (0, False), ("1", 1), (None, "null"), ([1 << 70], [True])]
+)
+def test_what_only_looks_alike_is_not_the_same(one: Any, other: Any) -> None:
+    assert sameness(one) != sameness(other)
+
+
+def test_a_digest_is_that_of_the_spelling() -> None:
+    file = "a1982776d80c4c3af389895b42bbc5b5a81f9869717d60d384d596226b9df56a"
+
+    told = digest(["sessions/session-abc123.json", file])
+
+    assert told[:32] == "7df2898527c8dbd5d6b4e8464000ff31"

@@ -1,0 +1,39 @@
+"""Queries of observed history have their limits."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.domain.entity_types import EntityType
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.histories import EntityQuery, HistoryQuery, TimelineQuery
+
+
+def test_what_is_usual_is_the_default() -> None:
+    query = HistoryQuery()
+
+    assert (query.limit, query.offset, query.order_by, query.order) == (
+        100,
+        0,
+        "started_at",
+        "desc",
+    )
+    assert HistoryQuery(limit=500, offset=2_000).limit == 500
+
+
+@pytest.mark.parametrize(
+    ("query", "wish"),
+    [
+        (HistoryQuery, {"limit": 0}),
+        (HistoryQuery, {"limit": 501}),
+        (HistoryQuery, {"offset": -1}),
+        (HistoryQuery, {"offset": 2_001}),
+        (EntityQuery, {"entity_type": EntityType.RELEASE, "limit": 0}),
+        (TimelineQuery, {"limit": 501}),
+    ],
+)
+def test_a_page_has_its_limits(query: Any, wish: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as caught:
+        query(**wish)
+
+    assert caught.value.code is Code.INVALID_LIMIT

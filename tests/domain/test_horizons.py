@@ -1,0 +1,43 @@
+"""Horizons: how far back somebody looks."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.domain.errors import Invalid
+from holdfast.domain.horizons import EVERYTHING, Horizon, horizon
+
+
+def test_a_day_is_meant_to_its_end_and_a_time_to_its_millisecond() -> None:
+    found = horizon("2025-12-31", "2025-12-31T12:00:00.5+01:00")
+
+    assert found == Horizon(
+        at=datetime(2025, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        at_ingested=datetime(2025, 12, 31, 11, 0, 0, 500_999, tzinfo=UTC),
+    )
+
+
+def test_without_a_wish_everything_is_seen() -> None:
+    assert horizon() == EVERYTHING
+
+
+def test_both_bounds_hold_and_include_their_moment() -> None:
+    early, late = datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 1, 2, tzinfo=UTC)
+
+    assert EVERYTHING.shows(late, late)
+    assert Horizon(at=early).shows(early, late)
+    assert not Horizon(at=early).shows(late, early)
+    assert Horizon(at_ingested=early).shows(late, early)
+    assert not Horizon(at=late, at_ingested=early).shows(early, late)
+
+
+@pytest.mark.parametrize(
+    ("at", "at_ingested", "fields"),
+    [("x", None, ["at"]), (None, 5, ["at_ingested"]), ("24:00", "", ["at", "at_ingested"])],
+)
+def test_what_is_no_date_is_refused(at: Any, at_ingested: Any, fields: list[str]) -> None:
+    with pytest.raises(Invalid) as refused:
+        horizon(at, at_ingested)
+
+    assert [each["field"] for each in refused.value.details["issues"]] == fields

@@ -1,0 +1,47 @@
+"""Words as they are searched: the same word however it is written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.search_words import WORD_LONGEST, placed_words, words_of
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Hello, brave new WORLD!", ["hello", "brave", "new", "world"]),
+        ("snake_case kebab-case", ["snake", "case", "kebab", "case"]),
+        ("Résumé re\u0301sume\u0301 RÉSUMÉ", ["resume"] * 3),
+        ("Straße STRASSE", ["strasse"] * 2),
+        ("ﬁne ｆｕｌｌ", ["fine", "full"]),
+        ("東京に", ["東", "京", "に"]),
+        ("서울에서", ["서", "울", "에", "서"]),
+        ("ｶﾀｶﾅ", ["カ", "タ", "カ", "ナ"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("İstanbul", ["istanbul"]),
+        ("½ cup", ["1", "2", "cup"]),
+        ("… --- ", []),
+        ("", []),
+        ("x" * 100, ["x" * WORD_LONGEST]),
+        ("é" * 100, ["e" * WORD_LONGEST]),
+    ],
+)
+def test_a_text_has_these_words(text: str, words: list[str]) -> None:
+    assert words_of(text) == words
+
+
+@given(st.text())
+def test_the_words_are_the_same_with_and_without_their_places(text: str) -> None:
+    placed = list(placed_words(text))
+
+    assert [word for word, _, _ in placed] == words_of(text)
+    assert all(words_of(text[start:end]).count(word) for word, start, end in placed)
+
+
+@given(st.text())
+def test_searching_for_a_word_finds_it(text: str) -> None:
+    for word in words_of(text):
+        assert words_of(word) == [word]
+        # What the index takes for one word: neither ASCII signs nor spaces are in it.
+        assert not any(sign.isascii() and not sign.isalnum() for sign in word)

@@ -1,0 +1,117 @@
+"""Timestamps: what is one, which instant it is, and how we spell it."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.timestamps import (
+    DAY,
+    Moment,
+    instant_of,
+    milliseconds,
+    moment,
+    parsed,
+    spelled,
+    truncated,
+)
+from tests.domain.strategies import INSTANTS
+
+NOON = milliseconds(datetime(2025, 12, 31, 12, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("2025-12-31T12:00Z", NOON),
+        ("2025-12-31T12:00:00Z", NOON),
+        ("2025-12-31T12:00:00.5Z", NOON + 500),
+        ("2025-12-31T12:00:00,123456789Z", NOON + 123),
+        ("2025-12-31T12:00:00.9999Z", NOON + 999),
+        (f"2025-12-31T12:00:00.{'9' * 60_000}Z", NOON + 999),
+        ("2025-12-31T13:00:00+01:00", NOON),
+        ("2025-12-31T06:30:00-0530", NOON),
+        ("2025-12-31T10:00:00-02", NOON),
+        ("2026-01-01T00:30:00+12:30", NOON),
+        ("0001-01-01T00:00:00Z", -62_135_596_800_000),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+        ("2024-02-29T00:00:00Z", 1_709_164_800_000),
+    ],
+)
+def test_a_time_with_an_offset_is_an_instant(text: str, ms: int) -> None:
+    assert parsed(text) == Moment(ms=ms)
+    assert instant_of(text) == ms
+
+
+@pytest.mark.parametrize("text", ["2025-12-31T12:00", "2025-12-31T12:00:00.000"])
+def test_a_time_without_an_offset_is_taken_for_utc(text: str) -> None:
+    assert parsed(text) == Moment(ms=NOON, is_assumed=True)
+
+
+def test_a_date_is_its_midnight_and_means_the_whole_day() -> None:
+    found = parsed("2025-12-31")
+
+    assert found == Moment(ms=NOON - DAY // 2, is_assumed=True, is_date=True)
+    assert found.last_ms == NOON + DAY // 2 - 1
+    assert Moment(ms=5).last_ms == 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "yesterday",
+        "1735689600",
+        "2025",
+        "2025-12",
+        "20251231",
+        "2025-12-31 12:00:00Z",
+        "2025-12-31t12:00:00Z",
+        "2025-12-31T12:00:00z",
+        "2025-12-31T12Z",
+        "2025-12-31T1200Z",
+        "2025-12-31T24:00:00Z",
+        "2025-12-31T12:60:00Z",
+        "2025-12-31T23:59:60Z",
+        "2025-12-31T12:00:00.Z",
+        "2025-12-31T12:00:00+24:00",
+        "2025-12-31T12:00:00+01:60",
+        "2025-12-31T12:00:00+1",
+        "2025-12-31Z",
+        "2025-13-01",
+        "2025-02-29",
+        "2025-00-10",
+        "0000-01-01",
+        "10000-01-01",
+        "2025-W52-3",
+        "2025-365",
+        " 2025-12-31",
+        "2025-12-31\n",
+        "٢٠٢٥-١٢-٣١",
+        "0001-01-01T00:00:00+00:01",
+        "9999-12-31T23:59:59-00:01",
+    ],
+)
+def test_what_is_no_timestamp_of_ours_is_nothing(text: str) -> None:
+    assert parsed(text) is None
+
+
+@given(INSTANTS, st.integers(-1439, 1439))
+def test_an_instant_is_the_same_in_every_offset(at: datetime, minutes: int) -> None:
+    local = at.astimezone(timezone(timedelta(minutes=minutes)))
+
+    assert parsed(local.isoformat()) == parsed(at.isoformat()) == Moment(ms=milliseconds(at))
+
+
+@given(INSTANTS)
+def test_what_is_spelled_is_read_back(at: datetime) -> None:
+    ms = milliseconds(at)
+
+    assert instant_of(spelled(ms)) == ms
+    assert (spelled(ms)[-5], len(spelled(ms))) == (".", 24)
+    assert truncated(at) == moment(ms) == at - timedelta(microseconds=at.microsecond % 1000)
+
+
+def test_early_years_are_spelled_with_four_digits() -> None:
+    assert spelled(-62_135_596_800_000) == "0001-01-01T00:00:00.000Z"

@@ -1,0 +1,40 @@
+"""Lines are cut from bytes however they come, and bounded before they are read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.mcp.lines import DEPTH_MOST, VALUES_MOST, Lines, Overlong, require_moderate
+
+
+@given(
+    st.lists(st.binary(max_size=8).map(lambda each: each.replace(b"\n", b""))),
+    st.integers(1, 5),
+)
+def test_lines_are_the_same_however_they_are_cut(said: list[bytes], size: int) -> None:
+    whole = b"".join(each + b"\n" for each in said)
+    lines = Lines(100)
+    pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+
+    found = [line for piece in pieces for line in lines.feed(piece)]
+
+    assert found == [each for each in said if each.strip()]
+    assert lines.rest() == []
+
+
+def test_a_line_that_is_too_long_is_dropped_and_the_next_one_is_not() -> None:
+    lines = Lines(4)
+
+    found = [*lines.feed(b"12345"), *lines.feed(b"678\n1234\nab"), *lines.rest()]
+
+    assert [each if isinstance(each, bytes) else None for each in found] == [None, b"1234", b"ab"]
+    assert isinstance(found[0], Overlong)
+
+
+def test_what_is_deep_or_wide_is_refused_without_being_read() -> None:
+    require_moderate(b"[" * DEPTH_MOST + b"]" * DEPTH_MOST)
+    require_moderate(b'"' + b"[" * 500 + b'"')
+    require_moderate(b"[" + b"1," * (VALUES_MOST - 2) + b"1]")
+    for bomb in (b"[" * (DEPTH_MOST + 1), b"[" + b"1," * VALUES_MOST):
+        with pytest.raises(ValueError, match="too much"):
+            require_moderate(bomb)

@@ -1,0 +1,54 @@
+"""Judging claims: small ones at once, large ones where they are no burden for others."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.domain.acceptances import Accepted, accepted
+from holdfast.domain.entity_types import EntityType
+from holdfast.domain.errors import Invalid
+from holdfast.services.observation_judging import is_light, judged
+
+pytestmark = pytest.mark.anyio
+
+SMALL = {
+    "session_id": "abc123",
+    "actions": [{"type": "a", "result": "success"}],
+    "started_at": "2025-12-31T11:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "light"),
+    [
+        (SMALL, True),
+        (None, True),
+        ({"a": ["x"] * 400}, True),
+        ({"a": ["x"] * 1_000}, False),
+        ({"a": "x" * 63_000}, True),
+        ({"a": "x" * 65_000}, False),
+        ([[[[]]]] * 600, False),
+        (dict.fromkeys(map(str, range(600))), False),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_is_light_is_told_without_looking_at_all_of_it(value: Any, light: bool) -> None:
+    assert is_light(value) is light
+
+
+async def test_large_claims_are_judged_in_a_thread_of_their_own() -> None:
+    judges: list[threading.Thread] = []
+
+    def judge(kind: EntityType, payload: Any) -> Accepted:
+        judges.append(threading.current_thread())
+        return accepted(kind, payload)
+
+    large = {**SMALL, "actions": SMALL["actions"] * 500}  # type: ignore[operator]
+    told = [await judged(judge, EntityType.AGENT_SESSION, each) for each in (SMALL, large)]
+    with pytest.raises(Invalid):
+        await judged(judge, EntityType.AGENT_SESSION, {**large, "session_id": "abc"})
+
+    assert [len(each.fields["actions"]) for each in told] == [1, 500]
+    main = threading.current_thread()
+    assert [each is main for each in judges] == [True, False, False]

@@ -1,0 +1,130 @@
+"""What is computed from claims is disposable: computed again it is the same, to the byte."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.domain.histories import Rebuilt
+from tests.domain.claims import COMPLETE, FEATURE_UNIT, UPDATE, a_payload
+from tests.stand_ins import SettableClock
+
+pytestmark = pytest.mark.anyio
+
+DERIVED = ("snapshots", "timeline", "mentions", "mentioned_timeline")
+
+
+async def query(house: Holdfast, sql: str) -> Any:
+    """Run a statement on the writer's own connection."""
+
+    async def run(tx: Any) -> Any:
+        return tx.observations._db.query(sql)
+
+    return await house.store.write(run)
+
+
+async def kept(house: Holdfast) -> dict[str, Any]:
+    """Return every row that is computed."""
+    return {
+        name: sorted(await query(house, f"SELECT * FROM {name}"), key=repr)
+        for name in ("entities", *DERIVED)
+    }
+
+
+async def filled(house: Holdfast, clock: SettableClock) -> None:
+    """Submit claims of several sorts."""
+    session = await house.open()
+    for payload in (
+        COMPLETE,
+        UPDATE,
+        a_payload(session_id="another", outcomes=COMPLETE["outcomes"]),
+        a_payload(session_id=session.id, outcomes=COMPLETE["outcomes"]),
+    ):
+        clock.advance(seconds=1)
+        await house.observations.submit(house.owner, payload)
+    await house.observations.submit_entity(house.owner, "feature_unit", FEATURE_UNIT)
+    await house.observations.submit(house.owner, a_payload(session_id="deleted"))
+    await house.observations.delete(house.owner, "deleted")
+
+
+async def test_what_is_well_is_left_as_it_is(quiet: Holdfast, clock: SettableClock) -> None:
+    await filled(quiet, clock)
+    before = await kept(quiet)
+
+    assert await quiet.observations.rebuild() == Rebuilt(entities=5)
+    assert await kept(quiet) == before
+
+
+async def test_what_was_wiped_is_computed_again(quiet: Holdfast, clock: SettableClock) -> None:
+    await filled(quiet, clock)
+    before = await kept(quiet)
+    for name in DERIVED:
+        await query(quiet, f"DELETE FROM {name}")
+
+    rebuilt = await quiet.observations.rebuild()
+
+    assert (rebuilt.entities, len(rebuilt.differences)) == (5, 5)
+    assert await kept(quiet) == before
+    assert (await quiet.observations.rebuild()).differences == ()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE snapshots SET body = x'7b7d'",
+        "UPDATE timeline SET body = x'7b7d', checksum = 1",
+        "DELETE FROM mentioned_timeline WHERE rank = 1",
+        "UPDATE mentions SET is_wide = 1",
+        "UPDATE mentioned_timeline SET ms = ms + 1 WHERE rank = 0",
+        "UPDATE entities SET session_key = NULL",
+        "UPDATE mentioned_timeline SET type = 4",
+    ],
+)
+async def test_what_differs_is_told_and_put_right(
+    quiet: Holdfast, clock: SettableClock, statement: str
+) -> None:
+    await filled(quiet, clock)
+    before = await kept(quiet)
+    await query(quiet, statement)
+
+    rebuilt = await quiet.observations.rebuild()
+
+    assert rebuilt.differences
+    assert await kept(quiet) == before
+    assert (await quiet.observations.rebuild()).differences == ()
+
+
+async def test_a_damaged_claim_is_told_and_the_others_are_computed(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    await filled(quiet, clock)
+    await query(quiet, "DROP TRIGGER observations_are_never_edited")
+    await query(
+        quiet,
+        "UPDATE observations SET source = 'x' WHERE entity_key ="
+        " (SELECT key FROM entities WHERE name = 'another')",
+    )
+
+    rebuilt = await quiet.observations.rebuild()
+
+    (told,) = rebuilt.differences
+    assert (rebuilt.entities, "observation 1 of ent_" in told) == (5, True)
+
+
+async def test_a_snapshot_that_is_too_large_is_computed_when_it_is_asked_for(
+    quiet: Holdfast,
+) -> None:
+    details = {"text": "x" * 60_000}
+    for number in range(6):
+        moment = f"2026-01-01T00:00:0{number}Z"
+        action = {"type": "a", "result": "success", "timestamp": moment, "details": details}
+        await quiet.observations.submit(quiet.owner, a_payload(actions=[action]))
+    assert await query(quiet, "SELECT count(*) FROM snapshots") == [(0,)]
+
+    shown = [await quiet.observations.show(quiet.owner, "abc123") for _ in range(2)]
+    assert len(shown[0].entity.snapshot["actions"]) == 6
+    assert shown[0].entity == shown[1].entity
+    assert (await quiet.observations.rebuild()).differences == ()
+    fewer = a_payload(session_id="abc123", duration=5)
+    await quiet.observations.submit(quiet.owner, fewer)
+    assert (await quiet.observations.show(quiet.owner, "abc123")).entity.snapshot["duration"] == 5
