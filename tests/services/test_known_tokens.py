@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.tokens import Token
-from holdfast.services.known_tokens import LONGEST_MS, MOST, KnownTokens
+from holdfast.domain.tokens import Scope, Token
+from holdfast.services.known_tokens import FRESH_MS, LONGEST_MS, MOST, KnownTokens
 from tests.builders import a_token
 from tests.stand_ins import Gate, SettableClock
 
@@ -43,6 +43,20 @@ async def test_a_look_that_was_under_way_when_a_token_changed_is_not_kept(
     assert await looking == a_token()
     assert await known.ask("id", truth.look) is None
     assert truth.looks == 1
+
+
+async def test_a_change_that_is_seen_by_one_name_is_known_by_the_other(
+    clock: SettableClock,
+) -> None:
+    known, truth = KnownTokens(clock), Truth(a_token(scope=Scope.WRITE))
+    await known.ask("id", truth.look)
+    clock.advance(milliseconds=FRESH_MS // 2)
+    await known.ask(b"digest", truth.look)
+    truth.token = narrowed = a_token(scope=Scope.READ)
+    clock.advance(milliseconds=FRESH_MS // 2)
+
+    assert await known.ask("id", truth.look) == narrowed
+    assert await known.ask(b"digest", truth.look) == narrowed
 
 
 async def test_a_look_that_fails_is_taken_again(clock: SettableClock) -> None:

@@ -94,15 +94,15 @@ class Tale:
 
     async def compare(self, caller: Caller, session: str) -> None:
         """Hold what was told in the words of `/v1` against the pages of the same events."""
-        after: str | None = "0"
-        while after is not None:
-            query = f"?format=json&deltas=both&limit=1000&after={after}"
+        place: str | None = "after=0"
+        while place is not None:
+            query = f"?format=json&deltas=both&limit=1000&{place}"
             page = await caller.get(f"/v1/sessions/{session}/events{query}")
             for form in page["data"]:
                 told = self.told.get((session, form["sequence"], form["event_type"]), form)
                 if told != form:
                     self.strange.append(f"{form['sequence']} of {session} was told otherwise")
-            after = page["next_cursor"]
+            place = f"cursor={page['next_cursor']}" if page["next_cursor"] else None
 
 
 async def read_while_writing(

@@ -50,6 +50,9 @@ class KnownTokens:
         token = await look()
         # What was read before a change is an answer still, and nothing to be kept.
         if changes == self._changes:
+            if answer is not None and _rights(answer.token) != _rights(token):
+                # Changed elsewhere: what is known of it by its other name is as old.
+                self.forget()
             self._keep(key, _Answer(token, now))
         return token
 
@@ -67,3 +70,7 @@ class KnownTokens:
             # The oldest: what is asked for again is put back at the end.
             del answers[next(iter(answers))]
         answers[key] = answer
+
+
+def _rights(token: Token | None) -> tuple[object, ...] | None:
+    return (token.scope, token.revoked_at, token.expires_at) if token is not None else None
