@@ -20,6 +20,18 @@ async def test_a_length_that_is_no_number_is_refused(quiet_visitor: Visitor, len
     assert refusal(answer) == (400, "invalid_body")
 
 
+@pytest.mark.parametrize("path", ["/v1/sessions?q=%00", "/v1/search?q=a&tool=b%00"])
+async def test_a_nul_in_the_query_is_refused_by_its_name(quiet_visitor: Visitor, path: str) -> None:
+    answer = await quiet_visitor.get(path)
+
+    assert refusal(answer) == (400, "invalid_query")
+    name = path.rpartition("=")[0].rpartition("&")[2].rpartition("?")[2]
+    assert answer.document["details"] == {
+        "parameter": name,
+        "rule": "a text contains the character NUL",
+    }
+
+
 async def test_a_body_that_never_ends_is_refused_when_it_is_too_large(
     quiet_visitor: Visitor,
 ) -> None:

@@ -123,6 +123,8 @@ def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
         raise _invalid_query("", "the query cannot be read as UTF-8 pairs") from None
     for name, value in pairs:
         field = fields.get(name)
+        if field is not None and "\x00" in value:
+            raise _invalid_query(name, "a text contains the character NUL")
         if field is None and not tolerant:
             known = ", ".join(fields) or "none"
             raise _invalid_query(
