@@ -51,6 +51,7 @@ PATHS = {
     "POST /v1/history/{session_key}/correct",
     "GET /v1/history/{session_key}/checkpoints/{checkpoint}",
     "GET /v1/history/{session_key}/observations",
+    "GET /v1/search",
     "GET /v1/timeline",
     "POST /v1/entities",
     "GET /v1/entities",
