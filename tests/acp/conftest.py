@@ -1,9 +1,13 @@
 """What the tests of the Agent Client Protocol share."""
 
+import sys
 from pathlib import Path
 from types import ModuleType
 
+import coverage
 import pytest
+
+from holdfast.acp.process import children
 
 # Whoever uses these starts programs, and programs take their time.
 STARTERS = ("tests.acp.aboard", "tests.acp.editors", "tests.acp.peers")
@@ -28,3 +32,48 @@ def desk(tmp_path: Path) -> Path:
     folder = tmp_path / "desk"
     folder.mkdir()
     return folder
+
+
+# The keeper runs in a bare interpreter of its own, which nobody watches unless it does so itself.
+KEPT = ("tests.acp.test_process", "tests.acp.test_terminals")
+WATCHED = """
+import os, runpy, sys
+sys.path[:0] = {paths!r}
+import coverage
+watch = coverage.Coverage(
+    data_file={data!r}, data_suffix=True, branch=True, include=[{keeper!r}], config_file=False
+)
+
+def last(act):
+    def told(*given):
+        watch.stop()
+        watch.save()
+        try:
+            act(*given)
+        finally:
+            watch.start()
+    return told
+
+os.execve, os._exit = last(os.execve), last(os._exit)
+watch.start()
+runpy.run_path({keeper!r}, run_name="__main__")
+watch.stop()
+watch.save()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _watched_keeper(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have the keeper watched where branches are counted."""
+    watch = coverage.Coverage.current()
+    if watch is None or request.module.__name__ not in KEPT:
+        return
+    script = tmp_path / "watched_keeper.py"
+    data = str(watch.get_option("run:data_file"))
+    keeper = children._KEEPER
+    script.write_text(
+        WATCHED.format(paths=sys.path, data=str(Path(data).absolute()), keeper=keeper)
+    )
+    monkeypatch.setattr(children, "_KEEPER", str(script))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Scope, open_holdfast
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
@@ -207,6 +208,16 @@ async def test_a_session_that_is_not_there_is_not_found(home: Path, desk: Path, 
     unknown = "0192f0c1-0000-7000-8000-000000000000"
     async with here(home, desk) as (_, editor):
         error = (await load(editor, unknown, desk, how))["error"]
+
+        assert (error["code"], error["data"]["code"]) == (-32002, Code.SESSION_NOT_FOUND)
+
+
+@pytest.mark.parametrize("how", ["load", "resume"])
+async def test_a_session_of_somebody_else_is_not_there(home: Path, desk: Path, how: str) -> None:
+    async with here(home, desk) as (house, editor):
+        async with open_holdfast(config=house.config, owner="another", scope=Scope.NONE) as theirs:
+            session = (await theirs.open()).id
+        error = (await load(editor, session, desk, how))["error"]
 
         assert (error["code"], error["data"]["code"]) == (-32002, Code.SESSION_NOT_FOUND)
 

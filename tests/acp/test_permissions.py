@@ -66,6 +66,12 @@ MODES = [
     (ApprovalMode.AUTO, "execute", "yes"),
     (ApprovalMode.AUTO, "fetch", "yes"),
     (ApprovalMode.AUTO, "switch_mode", "yes"),
+    (ApprovalMode.AUTO, "other", "yes"),
+    (ApprovalMode.DENY, "think", "yes"),
+    (ApprovalMode.DENY, "fetch", "no"),
+    (ApprovalMode.DENY, "a word of its own", "no"),
+    (ApprovalMode.EDITS, "delete", "yes"),
+    (ApprovalMode.EDITS, "move", "yes"),
 ]
 
 

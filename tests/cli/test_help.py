@@ -11,6 +11,7 @@ BLACK_BOX = {
     "sessions compact", "approvals list", "approvals answer", "calls list", "calls settle",
     "agents list", "agents show", "agents create", "agents edit", "agents archive",
     "repos list", "repos add", "repos remove",
+    "history submit", "history query", "timeline", "import cursor-memory",
     "migrate status", "migrate up", "migrate down",
     "token list", "token create", "token revoke",
 }  # fmt: skip

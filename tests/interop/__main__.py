@@ -18,7 +18,15 @@ from tests.interop.installing import Missing, command_of, node_for
 from tests.interop.judges import JUDGES, judged
 from tests.interop.model_server import a_model_server
 from tests.interop.offline import leave_the_network
-from tests.interop.programs import ACPX, GUESTS, SDK, USUAL, Package
+from tests.interop.programs import (
+    ACPX,
+    CONFORMANCE,
+    GUESTS,
+    INSPECTOR,
+    SDK,
+    USUAL,
+    Package,
+)
 from tests.interop.stage import cleared, staged
 from tests.interop.wires import recorded
 
@@ -117,7 +125,8 @@ def _is_there(name: str, report: Report, *, is_latest: bool) -> bool:
 
 
 def _needed(judge: str) -> list[Package]:
-    return [{"acpx": ACPX, "sdk": SDK}[judge]]
+    needed = {"acpx": ACPX, "sdk": SDK, "inspector": INSPECTOR, "conformance": CONFORMANCE}
+    return [needed[judge]]
 
 
 async def _play(

@@ -1,4 +1,4 @@
-"""Programs of others that drive `holdfast acp`: what they take for an agent, is one."""
+"""Programs of others that drive `holdfast acp` and `holdfast mcp`, each in its own way."""
 
 import asyncio
 import json
@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from tests.interop.cases import Result
 from tests.interop.installing import command_of, node_for
+from tests.interop.mcp_judges import Place, with_conformance, with_inspector
 from tests.interop.programs import ACPX, SDK
 
-JUDGES: Final = ("acpx", "sdk")
+JUDGES: Final = ("acpx", "sdk", "inspector", "conformance")
 HOLDFAST: Final = Path(sysconfig.get_path("scripts")) / "holdfast"
 SDK_SCRIPT: Final = Path(__file__).with_name("sdk_client.py")
 SECONDS: Final = 90.0
@@ -24,11 +25,20 @@ _SLOW: Final = "- {text: At last., delay_ms: 30000}\n"
 async def judged(name: str, folder: Path, heard: Callable[[Result], None]) -> None:
     """Have a judge play its cases, and tell each result."""
     plays: Mapping[str, Callable[[Path, Callable[[Result], None]], None]]
-    plays = {"acpx": _with_acpx, "sdk": _with_sdk}
+    plays = {
+        "acpx": _with_acpx,
+        "sdk": _with_sdk,
+        "inspector": lambda place, told: with_inspector(_place(place), told),
+        "conformance": lambda place, told: with_conformance(_place(place), told),
+    }
     work = folder / "work"
     work.mkdir()
     await asyncio.to_thread(_run, ["git", "init", "--quiet"], work, _environment(folder))
     await asyncio.to_thread(plays[name], folder, heard)
+
+
+def _place(folder: Path) -> Place:
+    return Place(folder / "work", HOLDFAST, _environment(folder))
 
 
 def _environment(folder: Path, *paths: Path) -> dict[str, str]:

@@ -148,3 +148,9 @@ _MACHINE: Final = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), 
 NODE: Final = Package("npm", f"node-linux-{_MACHINE}", "26.10.0", command="node")
 ACPX: Final = Package("npm", "acpx", "0.19.1", command="acpx", node=22)
 SDK: Final = Package("pypi", "agent-client-protocol", "0.12.1", command="python")
+INSPECTOR: Final = Package(
+    "npm", "@modelcontextprotocol/inspector", "2.12.0", command="mcp-inspector", node=23
+)
+CONFORMANCE: Final = Package(
+    "npm", "@modelcontextprotocol/conformance", "0.1.16", command="conformance", node=22
+)

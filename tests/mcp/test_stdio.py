@@ -210,3 +210,9 @@ async def test_a_broken_pipe_ends_the_conversation(quiet: Holdfast) -> None:
     line.send(id=1, method="initialize", params=INITIALIZE)
 
     await asyncio.wait_for(serving, 20)
+
+
+async def test_an_unknown_tool_is_an_error_of_the_protocol(line: Line) -> None:
+    told = await line.call("tools/call", name="rm", arguments={})
+
+    assert (told["error"]["code"], told["error"]["message"]) == (-32602, "Unknown tool: rm")

@@ -97,7 +97,7 @@ def _talks(house: House, version: str) -> "StreamableHTTPSessionManager":
 def _scope(caller: Caller, headers: Mapping[str, str]) -> dict[str, Any]:
     from holdfast.mcp.server import CALLER
 
-    passed = {name: value for name, value in headers.items() if name.startswith(_HEADERS)}
+    passed = {name: value.strip() for name, value in headers.items() if name.startswith(_HEADERS)}
     # Whatever the client takes, JSON is what it gets.
     passed |= {"accept": "application/json", "content-type": "application/json"}
     return {

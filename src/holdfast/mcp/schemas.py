@@ -48,7 +48,7 @@ def _object(members: Sequence[Argument | Member], *, is_open: bool) -> Schema:
 
 
 def _described(member: Argument | Member) -> Schema:
-    # Without null, though it is taken: some clients cannot offer a tool whose fields have two types.
+    # Without null, though it is taken: some clients can offer no tool whose field has two types.
     return {"description": member.description, **_kind(member.kind)}
 
 

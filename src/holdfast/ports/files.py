@@ -45,6 +45,9 @@ class RepositoryFiles(Protocol):
     async def write(self, folder: str, planned: PlannedWrite, content: str) -> None:
         """Write a file whole, if what is there is still what was planned with."""
 
+    async def change(self, path: str, before: str | None, after: str) -> str:
+        """Return a change of a file as whoever is asked is shown it: whole, nothing hidden."""
+
     async def folder(self, folder: str, path: str) -> str:
         """Return the real path of a folder inside the repository."""
 

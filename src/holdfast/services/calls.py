@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.calls import Call, CallState, Settlement, retry_id
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
@@ -152,6 +153,14 @@ class Calls:
         if has_waiting_turn(pen.head):
             raise Conflict(
                 Code.TURN_RUNNING, "A turn runs or waits; retry the call when it has ended."
+            )
+        found = await pen.tx.sessions.get_by_key(pen.head.key)
+        if found is not None and isinstance(found[0].agent.runtime, AcpRuntime):
+            raise Conflict(
+                Code.CALL_NOT_OPEN,
+                "What somebody else's agent has called is not run again by us; skip the call, mark "
+                "it as done, or ask the agent again.",
+                {"state": call.state},
             )
         call_id = retry_id(self._mint.new())
         pen.head = admitting(pen.head)

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.domain.canonical import reading
 from holdfast.domain.entities import Entity
+from holdfast.domain.errors import Code, Internal
 from holdfast.domain.resolutions import Fold
 from holdfast.domain.timelines import events_of, references
 from holdfast.domain.timestamps import instant_of, milliseconds
@@ -39,7 +40,13 @@ def encoded(entity: Entity) -> bytes:
 
 def decoded(body: bytes) -> Entity:
     """Return an entity as it was kept."""
-    return msgspec.convert(reading(body), Entity)
+    try:
+        return msgspec.convert(reading(body), Entity)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise Internal(
+            Code.CORRUPT_ROW,
+            "A snapshot is damaged and is not shown; `holdfast doctor --rebuild` makes it anew.",
+        ) from error
 
 
 def _fact(fold: Fold, name: str, read: Callable[[Any], float]) -> Fact | None:

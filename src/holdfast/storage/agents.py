@@ -6,7 +6,7 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.ids import AgentId, Owner
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.times import microseconds
-from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound, sound
+from holdfast.storage.database import Database, Row, checksum, encode, legible, require_sound, sound
 
 ADD = """
 -- A new agent; the body holds all of it, the columns what is searched.
@@ -144,7 +144,5 @@ def _columns(agent: Agent) -> dict[str, object]:
 def _agent(row: Row) -> Agent:
     agent_id, body, stored = row
     require_sound(stored, body, what=f"agent {agent_id}")
-    try:
+    with legible(f"agent {agent_id}"):
         return _decoder.decode(body)
-    except msgspec.MsgspecError as error:
-        raise corrupt(f"agent {agent_id}") from error

@@ -7,7 +7,7 @@ from holdfast.domain.approvals import Approval, ApprovalScope
 from holdfast.domain.ids import ApprovalId, CallId, SessionKey
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import Head
-from holdfast.storage.database import Database, Row, checksum, encode, require_sound, sound
+from holdfast.storage.database import Database, Row, checksum, encode, legible, require_sound, sound
 from holdfast.storage.work_sql import work_conditions
 
 SAVE = """
@@ -131,4 +131,5 @@ class Approvals:
 def _approval(row: Row) -> Approval:
     body, stored = row
     require_sound(stored, body, what="an approval")
-    return _decoder.decode(body)
+    with legible("an approval"):
+        return _decoder.decode(body)

@@ -1,6 +1,7 @@
 """The `calls` table."""
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -10,7 +11,14 @@ from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import Head
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
-from holdfast.storage.database import Database, Row, checksum, encode, require_sound
+from holdfast.storage.database import (
+    Database,
+    Row,
+    checksum,
+    encode,
+    legible,
+    require_sound,
+)
 from holdfast.storage.work_sql import work_conditions
 
 SAVE = """
@@ -143,13 +151,15 @@ def _call(row: Row, session_id: SessionId) -> Call:
     require_sound(stored, encode(columns), what=f"call {columns[0]}")
     call_id, turn, sequence, name, arguments, state, effect, key, settlement, *rest = columns
     result_sequence, started_at, ended_at = rest
+    with legible(f"call {call_id}"):
+        given = _arguments.decode(arguments)
     return Call(
         id=call_id,
         session_id=session_id,
         turn=turn,
         sequence=sequence,
         name=name,
-        arguments=msgspec.json.decode(arguments),
+        arguments=given,
         state=CallState(state),
         effect=Effect(effect),
         idempotency_key=key,
@@ -158,3 +168,6 @@ def _call(row: Row, session_id: SessionId) -> Call:
         started_at=_shown(started_at),
         ended_at=_shown(ended_at),
     )
+
+
+_arguments = msgspec.json.Decoder(dict[str, Any])

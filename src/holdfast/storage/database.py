@@ -7,6 +7,7 @@ that does wait (decision 0008).
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -44,6 +45,15 @@ def require_sound(stored: int, *columns: object, what: str) -> None:
     """Refuse content that is not what was written."""
     if checksum(*columns) != stored:
         raise corrupt(what)
+
+
+@contextmanager
+def legible(what: str) -> Iterator[None]:
+    """Refuse content that was written so, and cannot be read as what it should be."""
+    try:
+        yield
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise corrupt(what) from error
 
 
 def corrupt(what: str) -> Internal:

@@ -348,5 +348,5 @@ def _event(row: Row, head: Head) -> Event:
             at=when,
             payload=decode_payload(payload),
         )
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise corrupt(f"event {sequence} of session {head.session_id}") from error

@@ -244,7 +244,7 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> li
                 created_at=instant(created_at),
                 hash=hash_.hex(),
             )
-        except (msgspec.MsgspecError, KeyError, OverflowError) as error:
+        except (msgspec.MsgspecError, KeyError, OverflowError, RecursionError) as error:
             raise corrupt(f"message {sequence} of session {session_id}") from error
         messages.append(message)
     return messages

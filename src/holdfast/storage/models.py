@@ -4,7 +4,7 @@ import msgspec
 
 from holdfast.domain.ids import ModelId
 from holdfast.domain.models import Model
-from holdfast.storage.database import Database, Row, checksum, corrupt, encode, require_sound, sound
+from holdfast.storage.database import Database, Row, checksum, encode, legible, require_sound, sound
 
 ADD = """
 -- A model; one that is known stays as it is.
@@ -71,7 +71,5 @@ def _columns(model: Model) -> dict[str, object]:
 def _model(row: Row) -> Model:
     model_id, body, stored = row
     require_sound(stored, body, what=f"model {model_id}")
-    try:
+    with legible(f"model {model_id}"):
         return _decoder.decode(body)
-    except msgspec.MsgspecError as error:
-        raise corrupt(f"model {model_id}") from error

@@ -191,12 +191,12 @@ def _said(parts: bytes, wish: SearchWish) -> str | None:
             return None
     try:
         return text_of(decode_parts(parts))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 
 def _claimed(content: bytes) -> str | None:
     try:
         return text_of_value(reading(content))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

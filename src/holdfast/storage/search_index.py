@@ -162,7 +162,7 @@ def _messages(origin: Origin, rows: list[tuple[int, str, int, bytes]]) -> Iterat
     for number, role, at, parts in rows:
         try:
             yield number, message_words(origin, (role, at, parts))
-        except (msgspec.MsgspecError, TypeError) as error:
+        except (msgspec.MsgspecError, RecursionError, TypeError) as error:
             # A damaged row is not shown, so it need not be found; `holdfast doctor` names it.
             log.error("a damaged row was left out of the index: %s", type(error).__name__)
             yield number, None
@@ -171,5 +171,5 @@ def _messages(origin: Origin, rows: list[tuple[int, str, int, bytes]]) -> Iterat
 def _said(content: bytes) -> str:
     try:
         return text_of_value(reading(content))
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""

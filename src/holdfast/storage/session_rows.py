@@ -205,7 +205,7 @@ def session_of(row: Row) -> tuple[Session, Head]:
     require_sound(stored, created_at, body, what=f"session {head.session_id}")
     try:
         opening = _opened(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise corrupt(f"session {head.session_id}") from error
     parent = ForkPoint(session_id=forked_id, sequence=head.inherited) if forked_id else None
     session = _joined(head, opening, RepoId(repo_id) if repo_id else None, parent, created_at)

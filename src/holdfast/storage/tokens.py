@@ -7,7 +7,7 @@ import msgspec
 from holdfast.domain.ids import Owner, TokenId, is_uuid
 from holdfast.domain.times import microseconds
 from holdfast.domain.tokens import SignInCode, Token
-from holdfast.storage.database import Database, Row, checksum, encode, require_sound, sound
+from holdfast.storage.database import Database, Row, checksum, encode, legible, require_sound, sound
 
 ADD = """
 -- A new token.
@@ -154,10 +154,12 @@ def _changing(token: Token) -> dict[str, object]:
 def _token(row: Row) -> Token:
     token_id, body, stored = row
     require_sound(stored, body, what=f"token {token_id}")
-    return _tokens.decode(body)
+    with legible(f"token {token_id}"):
+        return _tokens.decode(body)
 
 
 def _code(row: Row) -> SignInCode:
     body, stored = row
     require_sound(stored, body, what="a sign-in code")
-    return _codes.decode(body)
+    with legible("a sign-in code"):
+        return _codes.decode(body)

@@ -6,13 +6,13 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.tools import ToolClass
+from holdfast.domain.wording import visible
 from holdfast.tools.diffs import addition, diff
 from holdfast.tools.floors import folded_path, is_sensitive
 from holdfast.tools.reading import is_binary
 from holdfast.tools.replacing import Before
 from holdfast.tools.tool import Aim
 from holdfast.tools.walking import Spot
-from holdfast.tools.wording import visible
 
 _ABSENT: Final = "absent"
 

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.texts import is_encodable
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.domain.wording import visible
 from holdfast.ports import Asked, Workplace
 from holdfast.tools.allowlists import has_entries, is_allowed
 from holdfast.tools.children import NotStarted, Order
@@ -21,7 +22,6 @@ from holdfast.tools.programs import Program, find_program
 from holdfast.tools.surroundings import ProcessSettings, Surroundings, surroundings_of
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
-from holdfast.tools.wording import visible
 
 Word = Annotated[str, Meta(max_length=(128 << 10) - 1)]
 

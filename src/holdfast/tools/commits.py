@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.texts import is_encodable
 from holdfast.domain.tools import ResultCode, ToolClass
+from holdfast.domain.wording import quoted, visible
 from holdfast.tools.indexes import index_locked
 from holdfast.tools.pathspecs import pathspec, protected_among
 from holdfast.tools.patience import to_its_end
@@ -23,7 +24,6 @@ from holdfast.tools.surroundings import Surroundings
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Aim, ToolTrouble
 from holdfast.tools.troubles import protected
-from holdfast.tools.wording import quoted, visible
 
 _EMPTY_TREES: Final[Mapping[str, str]] = {
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",

@@ -11,9 +11,11 @@ from threading import Event
 from typing import Final, TypeVar
 
 from holdfast.domain.tools import FsTier, ResultCode, ToolClass
+from holdfast.domain.wording import visible
 from holdfast.ports import FileTrouble, PlannedWrite
 from holdfast.ports.files import Trouble
 from holdfast.tools.changes import Change, class_of, resolved_of
+from holdfast.tools.diffs import addition, diff
 from holdfast.tools.floors import folded_path
 from holdfast.tools.kernel import real_path
 from holdfast.tools.opening import LARGEST, Doorkeeper, content_of
@@ -106,6 +108,17 @@ class HostedFiles:
                 replace(self._keeper, spot, Draft(call=call, before=before, content=after), stop)
 
         await _told(work)
+
+    async def change(self, path: str, before: str | None, after: str) -> str:
+        """Return a change line by line; without a text before all of it is new."""
+
+        def work(_: Event) -> str:
+            named, new = visible(path).replace("\n", "\\u000a"), after.encode(errors="replace")
+            if before is None:
+                return f"{named} (new file)\n{addition(new)}"
+            return f"{named} (change)\n{diff(before.encode(errors='replace'), new)}"
+
+        return await _told(work)
 
     async def folder(self, folder: str, path: str) -> str:
         """Return the real path of a folder inside the repository."""

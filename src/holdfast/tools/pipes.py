@@ -16,12 +16,12 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from holdfast.domain.tools import ResultCode
+from holdfast.domain.wording import visible
 from holdfast.tools.children import FUSE, Child, NotStarted, Order
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.outputs import Kept
 from holdfast.tools.patience import to_its_end
 from holdfast.tools.tool import ToolTrouble
-from holdfast.tools.wording import visible
 
 log = logging.getLogger(__name__)
 

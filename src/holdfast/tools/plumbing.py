@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from holdfast.domain.tools import ResultCode
+from holdfast.domain.wording import visible
 from holdfast.tools.children import NotStarted, Order
 from holdfast.tools.launcher import Finished, Launcher
 from holdfast.tools.programs import Program, executables, needed_by
@@ -18,7 +19,6 @@ from holdfast.tools.sandbox import Confinement
 from holdfast.tools.surroundings import Surroundings
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import ToolTrouble
-from holdfast.tools.wording import visible
 
 Settings = dict[str, str]
 

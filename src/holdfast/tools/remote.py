@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Invalid
 from holdfast.domain.tools import REMOTE, Effect, ResultCode, ToolClass, remote_id
+from holdfast.domain.wording import quoted, visible, visible_json
 from holdfast.ports import Asked, LlmTool, Workplace
 from holdfast.tools.lines import Line, McpSettings
 from holdfast.tools.servers import (
@@ -27,7 +28,6 @@ from holdfast.tools.servers import (
 )
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
 from holdfast.tools.urls import read_url
-from holdfast.tools.wording import quoted, visible, visible_json
 
 _ID_LONGEST: Final = 64
 _DEFINITION_LARGEST: Final = 64 << 10

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.domain.tools import ResultCode
+from holdfast.domain.wording import visible
 from holdfast.tools.launcher import Finished
 from holdfast.tools.plumbing import Git, records, said
 from holdfast.tools.repositories import Shadow
 from holdfast.tools.tool import ToolTrouble
-from holdfast.tools.wording import visible
 
 _NAMES_AT_ONCE: Final = 500
 

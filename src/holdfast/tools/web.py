@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.domain.wording import quoted, visible
 from holdfast.ports import Asked, Workplace
 from holdfast.tools.bodies import whole_body
 from holdfast.tools.fetching import OURS, WebSettings
 from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered
 from holdfast.tools.urls import URL_LONGEST, Url, allowed_domains, read_url, require_domain
-from holdfast.tools.wording import quoted, visible
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 Headers = tuple[tuple[str, str], ...]

@@ -194,6 +194,21 @@ async def test_a_page_has_no_more_than_its_limit_in_whatever_words(
         assert await _paged(visitor, f"{path}&{query}&limit={limit}", most=limit) == whole
 
 
+async def test_a_cursor_goes_on_by_itself_and_beside_where_the_first_page_began(
+    visitor: Visitor,
+) -> None:
+    session = await visitor.session()
+    await visitor.told(session, "hello")
+    path = f"/v1/sessions/{session['id']}/events?format=json&limit=2"
+    first = (await visitor.get(f"{path}&after=1")).document
+
+    alone = await visitor.get(f"{path}&cursor={first['next_cursor']}")
+    beside = await visitor.get(f"{path}&after=1&cursor={first['next_cursor']}")
+
+    assert alone.document == beside.document
+    assert [each["sequence"] for each in first["data"] + alone.document["data"]] == [2, 3, 4, 5]
+
+
 async def test_a_cursor_is_good_for_the_question_that_gave_it_only(visitor: Visitor) -> None:
     session, other = await visitor.session(), await visitor.session()
     await visitor.told(session, "hello")
@@ -205,7 +220,6 @@ async def test_a_cursor_is_good_for_the_question_that_gave_it_only(visitor: Visi
         f"{path}&cursor={cursor}&types=turn.started",
         f"{path}&cursor={cursor}&deltas=none",
         f"{path}&cursor={cursor}&words=house",
-        f"{path}&cursor={cursor}&after=1",
         f"/v1/sessions/{other['id']}/events?format=json&cursor={cursor}",
     ]
 

@@ -100,6 +100,7 @@ class Boarding:
             known=known,
             is_answered=any(each.is_answered for each in turns(turn.history)),
             auth_method=program_options(turn).auth_method,
+            command=runtime_of(turn).command,
             companions=companions,
             start_seconds=self.deadlines.start,
             session_seconds=self.deadlines.session,

@@ -141,12 +141,15 @@ class Host:
         return outcome_of(question.choices, answer)
 
     async def _matter(self, asked: Asked) -> Matter:
-        found = class_of(asked.kind)
-        paths = tuple(each.path for each in asked.locations)
+        found, paths = class_of(asked.kind), asked.paths
+        folder, files = self._stage.folder, self._stage.files
+        if found is ToolClass.READ and asked.edits:
+            # Whatever it is called, it changes something.
+            found = ToolClass.WRITE
+        changes = [await files.change(each.path, each.old, each.new) for each in asked.edits]
         if found is not ToolClass.WRITE or not paths:
-            return Matter(tool_class=found)
-        folder = self._stage.folder
-        found = await self._stage.files.class_of(folder, paths)
+            return Matter(tool_class=found, changes=tuple(changes))
+        found = await files.class_of(folder, paths)
         # Who lets files be edited has not said that they may go.
         memory = place_of(paths, folder) if asked.kind == "edit" else None
-        return Matter(tool_class=found, memory=memory)
+        return Matter(tool_class=found, memory=memory, changes=tuple(changes))

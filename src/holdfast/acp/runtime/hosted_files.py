@@ -76,8 +76,8 @@ async def _write(stage: Stage, asked: Asked, planned: PlannedWrite, content: str
         memory=planned.memory,
     )
     # What the agent asked for in its own words was allowed already.
-    is_covered = stage.covers_write(planned.path, planned.tool_class)
-    if not is_covered:
+    before = await _text(stage, planned.path) if stage.licences else ""
+    if not stage.covers_write(planned, before, content):
         await require_yes(stage, asked, matter)
     try:
         await stage.files.write(stage.folder, planned, content)
@@ -86,6 +86,14 @@ async def _write(stage: Stage, asked: Asked, planned: PlannedWrite, content: str
         raise refusal(stage, trouble, planned.path, "fs.write") from None
     await end(stage, asked, Done(status=ResultStatus.OK, result={"sha256": planned.after}))
     return {}
+
+
+async def _text(stage: Stage, path: str) -> str:
+    """Return what is in a file that would be written; nothing if it holds no text."""
+    try:
+        return await stage.files.read(stage.folder, path)
+    except FileTrouble:
+        return ""
 
 
 async def require_yes(stage: Stage, asked: Asked, matter: Matter) -> None:

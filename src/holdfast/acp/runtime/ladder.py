@@ -13,7 +13,7 @@ from msgspec import Struct
 from holdfast.acp.runtime.companions import entries_of
 from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.translate.introductions import introduction_of
-from holdfast.acp.translate.readings import fields, name
+from holdfast.acp.translate.readings import fields, name, word
 from holdfast.acp.translate.told import opened
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import AUTH_REQUIRED, RpcError
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 Rung = Literal["session/resume", "session/load", "session/new"]
 VERSION: Final = 1
+_TOLD: Final = 300
 
 
 class NotReady(Exception):  # noqa: N818 — it says what is, not what went wrong
@@ -48,6 +49,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     known: str | None = None
     is_answered: bool = False
     auth_method: str | None = None
+    # How a person starts the program, for whoever has to sign in with it.
+    command: str = ""
     companions: tuple[Companion, ...] = ()
     start_seconds: float = 30.0
     session_seconds: float = 60.0
@@ -132,17 +135,17 @@ async def _asked(conversation: Conversation, rung: Rung, wish: Wish) -> Any:
     except Refused as refusal:
         if refusal.error.code != AUTH_REQUIRED:
             raise
-        raise NotReady(_locked(conversation)) from None
+        raise NotReady(_locked(conversation, wish)) from None
 
 
 async def _sign_in(conversation: Conversation, wish: Wish) -> None:
     if wish.auth_method is None:
-        raise NotReady(_locked(conversation))
+        raise NotReady(_locked(conversation, wish))
     asked = {"methodId": wish.auth_method}
     try:
         await conversation.ask("authenticate", asked, within=wish.start_seconds)
     except (Refused, TimeoutError):
-        raise NotReady(_locked(conversation)) from None
+        raise NotReady(_locked(conversation, wish)) from None
 
 
 def _holds(conversation: Conversation, rung: Rung, wish: Wish, result: object) -> bool:
@@ -185,17 +188,19 @@ def _refused(error: RpcError) -> Failure:
     return Failure(code=FailureCode.AGENT_ERROR, message=message)
 
 
-def _locked(conversation: Conversation) -> Failure:
-    offered = [
-        f"{method.get('id')} ({method.get('name') or method.get('description') or 'no name'})"
-        for method in conversation.auth_methods
-    ]
-    ways = ", ".join(offered) or "none that it names"
+def _locked(conversation: Conversation, wish: Wish) -> Failure:
+    ways = ", ".join(map(_way, conversation.auth_methods)) or "none that it names"
+    own = f"its own program ({wish.command})" if wish.command else "its own program"
     message = (
-        f"The agent wants somebody to sign in. It offers: {ways}. Sign in with its own program, or "
-        "set options.auth_method of the agent to one of these."
+        f"The agent wants somebody to sign in. It offers: {ways}. Sign in with {own}, or set "
+        "options.auth_method of the agent to one of these."
     )
     return Failure(code=FailureCode.AGENT_AUTH_REQUIRED, message=message)
+
+
+def _way(method: Mapping[str, Any]) -> str:
+    told = [word(method.get(each), longest=_TOLD) for each in ("name", "description")]
+    return f"{method.get('id')} ({': '.join(filter(None, told)) or 'no name'})"
 
 
 def _version() -> str:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.acp.translate.call_books import Asked
+from holdfast.acp.translate.contents import Edit
 from holdfast.acp.translate.readings import fields, items, name, word
 from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
@@ -25,6 +26,7 @@ from holdfast.domain.approvals import (
 )
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.tools import ToolClass
+from holdfast.domain.wording import visible, visible_json
 from holdfast.ports import Standing
 from holdfast.services.policy import ONE_BY_ONE, Ruling
 
@@ -51,11 +53,13 @@ NOT_OFFERED: Final = Answer(state=ApprovalState.DENIED, by="option_not_offered")
 class Matter(Struct, frozen=True, kw_only=True):
     """What a question is about, apart from the call: what it touches, and how that is shown.
 
+    `shown` is how, in place of the call's own words; `changes` is what is shown beside them.
     `memory` names what a yes for the whole session would cover; without one it is the very same.
     """
 
     tool_class: ToolClass
     shown: str | None = None
+    changes: tuple[str, ...] = ()
     path: str | None = None
     memory: str | None = None
 
@@ -79,9 +83,10 @@ def question_of(
     asked: Asked, choices: tuple[Choice, ...], matter: Matter, *, folder: str, new_id: str
 ) -> Question:
     """Return what somebody is asked about a call: all that is known of it."""
-    targets = [each.path for each in asked.locations]
+    targets = asked.paths
     # With the class: what was allowed as one thing was not allowed as another.
-    digest = digest_of(asked.name, asked.arguments, folder, [matter.tool_class, *targets])
+    about = [matter.tool_class, *targets, *(_spelled(each) for each in asked.edits)]
+    digest = digest_of(asked.name, asked.arguments, folder, about)
     kinds = {each.kind for each in choices}
     is_offered = not choices or bool(kinds & {ALLOW_ALWAYS, ALLOW_ONCE})
     is_for_all = is_offered and matter.tool_class not in ONE_BY_ONE
@@ -95,7 +100,7 @@ def question_of(
         tool=asked.name,
         tool_class=matter.tool_class,
         arguments=asked.arguments,
-        question=matter.shown or _words(asked, targets),
+        question=matter.shown or "\n".join([_words(asked, targets), *matter.changes]),
         digest=digest,
         preview=preview,
         memory=(matter.memory or f"{asked.name} {digest[:16]}") if is_for_all else None,
@@ -125,10 +130,16 @@ def unread(question: str) -> str:
 
 
 def _words(asked: Asked, targets: Sequence[str]) -> str:
-    lines = [asked.title or asked.name, *targets]
+    # Nothing that cannot be seen, and further lines moved in: none can pass for one of ours.
+    named = (asked.title or asked.name, *targets)
+    lines = [visible(each).replace("\n", "\n  ") for each in named]
     if asked.arguments:
-        lines.append(msgspec.json.format(msgspec.json.encode(asked.arguments)).decode())
+        lines.append(visible_json(asked.arguments))
     return "\n".join(dict.fromkeys(lines))
+
+
+def _spelled(edit: Edit) -> str:
+    return msgspec.json.encode([edit.path, edit.old, edit.new]).decode()
 
 
 def ruled(how: Ruling, standing: Standing, question: Question) -> Answer:

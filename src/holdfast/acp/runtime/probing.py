@@ -58,7 +58,8 @@ async def introduced(yard: Yard, runtime: AcpRuntime, *, is_deep: bool = False) 
             found = _introduction(conversation)
             if not is_deep:
                 return found
-            wish = Wish(folder=folder, auth_method=options_of(runtime).auth_method)
+            method = options_of(runtime).auth_method
+            wish = Wish(folder=folder, auth_method=method, command=runtime.command)
             await climb(conversation, wish, set())
             return Introduction(
                 name=found.name,

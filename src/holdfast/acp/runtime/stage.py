@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,6 +23,7 @@ from holdfast.acp.runtime.permissions import (
 )
 from holdfast.acp.runtime.worktree import texts_in
 from holdfast.acp.translate.call_books import Asked
+from holdfast.acp.translate.contents import Edit
 from holdfast.acp.translate.translator import Translator
 from holdfast.domain.approvals import (
     Answer,
@@ -37,12 +38,14 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.programs import ProgramOptions
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Approver, RepositoryFiles, Standing
+from holdfast.ports import Approver, PlannedWrite, RepositoryFiles, Standing
 from holdfast.services.approvals import BY_TIME
 from holdfast.services.policy import EARLIER, Ruling, ruling
 
 # Who has closed a question that the program itself does not want answered any more.
 BY_AGENT: Final = "agent"
+# So many changes of one file are followed; each may double what could have been meant.
+_SHOWN_MOST: Final = 8
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh"})
 
 
@@ -95,6 +98,8 @@ class Stage:
         question = question_of(asked, choices, matter, folder=self.folder, new_id=self.new_id())
         standing = _current(await self.approver.standing(question))
         how = ruling(question, standing, None)
+        if how is Ruling.ASK and asked.is_cut:
+            how = Ruling.TOO_LARGE
         if how is Ruling.ASK:
             return Posed(question=question, batch=(question,))
         earlier = standing.earlier
@@ -145,19 +150,21 @@ class Stage:
             with suppress(HoldfastError):
                 await self.approver.withdraw(question, by=BY_AGENT)
 
-    def covers_write(self, path: str, tool_class: ToolClass) -> bool:
+    def covers_write(self, planned: PlannedWrite, before: str, content: str) -> bool:
         """Tell whether somebody has allowed an open call that names the file; good for one write.
 
-        What runs unseen later is covered only by a call that was asked about as such.
+        What runs unseen later is covered only by a call that was asked about as such, and where
+        changes were shown, only what they make of the text before.
         """
+        path, tool_class = planned.path, planned.tool_class
         inside = path.removeprefix(f"{self.folder}/")
         enough = {tool_class, ToolClass.SENSITIVE_WRITE}
 
         def covers(licence: Licence) -> bool:
             asked = licence.asked
-            named = {each.path for each in asked.locations}
-            is_named = path in named or _mentions(asked, path, inside)
-            return licence.tool_class in enough and is_named
+            is_named = path in asked.paths or _mentions(asked, path, inside)
+            is_shown = _agree(asked.edits, path, before, content)
+            return licence.tool_class in enough and is_named and is_shown
 
         return self._spend(covers)
 
@@ -206,4 +213,19 @@ def _decided(question: Question, answer: Answer) -> Posed:
 
 def _mentions(asked: Asked, path: str, inside: str) -> bool:
     """Tell whether a call that names no file says in its arguments that it is about this one."""
-    return not asked.locations and not {path, inside}.isdisjoint(texts_in(asked.arguments))
+    return not asked.paths and not {path, inside}.isdisjoint(texts_in(asked.arguments))
+
+
+def _agree(edits: Sequence[Edit], path: str, before: str, content: str) -> bool:
+    """Tell whether a content is what the shown changes make of the text before.
+
+    Some programs show whole texts, and some the piece that is replaced, once or wherever it stands.
+    """
+    shown = [each for each in edits if each.path == path]
+    if not shown or shown[-1].new == content:
+        return True
+    made = {before}
+    for edit in shown[:_SHOWN_MOST]:
+        old = edit.old
+        made = {text.replace(old, edit.new, n) for text in made for n in (1, -1)} if old else set()
+    return len(shown) <= _SHOWN_MOST and content in made

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.acp.translate.contents import Content
+from holdfast.acp.translate.contents import Content, Edit
 from holdfast.acp.translate.readings import name
 from holdfast.acp.translate.speech import Ground, Speech
 from holdfast.acp.translate.stops import CUT_OFF
@@ -33,7 +33,10 @@ _UNKNOWN: Final = ToolError(
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A call as it is known when somebody has to decide about it, and what is to be written."""
+    """A call as it is known when somebody has to decide about it, and what is to be written.
+
+    One that `is_cut` cannot be shown whole.
+    """
 
     id: CallId
     name: str
@@ -41,7 +44,15 @@ class Asked(Struct, frozen=True, kw_only=True):
     kind: str | None = None
     arguments: dict[str, Any]
     locations: tuple[Location, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    is_cut: bool = False
     batches: list[tuple[Draft, ...]]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the files that it is about, by all that it says."""
+        told = (*(each.path for each in self.locations), *(each.path for each in self.edits))
+        return tuple(dict.fromkeys(told))
 
 
 class CallBook:

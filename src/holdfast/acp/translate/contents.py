@@ -132,6 +132,28 @@ def produce_of(content: object) -> Produce:
     )
 
 
+class Edit(Struct, frozen=True, kw_only=True):
+    """A change of a file as a program shows it: of the whole text, or of a piece of it.
+
+    Without an old text there was none before.
+    """
+
+    path: str
+    old: str | None = None
+    new: str
+
+
+def edits_of(content: object) -> tuple[Edit, ...]:
+    """Return the changes that the content of a call shows; one without a path or text is none."""
+    found = []
+    for item in map(fields, items(content)):
+        path, new, old = item.get("path"), item.get("newText"), item.get("oldText")
+        if item.get("type") == "diff" and isinstance(path, str) and isinstance(new, str):
+            before = storable(old) if isinstance(old, str) else None
+            found.append(Edit(path=storable(path), old=before, new=storable(new)))
+    return tuple(found)
+
+
 def result_of(raw_output: Any, produce: Produce) -> Any:
     """Return the result of a call, not larger than a row may be.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.acp.translate.bounds import bounded
-from holdfast.acp.translate.contents import Produce, produce_of, result_of
+from holdfast.acp.translate.contents import Edit, Produce, edits_of, produce_of, result_of
 from holdfast.acp.translate.readings import count, fields, items, word
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.events import ToolStarted
@@ -20,6 +20,7 @@ _PURE: Final = frozenset({"read", "search", "think", "fetch"})
 _TITLE_LONGEST: Final = 1_000
 _PATH_LONGEST: Final = 4_096
 _LOCATIONS_MOST: Final = 100
+_LOCATIONS_READ: Final = 1_000
 _ARGUMENTS_LARGEST: Final = 1 << 20
 _ERROR_LONGEST: Final = 4_000
 _FAILED: Final = ToolError(
@@ -44,6 +45,8 @@ class FoldedCall:
         self.is_announced = False
         self.is_ended = False
         self.is_denied = False
+        # Whether something that was said of it is too much to be shown.
+        self._is_input_cut = self._is_title_cut = self._has_more_places = False
         # How many bytes have come of what it has brought.
         self.held = 0
         self._status: str | None = None
@@ -56,13 +59,17 @@ class FoldedCall:
     def fold(self, said: Mapping[str, Any]) -> bool:
         """Take in what was said; tell whether the call has come further by it."""
         before = self._status
-        self.title = word(said.get("title"), longest=_TITLE_LONGEST) or self.title
+        if title := word(said.get("title"), longest=_TITLE_LONGEST):
+            self.title, self._is_title_cut = title, len(said["title"]) > _TITLE_LONGEST
         self.kind = word(said.get("kind"), longest=64) or self.kind
         if isinstance(said.get("locations"), list):
             self.locations = _locations(said["locations"])
+            self._has_more_places = len(said["locations"]) > _LOCATIONS_READ
         # Bounded once and not with each news of the call, because it may be large.
         if said.get("rawInput") is not None:
-            self._raw_input = bounded(said["rawInput"], _ARGUMENTS_LARGEST)
+            given = said["rawInput"]
+            self._raw_input = bounded(given, _ARGUMENTS_LARGEST)
+            self._is_input_cut = self._raw_input is not given and self._raw_input != given
         if said.get("rawOutput") is not None:
             self._raw_output = bounded(said["rawOutput"])
         if isinstance(said.get("content"), list):
@@ -78,6 +85,18 @@ class FoldedCall:
         """Tell whether the call was only announced: not begun, or nobody knows with what."""
         is_bare = self._status is None and not self._raw_input and not self._content
         return self._status == "pending" or is_bare
+
+    @property
+    def is_cut(self) -> bool:
+        """Tell whether not all of it is known: whoever decides about it would not see it whole."""
+        # A title stands for the call only where nothing else does.
+        is_untold = self._is_title_cut and self._raw_input is None
+        return self._is_input_cut or self._has_more_places or is_untold
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """Return the changes of files that it shows."""
+        return edits_of(self._content)
 
     @property
     def final(self) -> ResultStatus | None:
@@ -107,7 +126,7 @@ class FoldedCall:
             arguments=self._written,
             title=self.title,
             kind=self.kind,
-            locations=self.locations,
+            locations=self.locations[:_LOCATIONS_MOST],
         )
         row = MessageDraft(
             role=Role.TOOL_CALL, parts=(part,), model_id=model_id, effect=self.effect
@@ -148,7 +167,7 @@ class FoldedCall:
 
 def _locations(value: object) -> tuple[Location, ...]:
     found = []
-    for each in map(fields, items(value)[:_LOCATIONS_MOST]):
+    for each in map(fields, items(value)[:_LOCATIONS_READ]):
         path = word(each.get("path"), longest=_PATH_LONGEST)
         if path is not None:
             found.append(Location(path=path, line=count(each.get("line"))))

@@ -170,6 +170,8 @@ class Translator:
             kind=call.kind,
             arguments=call.arguments(),
             locations=call.locations,
+            edits=call.edits,
+            is_cut=call.is_cut,
             batches=self._written(drafts, now),
         )
 

@@ -46,8 +46,8 @@ async def events_page(asked: Asked[EventsQuery, None]) -> Answer:
         if getattr(query, name) is not None:
             raise invalid_query(name, "it is for the stream; a page begins behind after or cursor")
     session_id = await session_of(asked)
-    wish = (query.after, query.types, query.deltas, query.words)
-    filters = ("events", asked.owner, session_id, *wish)
+    # Not where the first page began: a cursor goes on by itself.
+    filters = ("events", asked.owner, session_id, query.types, query.deltas, query.words)
     names = wanted_names(query)
     limit = query.limit or LIMIT
     with query_judged():
