@@ -510,6 +510,7 @@ def left(tmp_path: Path, mark: str, source: str = ENDLESS) -> subprocess.Popen[b
         [sys.executable, "-I", "-S", "-c", f"print(flush=True)\n{source}"],
         cwd=tmp_path,
         env={"HOLDFAST_SESSION_ID": mark},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
@@ -548,9 +549,12 @@ async def test_an_orphan_is_ended_only_when_everything_agrees(tmp_path: Path) ->
 
 
 async def test_what_an_orphan_left_in_its_group_is_ended_too(tmp_path: Path) -> None:
-    source = "import os\nif os.fork() == 0:\n    import time; time.sleep(600)"
+    # It goes when it was seen, and leaves somebody behind.
+    source = "import os, time\nif os.fork() == 0:\n    time.sleep(600)\nos.read(0, 1)"
     with left(tmp_path, "session-1", source) as orphan:
         birth = born(orphan)
+        assert orphan.stdin is not None
+        orphan.stdin.close()
         orphan.wait(PATIENCE)
         (member,) = members(birth.group)
 
