@@ -106,7 +106,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if is_due else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+    items[:] = _spread(kept)
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests with the modules that mostly wait among those that mostly compute."""
+    modules = list(dict.fromkeys(item.path for item in items))
+    waiting = [path for path in modules if path.parent.name == "torture"]
+    busy = [path for path in modules if path.parent.name != "torture"]
+    places = {
+        path: (number + 0.5) / len(paths)
+        for paths in (waiting, busy)
+        for number, path in enumerate(paths)
+    }
+    return sorted(items, key=lambda item: places[item.path])
 
 
 def pytest_collection_finish() -> None:

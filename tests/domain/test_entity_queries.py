@@ -90,6 +90,8 @@ def test_no_filters_are_no_wish() -> None:
         ({"status": {}}, "filters.status"),
         ({"status": {"contains": 1, "gte": 2}}, "filters.status"),
         ({"status": {"like": 1}}, "filters.status"),
+        ({"status": float("nan")}, "filters.status"),
+        ({"status": {"gte": 10**1_000}}, "filters.status.gte"),
     ],
 )
 def test_other_wishes_are_refused(filters: Any, field: str) -> None:

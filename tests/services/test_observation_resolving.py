@@ -15,6 +15,7 @@ from holdfast.services import observation_memory
 from holdfast.services.observation_memory import Folds, Remembered
 from holdfast.services.observation_resolving import Resolver, find, found_in_list, mark_of
 from tests.domain.claims import SUBJECT, a_claim, a_payload
+from tests.houses import raw
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -110,6 +111,25 @@ async def test_a_secret_of_ours_is_not_kept(quiet: Holdfast) -> None:
     assert "very-secret" not in str(history)
     assert "was told" in history.entity.snapshot["actions"][0]["result"]
     assert (await quiet.store.check(), (await quiet.observations.rebuild()).differences) == ([], ())
+
+
+async def test_a_secret_of_ours_is_no_name_and_no_mark(quiet: Holdfast) -> None:
+    secret = "sk-very-secret-indeed-0123456789"
+    quiet.secrets.remember("key", Secret(secret))
+    claim = a_payload(session_id=f"run {secret}")
+    decision = {
+        "decision": f"Use {secret}",
+        "rationale": "It was there.",
+        "timestamp": "2026-01-01",
+    }
+
+    await quiet.observations.submit(quiet.owner, claim, idempotency_key=secret, source=secret)
+    await quiet.observations.submit_entity(quiet.owner, "agent_decision", decision)
+
+    with raw(quiet.config.home) as file:
+        names = list(file.execute("SELECT name FROM entities"))
+        marks = list(file.execute("SELECT source, idempotency_key, content FROM observations"))
+    assert "very-secret" not in f"{names}{marks}"
 
 
 async def test_a_journal_and_its_claims_are_remembered_together(

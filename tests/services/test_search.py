@@ -1,7 +1,11 @@
 """Search: what was acknowledged is found, by whom it belongs to, and nothing else is."""
 
+import base64
+import json
+import threading
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -12,7 +16,10 @@ from holdfast.domain.ids import CallId, Owner, RepoId, SessionId
 from holdfast.domain.messages import ResultStatus, Role, Text, ToolCall, ToolResult
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.search import Hit, SearchQuery, SearchRebuilt
+from holdfast.domain.search_snippets import Snippet, snippet
+from holdfast.domain.search_terms import Terms
 from holdfast.domain.sessions import Session
+from holdfast.ports.search import Backlog
 from holdfast.services.endings import Heirs
 from tests.builders import AT, an_id
 from tests.domain.claims import FEATURE_UNIT
@@ -283,14 +290,51 @@ async def test_an_index_that_is_made_anew_is_the_same(quiet: Holdfast) -> None:
     assert await quiet.store.read(lambda tx: tx.search.sum()) == before
 
 
+@pytest.mark.parametrize("most", [Backlog(3, 1 << 30), Backlog(1 << 30, 3)])
 async def test_much_that_waits_is_indexed_before_it_is_searched(
-    quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
+    quiet: Holdfast, most: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.services.search.BACKLOG_MOST", 3)
+    monkeypatch.setattr("holdfast.services.search.BACKLOG_MOST", most)
     await said(quiet, *(["tide"] * 5))
 
     assert len(await found(quiet, "tide")) == 5
     assert (await quiet.store.read(lambda tx: tx.search.backlog())).documents == 0
+
+
+@pytest.mark.parametrize(
+    ("waiting", "together"),
+    [(Backlog(10, 0), 512), (Backlog(10_000, 1 << 20), 512), (Backlog(60, 60 << 20), 1)],
+)
+def test_a_transaction_takes_about_a_mebibyte(waiting: Backlog, together: int) -> None:
+    assert waiting.together == together
+
+
+async def test_snippets_of_long_texts_are_cut_beside_the_loop(quiet: Holdfast) -> None:
+    await said(quiet, f"{'much ' * 100_000}tide")
+    threads: set[int] = set()
+
+    def cut(text: str, terms: Terms) -> Snippet:
+        threads.add(threading.get_ident())
+        return snippet(text, terms)
+
+    with patch("holdfast.services.search.snippet", cut):
+        (hit,) = await found(quiet, "tide")
+
+    assert hit.snippet.endswith("[tide]")
+    assert threads.isdisjoint({threading.get_ident()})
+
+
+async def test_a_cursor_to_nowhere_is_refused(quiet: Holdfast) -> None:
+    await said(quiet, "tide", "tide")
+    query = SearchQuery(text="tide", limit=1)
+    cursor = (await quiet.search.find(quiet.owner, query)).next_cursor
+    assert cursor is not None
+    mark, _, name = json.loads(base64.urlsafe_b64decode(cursor + "=="))
+    forged = base64.urlsafe_b64encode(json.dumps([mark, 1 << 70, name]).encode()).decode()
+
+    with pytest.raises(HoldfastError) as caught:
+        await quiet.search.find(quiet.owner, query, cursor=forged)
+    assert caught.value.code is Code.INVALID_CURSOR
 
 
 async def test_a_page_that_took_many_looks_goes_on_behind_them(

@@ -75,6 +75,18 @@ async def test_no_statement_changes_a_claim(store: SqliteStore, statement: str) 
     assert kept.fields == COMPLETE
 
 
+async def test_no_claim_takes_the_place_of_another_by_its_key(store: SqliteStore) -> None:
+    known = await store.write(lambda tx: written(tx, COMPLETE, key="k"))
+    columns = [row[1] for row in await query(store, "PRAGMA table_info('observations')")]
+    shown = ", ".join("99" if name == "ordinal" else name for name in columns)
+
+    with pytest.raises((apsw.ConstraintError, HoldfastError)):
+        await query(store, f"REPLACE INTO observations SELECT {shown} FROM observations")
+
+    (kept,) = await store.read(lambda tx: tx.observations.since(known, 1))
+    assert kept.fields == COMPLETE
+
+
 async def test_what_is_kept_is_found_again(store: SqliteStore) -> None:
     known = await store.write(lambda tx: written(tx, COMPLETE, a_payload(duration=5)))
     other = await store.write(lambda tx: written(tx, COMPLETE, owner=Owner("ada"), key="k"))

@@ -91,7 +91,7 @@ async def _list(printer: Printer, holdfast: "House", wanted: QueryOptions) -> No
     rows = [
         (
             str(each.snapshot["session_id"]),
-            str(each.snapshot["started_at"]),
+            str(each.snapshot.get("started_at", "-")),
             str(each.snapshot.get("ended_at", "-")),
             str(len(each.snapshot["actions"])),
             str(len(each.snapshot["checkpoints"])),
@@ -119,7 +119,7 @@ def _show(printer: Printer, session_id: str, history: "History") -> None:
         {
             "session": session_id,
             "entity": entity.entity_id,
-            "started": snapshot["started_at"],
+            "started": snapshot.get("started_at"),
             "ended": snapshot.get("ended_at"),
             "duration": _seconds(snapshot.get("duration")),
             "observations": entity.observation_count,

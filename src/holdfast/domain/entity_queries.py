@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.domain.canonical import sameness
 from holdfast.domain.entities import Entity
 from holdfast.domain.observation_issues import Issue, rejection
+from holdfast.domain.observation_plainness import plain_faults
 from holdfast.domain.timestamps import instant_of, milliseconds, parsed
 
 _RANGE: Final = frozenset({"gte", "lte"})
@@ -45,6 +48,8 @@ def require_filters(filters: Any) -> Mapping[str, Any]:
         message = "filters must be an object"
         issue = Issue(path=("filters",), value=filters, expected="type: object", message=message)
         raise rejection((issue,))
+    if faults := plain_faults(filters):
+        raise rejection([replace(each, path=("filters", *each.path)) for each in faults])
     issues = [
         Issue(
             path=("filters", path),

@@ -63,11 +63,18 @@ def _around(text: str, terms: Terms) -> list[Placed]:
 def _found(words: Sequence[Placed], terms: Sequence[Term]) -> list[Stretch]:
     """Return where terms stand, from which word to which, in their order and apart."""
     plain = [word for word, _, _ in words]
+    # By their first words, because a query may have a hundred terms and a text a million words.
+    by_word: dict[str, list[Term]] = {}
+    beginnings = [term for term in terms if term.is_beginning and len(term.words) == 1]
+    for term in terms:
+        by_word.setdefault(term.words[0], []).append(term)
     everywhere = sorted(
-        (place, place + len(term.words) - 1)
-        for term in terms
-        for place in range(len(plain))
-        if stands_at(term, plain, place)
+        {
+            (place, place + len(term.words) - 1)
+            for place, word in enumerate(plain)
+            for term in (*by_word.get(word, ()), *beginnings)
+            if stands_at(term, plain, place)
+        }
     )
     apart: list[Stretch] = []
     for first, last in everywhere:

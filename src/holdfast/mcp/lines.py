@@ -5,9 +5,12 @@ import re
 from typing import Any, Final, NoReturn
 
 DEPTH_MOST: Final = 100
-VALUES_MOST: Final = 200_000
+# As many as the largest claim can hold, and some.
+VALUES_MOST: Final = 600_000
 # A string, closed or not, or what stands between values.
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{},]', re.DOTALL)
+# What stands behind the word for it, where it is plain.
+_ID: Final = re.compile(rb'\s*:\s*(?:(-?[0-9]{1,15})|"([^"\\\x00-\x1f\x7f-\xff]{0,200})")\s*[,}]')
 
 
 class Overlong:
@@ -61,6 +64,18 @@ def message_of(line: bytes) -> dict[str, Any]:
     if b"\\u" in line:
         json.dumps(found, ensure_ascii=False).encode()
     return found
+
+
+def id_of(line: bytes) -> int | str | None:
+    """Return the id of a request that cannot be taken: whoever waits for it has to be told."""
+    depth = 0
+    for token in _TOKEN.finditer(line if b'"method"' in line else b""):
+        mark = line[token.start()]
+        depth += (mark in b"[{") - (mark in b"]}")
+        found = _ID.match(line, token.end()) if depth == 1 and token[0] == b'"id"' else None
+        if found is not None:
+            return int(found[1]) if found[1] is not None else found[2].decode()
+    return None
 
 
 def require_moderate(line: bytes) -> None:

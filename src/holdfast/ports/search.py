@@ -1,13 +1,17 @@
 """The table of search: which words stand where."""
 
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from holdfast.domain.ids import AgentId, Owner, RepoId, SessionId
 from holdfast.domain.messages import Message, Role
 from holdfast.domain.search_terms import Terms
+
+# Documents in one transaction, and what they weigh; others write between two of them.
+TOGETHER: Final = 512
+_TOGETHER_BYTES: Final = 1 << 20
 
 
 class SearchWish(Struct, frozen=True, kw_only=True):
@@ -50,6 +54,12 @@ class Backlog(Struct, frozen=True):
 
     documents: int
     size: int
+
+    @property
+    def together(self) -> int:
+        """Return how many of them one transaction takes, so that others do not wait for long."""
+        fitting = self.documents * _TOGETHER_BYTES // max(self.size, 1)
+        return max(1, min(TOGETHER, fitting))
 
 
 class SearchTable(Protocol):

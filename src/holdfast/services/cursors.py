@@ -4,6 +4,7 @@ import base64
 import binascii
 import hashlib
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,8 @@ from holdfast.domain.times import instant, microseconds
 Place = tuple[datetime, str]
 # Where no time orders a listing: a number, and the name it counts within.
 Count = tuple[int, str]
+# Rows have numbers of 64 bits.
+_BEYOND: Final = 1 << 63
 
 
 def encode_cursor(place: Place | None, filters: tuple[object, ...]) -> str | None:
@@ -48,6 +51,8 @@ def decode_count(cursor: str | None, filters: tuple[object, ...]) -> Count | Non
         # With other filters the same place would skip rows in silence.
         if mark != _mark(filters):
             raise ValueError("a cursor of another listing")
+        if abs(number) >= _BEYOND:
+            raise ValueError("a number that no row has")
     except (ValueError, OverflowError, binascii.Error, msgspec.MsgspecError):
         raise _foreign() from None
     return number, name

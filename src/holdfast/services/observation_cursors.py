@@ -10,7 +10,7 @@ from holdfast.domain.timestamps import instant_of, spelled
 from holdfast.ports.observations import EventPlace
 from holdfast.services.cursors import decode_count, encode_count
 
-_MOST: Final = 1 << 60
+_MOST: Final = 1 << 50
 # How a value is spelled, so that it is the same when it is read again.
 _KINDS: Final = {"i": int, "f": float, "s": str}
 _EVENT: Final = re.compile(r"[0-9]tle_[0-9a-f]{24}")

@@ -61,7 +61,7 @@ class ObservationWriter:
 
     async def write(self, owner: Owner, claim: Claim) -> Written:
         """Write a claim, unless it was made before; it is on disk when this returns."""
-        claim = replace(claim, accepted=_cleaned(claim.accepted, self._ink.scrubber()))
+        claim = _cleaned(claim, self._ink.scrubber())
         subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
         name = (subject.entity_id, False)
         is_small = len(claim.accepted.content) <= BRIEF_MOST
@@ -193,11 +193,19 @@ def _in_order(
     return tuple(sorted(warnings, key=place))
 
 
-def _cleaned(accepted: Accepted, scrubber: Scrubber) -> Accepted:
-    """Return what may be written: without the secrets that we hold."""
-    content = scrubber.clean_json(accepted.content)
+def _cleaned(claim: Claim, scrubber: Scrubber) -> Claim:
+    """Return what may be written: without the secrets that we hold, in names and marks as well."""
+    told, origin = claim.accepted, claim.origin
+    told = replace(told, key=scrubber.clean(told.key))
+    content = scrubber.clean_json(told.content)
     # The same object, as good as always.
-    if content is accepted.content:
-        return accepted
-    digest = hashlib.sha256(content).hexdigest()
-    return replace(accepted, fields=reading(content), content=content, content_hash=digest)
+    if content is not told.content:
+        digest = hashlib.sha256(content).hexdigest()
+        told = replace(told, fields=reading(content), content=content, content_hash=digest)
+    mark = origin.idempotency_key
+    origin = replace(
+        origin,
+        source=scrubber.clean(origin.source),
+        idempotency_key=None if mark is None else scrubber.clean(mark),
+    )
+    return replace(claim, accepted=told, origin=origin)

@@ -1,5 +1,7 @@
 """Search: words in messages, tools, titles and observations of one owner."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -11,13 +13,15 @@ from holdfast.domain.search import Hit, SearchQuery, SearchRebuilt, require_quer
 from holdfast.domain.search_snippets import snippet
 from holdfast.domain.search_terms import Terms, parsed
 from holdfast.ports import Store, Tx
-from holdfast.ports.search import Found, Harvest, SearchWish
+from holdfast.ports.search import TOGETHER, Backlog, Found, Harvest, SearchWish
 from holdfast.services.agents import find_agent
 from holdfast.services.cursors import decode_count, encode_count
 
 # More than this is not read through by who searches: the index catches up first.
-BACKLOG_MOST: Final = 4_096
-TOGETHER: Final = 512
+BACKLOG_MOST: Final = Backlog(4_096, 8 << 20)
+NOTHING: Final = Backlog(0, 0)
+# Snippets of longer texts are cut beside the loop, so that nobody else waits for them.
+LIGHT_MOST: Final = 1 << 16
 
 
 class Search:
@@ -45,7 +49,7 @@ class Search:
             return await tx.search.find(replace(wish, before=place and place[0]))
 
         harvest = await self._store.read(read)
-        hits = tuple(_hit(found, terms) for found in harvest.found)
+        hits = await _hits(harvest.found, terms)
         behind = None if harvest.behind is None else (harvest.behind, "")
         return Page(items=hits, next_cursor=encode_count(behind, filters))
 
@@ -53,7 +57,7 @@ class Search:
         """Compute the index anew, for everybody; tell whether it had been what the texts say."""
         before = await self._sum()
         await self._store.write(lambda tx: tx.search.empty())
-        documents = await self._catch_up(0)
+        documents = await self._catch_up(NOTHING)
         after = await self._sum()
         told = () if before == after else (_difference(before, after),)
         return SearchRebuilt(documents=documents, differences=told)
@@ -63,19 +67,20 @@ class Search:
         try:
             while await self._store.write(lambda tx: tx.search.bury(TOGETHER)):
                 pass
-            await self._catch_up(0)
+            await self._catch_up(NOTHING)
             return await self._store.read(lambda tx: tx.search.sum())
         except HoldfastError:
             return None
 
-    async def _catch_up(self, most: int) -> int:
-        """Have the index catch up, where more than so many documents wait; return how many."""
+    async def _catch_up(self, most: Backlog) -> int:
+        """Have the index catch up, where more than so much waits; return how many documents did."""
         waiting = await self._store.read(lambda tx: tx.search.backlog())
-        done = 0
-        while waiting.documents > most:
-            batch = await self._store.write(lambda tx: tx.search.catch_up(TOGETHER))
+        if waiting.documents <= most.documents and waiting.size <= most.size:
+            return 0
+        together, done = waiting.together, 0
+        while batch := await self._store.write(lambda tx: tx.search.catch_up(together)):
             done += batch
-            if batch < TOGETHER:
+            if batch < together:
                 break
         return done
 
@@ -97,6 +102,14 @@ async def _wish(tx: Tx, owner: Owner, query: SearchQuery, terms: Terms) -> Searc
         until=query.until,
         limit=query.limit,
     )
+
+
+async def _hits(harvest: Sequence[Found], terms: Terms) -> tuple[Hit, ...]:
+    def cut() -> tuple[Hit, ...]:
+        return tuple(_hit(found, terms) for found in harvest)
+
+    is_light = sum(len(found.text) for found in harvest) <= LIGHT_MOST
+    return cut() if is_light else await asyncio.to_thread(cut)
 
 
 def _hit(found: Found, terms: Terms) -> Hit:

@@ -17,8 +17,6 @@ log = logging.getLogger(__name__)
 EVERY: Final = 64
 # So much may wait: whoever searches reads it through, which takes some milliseconds.
 WAITING_MOST: Final = Backlog(256, 1 << 20)
-# Documents in one transaction; others write between two of them.
-TOGETHER: Final = 512
 # Removed ones are slower, because each of their words is looked for.
 BURIED_TOGETHER: Final = 32
 BURIAL_SECONDS: Final = 1.0
@@ -72,7 +70,8 @@ class Upkeep:
             waiting: Backlog = await self._read(lambda tx: tx.search.backlog())
             if waiting.documents < WAITING_MOST.documents and waiting.size < WAITING_MOST.size:
                 return
-            while await self._write(lambda tx: tx.search.catch_up(TOGETHER)) >= TOGETHER:
+            together = waiting.together
+            while await self._write(lambda tx: tx.search.catch_up(together)) >= together:
                 log.debug("the index catches up")
         except (HoldfastError, MemoryError) as error:
             log.warning("the index is behind what was written: %s", error)

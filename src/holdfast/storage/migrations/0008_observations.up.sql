@@ -83,6 +83,10 @@ WHEN EXISTS (SELECT 1
                FROM observations
               WHERE entity_key = NEW.entity_key
                 AND ordinal = NEW.ordinal)
+  OR EXISTS (SELECT 1
+               FROM observations
+              WHERE owner = NEW.owner
+                AND idempotency_key = NEW.idempotency_key)
 BEGIN
     SELECT RAISE(ABORT, 'observations are append-only');
 END;
