@@ -177,7 +177,8 @@ async def _rebuilt(store: "Store") -> dict[str, Any]:
     from holdfast.services.observation_rebuilding import rebuilt
     from holdfast.services.search import Search
 
-    history, words = await rebuilt(store), await Search(store).rebuild()
+    # The index first: it can be computed whatever is wrong with claims.
+    words, history = await Search(store).rebuild(), await rebuilt(store)
     return {
         "entities": history.entities,
         "documents": words.documents,

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 LINE_LARGEST: Final = 8 << 20
 UNTAKABLE: Final = (
-    "This request cannot be taken: a key stands twice, half a character or no number is in it, or it "
-    "is too deep or has too many values."
+    "This request cannot be taken: a key stands twice, half a character or NaN is in it, or it is "
+    "too deep or has too many values."
 )
 # Requests that are being answered; whoever sends more waits until one is.
 AT_ONCE: Final = 32
