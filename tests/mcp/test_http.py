@@ -15,6 +15,7 @@ from tests.http.asgi import Answer, ask
 from tests.http.v1.visitor import HOST, Visitor, refusal, visiting
 from tests.mcp.sayings import MINIMAL
 from tests.mcp.talking import INITIALIZE, Poster, told
+from tests.mcp.test_table import CHANGING
 
 pytestmark = pytest.mark.anyio
 
@@ -129,6 +130,15 @@ async def test_whoever_may_only_read_reads(visitor: Visitor) -> None:
 
     assert (refused.error, listed.words) == ("forbidden", [])
     assert refused.form["details"] == {"needed": "write", "scope": "read"}
+
+
+@pytest.mark.parametrize("name", sorted(CHANGING))
+async def test_whoever_may_only_read_changes_nothing(visitor: Visitor, name: str) -> None:
+    reader = await visitor.as_("local", Scope.READ)
+
+    refused = told(name, (await reader.post("/mcp", call(name, {}))).document)
+
+    assert refused.error == "forbidden"
 
 
 async def test_the_token_says_whose_it_is(visitor: Visitor) -> None:
