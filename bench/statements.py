@@ -13,6 +13,7 @@ class Counts:
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
+        self._fired = 0
 
     @property
     def statements(self) -> int:
@@ -25,6 +26,11 @@ class Counts:
         return self._seen["BEGIN IMMEDIATE"]
 
     @property
+    def triggers(self) -> int:
+        """Return how often a statement set a trigger off, which is told and not counted above."""
+        return self._fired
+
+    @property
     def by_name(self) -> dict[str, int]:
         """Return how often each statement was run, the most frequent first."""
         return dict(self._seen.most_common())
@@ -32,14 +38,15 @@ class Counts:
     def clear(self) -> None:
         """Begin anew."""
         self._seen.clear()
+        self._fired = 0
 
     def watch(self, connection: apsw.Connection) -> None:
         """Count what is run on a connection from now on."""
         connection.trace_v2(apsw.SQLITE_TRACE_STMT, self._count)
 
     def _count(self, event: dict[str, Any]) -> None:
-        # What a trigger does is part of the statement that sets it off, which is counted.
         if event["trigger"]:
+            self._fired += 1
             return
         # Ours begin with a sentence that says what they are for.
         self._seen[event["sql"].strip().splitlines()[0]] += 1

@@ -89,6 +89,7 @@ def statements(folder: Path) -> dict[str, Figure]:
     """Count what the store is asked to do for a message and its answer, without tools."""
     counts = asyncio.run(counted_turn(folder))
     named = ", ".join(f"{count} × {name}" for name, count in counts.by_name.items())
+    named += f"; beside them {counts.triggers} triggers"
     return {
         "turn_statements": replace(below(counts.statements, "", 30), note=named),
         "turn_commits": below(counts.commits, "", 6),

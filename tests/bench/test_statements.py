@@ -18,4 +18,6 @@ async def test_a_plain_turn_costs_at_most_thirty_statements_and_six_commits(tmp_
 async def test_what_begins_and_ends_a_transaction_is_counted_too(tmp_path: Path) -> None:
     counts = await counted_turn(tmp_path)
 
+    # One for each message: search notes that it is there.
+    assert counts.triggers == 2
     assert counts.by_name["COMMIT"] == counts.by_name["BEGIN IMMEDIATE"] == counts.commits
