@@ -43,7 +43,7 @@ def test_up_down_and_up_again_is_up(connection: Connection) -> None:
 
     assert [migration.number for migration in down(connection, 0)] == list(range(newest(), 0, -1))
     assert (_schema(connection), version(connection)) == ([], 0)
-    assert up(connection) == migrations()
+    assert up(connection) == list(migrations())
 
     assert (_schema(connection), version(connection)) == (once, newest())
 

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from io import TextIOWrapper
 from typing import Final, TextIO, cast
 
@@ -78,15 +79,20 @@ def run(arguments: Sequence[str]) -> int:
         _make_printable(stream, as_json=as_json)
     try:
         _require_text(arguments)
-        main = typer.main.get_command(build())
         # Standalone, the library would print errors its own way and end the process.
-        return cast(int, main.main(words, PROGRAM, standalone_mode=False) or 0)
+        return cast(int, _command().main(words, PROGRAM, standalone_mode=False) or 0)
     except TyperException as error:
         return _report_usage(error, as_json=as_json)
     except typer.Abort:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 — the one place where everything ends up
         return _report(understood(error), as_json=as_json)
+
+
+@cache
+def _command() -> typer.core.TyperGroup:
+    """Return the command line ready to run; to read its signatures takes longer than most runs."""
+    return cast(typer.core.TyperGroup, typer.main.get_command(build()))
 
 
 def _globals() -> Callable[..., None]:

@@ -4,6 +4,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +48,8 @@ class Migration(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(self.up.encode()).hexdigest()
 
 
-def migrations() -> list[Migration]:
+@cache
+def migrations() -> tuple[Migration, ...]:
     """Return every migration this version knows, in order."""
     folder = Path(__file__).parent / "migrations"
     found = []
@@ -60,7 +62,7 @@ def migrations() -> list[Migration]:
                     number=int(number), name=name, up=entry.read_text(), down=down.read_text()
                 )
             )
-    return sorted(found, key=lambda migration: migration.number)
+    return tuple(sorted(found, key=lambda migration: migration.number))
 
 
 def version(connection: Connection) -> int:

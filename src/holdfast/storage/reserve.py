@@ -46,7 +46,14 @@ class Reserve:
 
 
 def _filled(descriptor: int) -> bool:
-    return os.write(descriptor, bytes(SIZE)) == SIZE
+    try:
+        # Space that is taken and not written costs nothing; not every system can.
+        os.posix_fallocate(descriptor, 0, SIZE)
+    except (AttributeError, OSError) as error:
+        if getattr(error, "errno", None) in _FULL:
+            raise
+        return os.write(descriptor, bytes(SIZE)) == SIZE
+    return True
 
 
 def full() -> StorageFull:
