@@ -4,6 +4,7 @@ Also what tests do with a house again and again: wait for news, look into its fi
 """
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
@@ -16,7 +17,7 @@ import msgspec
 
 from holdfast import keychain
 from holdfast.acp.runtime.fleet import Fleet
-from holdfast.bootstrap import STORE_NAME, Holdfast, Outside, open_store
+from holdfast.bootstrap import STORE_NAME, Holdfast, Outside, workflow_texts
 from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.calls import CallState
@@ -27,6 +28,7 @@ from holdfast.domain.models import Model
 from holdfast.domain.sessions import Head, Session
 from holdfast.domain.tools import Grant
 from holdfast.execution.local import LocalCoordinator, Scope
+from holdfast.keeping import keep
 from holdfast.ports import Limits, Runtime, Tx
 from holdfast.services.agents import Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
@@ -60,11 +62,11 @@ from holdfast.services.submission_rates import SubmissionRates
 from holdfast.services.tokens import Tokens
 from holdfast.services.turns import Turns
 from holdfast.services.zones import Zones
-from holdfast.storage.doorbell import StoreDoorbell
 from holdfast.storage.token_file import SecretFile
 from holdfast.storage.workspaces import Workspaces
 from holdfast.tools.toolbox import LocalToolbox
-from tests.stand_ins import PATIENCE, GatedRuntime, an_answer, asked, streamed
+from tests.raw_rows import raw_rows
+from tests.stand_ins import PATIENCE, GatedRuntime, SettableClock, an_answer, asked, streamed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,8 @@ async def open_house(
     root: Path | None = None,
 ) -> AsyncIterator[House]:
     """Open a home in which the test's own runtime plays the turns."""
-    config = Config(home=home, turns_at_a_time=at_a_time, workspace_root=root)
+    url = os.environ.get("HOLDFAST_DATABASE_URL")
+    config = Config(home=home, database_url=url, turns_at_a_time=at_a_time, workspace_root=root)
     async with AsyncExitStack() as stack:
         house = await _assembled(stack, config, runtime, outside or Outside(), scope)
         if scope is Scope.ALL:
@@ -125,15 +128,15 @@ class Anything:
 async def _assembled(
     stack: AsyncExitStack, config: Config, runtime: Runtime, outside: Outside, scope: Scope
 ) -> House:
-    key, sqlite = open_store(config, vfs=outside.vfs)
-    stack.push_async_callback(sqlite.close)
-    store = outside.wrap(sqlite)
-    doorbell = await stack.enter_async_context(StoreDoorbell(sqlite.version))
+    kept = await keep(stack, config, outside.clock, outside.machine, outside.vfs)
+    store, doorbell = outside.wrap(kept.store), kept.doorbell
     mint = Mint(outside.clock, outside.randomness)
     secrets = Secrets(keychain, {})
     ink = Ink(clock=outside.clock, mint=mint)
     journal = Journal(store, doorbell, ink)
-    leases = Leases(store, journal, outside.clock, outside.machine)
+    # Where the test has time in its hand it is the time of leases, too, whatever the store.
+    clock = outside.clock if isinstance(outside.clock, SettableClock) else kept.clock
+    leases = Leases(store, journal, clock, kept.machine)
     models = Models(store, config.default_model, Anything())
     folders = Workspaces(config.home)
     rules = ApprovalRules(is_attended=outside.is_attended, yes_to=outside.yes_to)
@@ -147,7 +150,7 @@ async def _assembled(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )
     berths = await stack.enter_async_context(
-        Berths(store, journal, doorbell, outside.machine, Fleet())
+        Berths(store, journal, doorbell, kept.machine, Fleet())
     )
     repos = Repos(store, outside.clock, mint, config.workspace_root)
     openings = Openings(journal, models, repos, folders, OpeningRules())
@@ -156,7 +159,7 @@ async def _assembled(
         config=config,
         owner=LOCAL_OWNER,
         store=store,
-        key_source=key.source,
+        key_source=kept.key_source,
         agents=Agents(store, models, outside.clock, mint),
         approvals=approvals,
         berths=berths,
@@ -172,7 +175,7 @@ async def _assembled(
         events=events,
         overviews=Overviews(store, leases),
         costs=Costs(store),
-        exports=Exports(store, lambda: secrets.scrubber),
+        exports=Exports(store, journal, workflow_texts(models, config), lambda: secrets.scrubber),
         housekeeping=Housekeeping(store, sessions, leases, coordinator, outside.clock),
         observations=Observations(store, journal, ink, SubmissionRates(outside.clock)),
         search=Search(store),
@@ -232,7 +235,15 @@ def crashed(home: Path, name: str = "crashed") -> Path:
 
 @contextmanager
 def raw(home: Path) -> Any:
-    """Open the file of a home past all our rules: no triggers, no foreign keys, no checks."""
+    """Open the file of a home past all our rules: no triggers, no foreign keys, no checks.
+
+    Where the test is kept in a database it is that one, and the rules have to be taken away.
+    """
+    url = os.environ.get("HOLDFAST_DATABASE_URL")
+    if url is not None:
+        with raw_rows(url) as rows:
+            yield rows
+        return
     connection = apsw.Connection(str(home / STORE_NAME))
     try:
         key = home / "key"

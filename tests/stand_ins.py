@@ -64,7 +64,7 @@ class StandInMachine:
         return self._holder
 
     def is_gone(self, holder: Holder) -> bool:
-        return holder in self.dead
+        return holder.boot != self._holder.boot or holder in self.dead
 
 
 class Gate:

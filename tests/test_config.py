@@ -24,6 +24,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.sessions import OnExceed
 from holdfast.domain.tools import FsTier
+from holdfast.storage.database_urls import shown_url
 from tests.marks import demands
 
 OTHERS: dict[str, tuple[str, Any, str, Any]] = {
@@ -88,6 +89,12 @@ OTHERS: dict[str, tuple[str, Any, str, Any]] = {
     ),
     "block_zones": ("/srv/env", Path("/srv/env"), '"/srv/file"', Path("/srv/file")),
     "workspace_root": ("/srv/env", Path("/srv/env"), '"/srv/file"', Path("/srv/file")),
+    "database_url": (
+        "postgresql://one/x",
+        "postgresql://one/x",
+        '"postgresql://two/x"',
+        "postgresql://two/x",
+    ),
     "encryption": ("off", "off", '"keychain"', "keychain"),
     "log_level": ("debug", "debug", '"error"', "error"),
 }
@@ -107,6 +114,7 @@ def _write(folder: Path, content: str) -> None:
     (folder / "holdfast.toml").write_text(content)
 
 
+@demands("S0-480")
 def test_without_anything_said_the_defaults_hold(folder: Path) -> None:
     assert _load(folder) == Config(
         home=folder,
@@ -146,6 +154,7 @@ def test_without_anything_said_the_defaults_hold(folder: Path) -> None:
     )
 
 
+@demands("S0-115c")
 def test_every_setting_has_its_places() -> None:
     assert set(PLACES) == set(kinds()) == set(OTHERS)
     assert len({place[:2] for place in PLACES.values()}) == len(PLACES)
@@ -166,6 +175,7 @@ def test_the_page_about_operations_names_every_setting_and_its_default() -> None
 
 
 @pytest.mark.parametrize("setting", list(PLACES))
+@demands("S0-480")
 def test_a_value_of_the_file_is_taken(folder: Path, setting: str) -> None:
     _, _, in_file, from_file = OTHERS[setting]
     section, key, _ = PLACES[setting]
@@ -542,9 +552,12 @@ def test_a_configuration_that_a_program_makes_is_judged_too(folder: Path) -> Non
         Config(home=folder, turns_at_a_time=0)
 
 
-def test_a_database_that_this_version_cannot_use_is_refused(folder: Path) -> None:
-    refused = _refused(folder, {"HOLDFAST_DATABASE_URL": "postgresql://ada:secret@db/x"})
+def test_the_address_of_a_database_is_one_of_postgres_and_never_repeated(folder: Path) -> None:
+    url = "postgresql://ada:secret@db/x"
+    refused = _refused(folder, {"HOLDFAST_DATABASE_URL": "mysql://ada:secret@db/x"})
 
-    assert "HOLDFAST_DATABASE_URL" in refused.message
+    assert "HOLDFAST_DATABASE_URL must be written postgresql://" in refused.message
     assert "secret" not in str(refused.body())
-    assert _load(folder, {"HOLDFAST_DATABASE_URL": ""}).home == folder
+    assert _load(folder, {"HOLDFAST_DATABASE_URL": url}).database_url == url
+    assert _load(folder, {"HOLDFAST_DATABASE_URL": ""}).database_url is None
+    assert shown_url(url) == "postgresql://db/x"

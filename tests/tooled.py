@@ -195,7 +195,8 @@ def a_config(home: Path, *steps: Mapping[str, Any], **changes: Any) -> Config:
     """Return the settings of a home whose model plays these steps."""
     home.parent.mkdir(parents=True, exist_ok=True)
     model = script(home.parent, *map(dict, steps)) if steps else "offline:holdfast"
-    return Config(home=home, default_model=model, **changes)
+    kept = {"database_url": os.environ.get("HOLDFAST_DATABASE_URL")}
+    return Config(home=home, default_model=model, **kept | changes)
 
 
 def call(name: str, /, call_id: str | None = None, **arguments: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from holdfast import keychain
 from holdfast.config import Config, absolute_model, load
@@ -20,17 +19,22 @@ from holdfast.domain.arguments import (
     require_number,
     require_request,
 )
-from holdfast.domain.errors import Code, Invalid, out_of_memory
+from holdfast.domain.errors import out_of_memory
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
 from holdfast.domain.messages import Message, Part
 from holdfast.domain.openings import SessionRequest
+from holdfast.domain.programs import KnownProgram
+from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import OnBusy, Session
+from holdfast.domain.workflows import Workflow
 from holdfast.execution.local import LocalCoordinator, Scope
 from holdfast.execution.machine import SystemClock, SystemMachine, SystemRandomness
+from holdfast.keeping import STORE_NAME, keep, open_store, store_key
 from holdfast.llm.providers import KEY_VARIABLES, base_urls
 from holdfast.llm.router import Llms
 from holdfast.llm.vendors import Vendors
+from holdfast.parsing.yaml_files import LARGEST
 from holdfast.ports import Clock, Llm, Machine, Randomness, Runtime, Store, Toolbox
 from holdfast.services.agents import BUILT_IN, AgentRules, Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
@@ -64,16 +68,15 @@ from holdfast.services.snapshots import OpeningRules
 from holdfast.services.submission_rates import SubmissionRates
 from holdfast.services.tokens import Tokens
 from holdfast.services.turns import Turns
+from holdfast.services.workflows import Scribe, WorkflowTexts
 from holdfast.services.zones import Zones
+from holdfast.storage.database_urls import password_of
 from holdfast.storage.doorbell import StoreDoorbell
-from holdfast.storage.files import private_folder, require_suitable
-from holdfast.storage.keys import KeySources, StoreKey, key_of
-from holdfast.storage.sqlite import is_plain
-from holdfast.storage.store import SqliteStore
 from holdfast.storage.token_file import SecretFile
 from holdfast.storage.workspaces import Workspaces
 
-STORE_NAME: Final = "history.db"
+# Known by these names to who opens a store without a house around it.
+__all__ = ["STORE_NAME", "Holdfast", "Outside", "open_holdfast", "open_store", "store_key"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +156,12 @@ class Holdfast:
         except MemoryError as error:
             raise out_of_memory() from error
 
+    async def programs(self) -> list[KnownProgram]:
+        """Look for well-known agents on this machine, those that are there first."""
+        from holdfast.equipment import known_programs
+
+        return await known_programs()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outside:
@@ -209,6 +218,7 @@ class _Records:
 
     key_source: str
     store: Store
+    machine: Machine
     doorbell: StoreDoorbell
     mint: Mint
     secrets: Secrets
@@ -222,23 +232,23 @@ class _Records:
 
 
 async def _records(stack: AsyncExitStack, config: Config, outside: Outside) -> _Records:
-    # Opened first and closed last: what lets go of a lease still has to write.
-    key, sqlite = open_store(config, vfs=outside.vfs)
-    stack.push_async_callback(sqlite.close)
-    store = outside.wrap(sqlite)
-    doorbell = await stack.enter_async_context(StoreDoorbell(sqlite.version))
+    kept = await keep(stack, config, outside.clock, outside.machine, outside.vfs)
+    store, doorbell = outside.wrap(kept.store), kept.doorbell
     mint = Mint(outside.clock, outside.randomness)
     secrets = Secrets(keychain, os.environ, KEY_VARIABLES)
+    if (password := password_of(config.database_url or "")) is not None:
+        secrets.remember("store.database_url", Secret(password))
     ink = Ink(clock=outside.clock, mint=mint, scrubber=lambda: secrets.scrubber)
     journal = Journal(store, doorbell, ink)
     return _Records(
-        key_source=key.source,
+        key_source=kept.key_source,
         store=store,
+        machine=kept.machine,
         doorbell=doorbell,
         mint=mint,
         secrets=secrets,
         journal=journal,
-        leases=Leases(store, journal, outside.clock, outside.machine),
+        leases=Leases(store, journal, kept.clock, kept.machine),
         approvals=Approvals(store, journal, doorbell, outside.clock, _rules(config, outside)),
         events=await stack.enter_async_context(Events(store, doorbell)),
         observations=Observations(store, journal, ink, _rates(config, outside)),
@@ -265,7 +275,7 @@ async def _assembled(
         stack.push_async_callback(each.aclose)
     (await stack.enter_async_context(Background())).start(tools.rest())
     folders, visitors, rules = Workspaces(config.home), Visitors(), _opening_rules(config, secrets)
-    berths = Berths(store, journal, records.doorbell, outside.machine, fleet)
+    berths = Berths(store, journal, records.doorbell, records.machine, fleet)
     await stack.enter_async_context(berths)
     places = Places(store, folders, ceiling_of(config), visitors)
     berth = partial(berths.of, Ground(records.repos, folders))
@@ -300,7 +310,7 @@ async def _assembled(
         events=records.events,
         overviews=Overviews(store, leases),
         costs=Costs(store),
-        exports=Exports(store, lambda: secrets.scrubber),
+        exports=Exports(store, journal, workflow_texts(models, config), lambda: secrets.scrubber),
         housekeeping=Housekeeping(store, sessions, leases, coordinator, clock),
         observations=records.observations,
         search=Search(store),
@@ -313,6 +323,25 @@ async def _brought_in(built: Holdfast) -> None:
     from holdfast.equipment import bring_in
 
     await bring_in(built)
+
+
+def workflow_texts(models: Models, config: Config) -> WorkflowTexts:
+    """Return what makes workflows of sessions."""
+    scribe = Scribe(write=_workflow_written, read=_workflow_read, largest=LARGEST)
+    return WorkflowTexts(models, config.default_model, scribe)
+
+
+def _workflow_written(workflow: Workflow) -> str:
+    # Loaded by those who export, and by nobody else.
+    from holdfast.parsing.workflow_files import write_workflow
+
+    return write_workflow(workflow)
+
+
+def _workflow_read(text: str) -> Workflow:
+    from holdfast.parsing.workflow_files import parse_workflow
+
+    return parse_workflow(text, where="the export")
 
 
 def _engine(llm: Llm, toolbox: Toolbox, outside: Outside) -> Runtime:
@@ -360,29 +389,3 @@ def _rules(config: Config, outside: Outside) -> ApprovalRules:
 
 def _rates(config: Config, outside: Outside) -> SubmissionRates:
     return SubmissionRates(outside.clock, config.observations_per_minute)
-
-
-def open_store(config: Config, *, vfs: str | None = None) -> tuple[StoreKey, SqliteStore]:
-    """Open the store of a home, and say where its key came from."""
-    path = private_folder(config.home) / STORE_NAME
-    # Judged before a key is made: what is refused leaves nothing behind.
-    require_suitable(config.home)
-    key = store_key(config, path)
-    return key, SqliteStore(path, key.value, vfs=vfs)
-
-
-def store_key(config: Config, path: Path) -> StoreKey:
-    """Return the key of the store at a path; an existing store keeps its form."""
-    if path.is_dir():
-        raise Invalid(Code.NOT_A_FILE, f"{path} must be a file; it is a folder.")
-    is_new = not path.exists() or path.stat().st_size == 0
-    # The file says what it is; the configuration decides for new ones only.
-    if not is_new and is_plain(path):
-        return StoreKey("off", None)
-    sources = KeySources(
-        environment=os.environ.get("HOLDFAST_KEY"),
-        read_keychain=keychain.read,
-        keep_in_keychain=keychain.write,
-        encryption=config.encryption,
-    )
-    return key_of(config.home, sources, is_new=is_new)

@@ -16,8 +16,9 @@ from holdfast.acp.runtime.fleet import Fleet
 from holdfast.acp.runtime.raw_lines import Scribe
 from holdfast.acp.runtime.runtime import ProgramRuntime
 from holdfast.config import Config, Credential
-from holdfast.domain.errors import Code, Unavailable
+from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.domain.ids import LOCAL_OWNER, Owner
+from holdfast.domain.programs import KnownProgram
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
@@ -71,7 +72,7 @@ async def bring_in(house: Opened) -> None:
     if folder is not None:
         try:
             await import_blocks(house, folder)
-        except Unavailable as error:
+        except HoldfastError as error:
             # Tried again at the next start; nobody else has to wait for it.
             log.error("block zones were not imported: %s", error.message)
     await TemplateSessions(house.store, house.zones.ink).promote()
@@ -216,3 +217,22 @@ def budget_of(config: Config) -> Budget | None:
     """Return what a session may cost at most; nothing means no limit."""
     most = config.chat.max_cost_microcents
     return Budget(microcents=most, on_exceed=config.chat.on_exceed) if most else None
+
+
+async def known_programs() -> list[KnownProgram]:
+    """Return the well-known agents, those that are on this machine first, and what each makes."""
+    from holdfast.acp.process.detecting import detect
+    from holdfast.acp.process.presets import fields_of
+
+    found = sorted(await detect(os.environ), key=lambda each: each.path is None)
+    return [
+        KnownProgram(
+            preset=each.preset,
+            title=each.title,
+            path=each.path,
+            version=each.version,
+            install=each.install,
+            runtime=fields_of(each.preset, is_root=os.geteuid() == 0)["runtime"],
+        )
+        for each in found
+    ]

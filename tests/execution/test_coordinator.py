@@ -113,6 +113,28 @@ async def test_a_house_of_scope_own_plays_what_it_sent_itself(home: Path, outsid
     assert [turn.history[0].text for turn in runtime.turns] == ["hello"]
 
 
+async def test_what_another_house_sent_is_left_to_that_house(
+    home: Path, outside: Outside, clock: SettableClock
+) -> None:
+    gate = Gate()
+    first, second = GatedRuntime([gate, an_answer("one")]), GatedRuntime([an_answer("two")])
+    async with (
+        open_house(home, first, outside=outside, scope=Scope.OWN) as house,
+        open_house(home, second, outside=_second(clock), scope=Scope.OWN) as other,
+    ):
+        session = await house.open()
+        await house.send(session.id, "a")
+        await gate.reached()
+        await other.send(session.id, "b")
+        gate.open()
+
+        rows = await played(other, session.id)
+
+    assert texts(rows)[-1] == ("assistant", "two")
+    assert [turn.turn for turn in first.turns] == [1]
+    assert [turn.turn for turn in second.turns] == [2]
+
+
 async def test_a_house_of_scope_all_plays_what_others_left(
     home: Path, outside: Outside, clock: SettableClock
 ) -> None:

@@ -23,6 +23,7 @@ from holdfast.execution.machine import (
     process_space,
     start_of,
 )
+from holdfast.execution.shared import OneOfMany
 
 NAP = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
 
@@ -95,14 +96,24 @@ def test_a_number_that_somebody_else_has_now_is_gone() -> None:
         assert SystemMachine().is_gone(earlier)
 
 
-def test_nothing_is_proven_about_another_boot_or_another_container() -> None:
+def test_another_boot_is_proof_and_another_container_is_none() -> None:
     dead = replace(SystemMachine().holder(), pid=2**22 - 1)
     machine = SystemMachine()
 
     assert machine.is_gone(dead)
-    assert not machine.is_gone(replace(dead, boot="another"))
+    assert machine.is_gone(replace(dead, boot="another"))
     assert not machine.is_gone(replace(dead, space="another"))
     assert not machine.is_gone(replace(dead, started=0))
+
+
+def test_where_machines_share_a_store_another_boot_is_another_machine() -> None:
+    dead = replace(SystemMachine().holder(), pid=2**22 - 1)
+    machine = OneOfMany(SystemMachine())
+
+    assert machine.holder().pid == os.getpid()
+    assert machine.is_gone(dead)
+    assert not machine.is_gone(replace(dead, boot="another"))
+    assert not machine.is_gone(machine.holder())
 
 
 def test_a_strange_name_does_not_hide_when_a_process_started(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """A store of its own for each test."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.domain.sessions import Head
 from holdfast.ports import Tx
+from holdfast.storage.postgres import PostgresStore
 from holdfast.storage.store import SqliteStore
 from tests.builders import a_head, a_session, an_agent
+from tests.stores import VARIABLE
 
 KEY = bytes(range(32))
 
@@ -23,8 +27,9 @@ def file(home: Path) -> Path:
 
 @pytest.fixture
 async def store(file: Path) -> AsyncIterator[SqliteStore]:
-    """Open an empty encrypted store."""
-    store = SqliteStore(file, KEY)
+    """Open an empty store: an encrypted file, or a database where the run says so."""
+    url = os.environ.get(VARIABLE)
+    store: Any = SqliteStore(file, KEY) if url is None else await PostgresStore.open(url)
     yield store
     await store.close()
 

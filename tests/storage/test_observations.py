@@ -49,7 +49,7 @@ async def query(store: SqliteStore, sql: str) -> Any:
     """Run a statement on the writer's own connection."""
 
     async def run(tx: Any) -> Any:
-        return tx.observations._db.query(sql)
+        return await tx.observations._db.fetch(sql)
 
     return await store.write(run)
 
@@ -202,7 +202,8 @@ async def test_what_is_computed_again_is_what_was_kept(file: Path, store: Sqlite
 
     async def anew(tx: Tx) -> list[bool]:
         found = []
-        for known in await tx.observations.all(0, 10):
+        for key in await tx.observations.keys(0, 10):
+            known = await tx.observations.proven(key)
             fold = Fold(known.subject)
             for each in await tx.observations.since(known, 1):
                 fold.add(each)

@@ -57,16 +57,14 @@ async def examine(printer: Printer, wanted: DoctorOptions) -> int:
 def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Look at the files before the store is opened, because opening it mends their modes."""
     from holdfast import __version__
-    from holdfast.bootstrap import STORE_NAME
     from holdfast.storage import inspection
     from holdfast.storage.files import file_system_of
     from holdfast.storage.migrate import newest
 
-    store = config.home / STORE_NAME
     facts: dict[str, Any] = {
         "version": __version__,
         "home": str(config.home),
-        "store": str(store) if store.exists() else None,
+        "store": _store(config),
         "file_system": file_system_of(_existing(config.home)),
         "sqlite": inspection.library_version(),
         "key_source": None,
@@ -81,6 +79,17 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
         told = f"The home is on a {kind} file system, which cannot keep a store safe."
         findings.append(_finding(Code.UNSUITABLE_FILE_SYSTEM, told))
     return facts, findings
+
+
+def _store(config: "Config") -> str | None:
+    """Return where the store is; nothing where there is none yet."""
+    from holdfast.keeping import STORE_NAME
+    from holdfast.storage.database_urls import shown_url
+
+    if config.database_url is not None:
+        return shown_url(config.database_url)
+    store = config.home / STORE_NAME
+    return str(store) if store.exists() else None
 
 
 async def _work(config: "Config") -> dict[str, Any]:
@@ -146,16 +155,16 @@ async def _inside(
     config: "Config", facts: dict[str, Any], findings: list[dict[str, str]], *, rebuild: bool
 ) -> None:
     """Open the store and check all of it; a store that does not open is a finding."""
-    from holdfast.bootstrap import open_store
+    from holdfast.keeping import open_any_store
 
     try:
-        key, store = open_store(config)
+        source, store = await open_any_store(config)
     except HoldfastError as error:
         findings.append(_finding(error.code, error.message))
         # A store of another schema is refused with its number; other refusals have none.
         facts["schema"] = error.details.get("store")
         return
-    facts["key_source"] = key.source
+    facts["key_source"] = source
     # What has opened has this one: every other is refused.
     facts["schema"] = facts["newest_schema"]
     try:

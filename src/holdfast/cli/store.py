@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.commands import Nothing, command
+from holdfast.cli.database import require_embedded, require_empty, schema_of
 from holdfast.cli.output import Printer
 from holdfast.cli.places import named_path
 
@@ -20,13 +21,9 @@ if TYPE_CHECKING:
 
 def status(printer: Printer, _: Nothing) -> None:
     """Show which migrations were applied."""
-    from holdfast.storage.migrate import migrations, newest, version
+    from holdfast.storage.migrate import migrations, newest
 
-    config = printer.settings.load()
-    found = 0
-    if _path(config).exists():
-        with _connected(config) as connection:
-            found = version(connection)
+    found = _version(printer.settings.load())
     steps = [
         {"number": each.number, "name": each.name, "applied": each.number <= found}
         for each in migrations()
@@ -45,16 +42,34 @@ def up(printer: Printer, _: Nothing) -> None:
     """Bring the store up to this program."""
     from holdfast.storage import migrate
 
-    with _connected(printer.settings.load()) as connection:
-        done = migrate.up(connection)
-        now = migrate.version(connection)
+    config = printer.settings.load()
+    if (schema := schema_of(config)) is not None:
+        done, now = schema.up(), schema.version()
+    else:
+        with _connected(config) as connection:
+            done = migrate.up(connection)
+            now = migrate.version(connection)
     printer.done({"store": now, "done": _names(done)}, _told(done, now))
+
+
+def _version(config: "Config") -> int:
+    """Return the schema of a store; 0 where there is none."""
+    from holdfast.storage.migrate import version
+
+    if (schema := schema_of(config)) is not None:
+        return schema.version()
+    if not _path(config).exists():
+        return 0
+    with _connected(config) as connection:
+        return version(connection)
 
 
 def forward(config: "Config") -> list[str]:
     """Bring a store that is there up to this program, and return what was done."""
     from holdfast.storage import migrate
 
+    if (schema := schema_of(config)) is not None:
+        return _names(schema.up())
     if not _path(config).exists():
         return []
     with _connected(config) as connection:
@@ -89,6 +104,13 @@ def down(printer: Printer, wanted: DownOptions) -> None:
     # Before the store is touched: a wrong number must not cost a backup, or a row.
     migrate.require_known(wanted.to)
     config = printer.settings.load()
+    if (schema := schema_of(config)) is not None:
+        migrate.require_not_above(schema.version(), wanted.to)
+        if schema.version() > wanted.to:
+            require_empty(schema, force=wanted.force)
+        done, now = schema.down(wanted.to), schema.version()
+        printer.done({"store": now, "done": _names(done), "kept": None}, _told(done, now))
+        return
     path = _path(config)
     if not path.exists():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
@@ -146,6 +168,7 @@ def backup(printer: Printer, wanted: BackupOptions) -> None:
     from holdfast.storage.backup import back_up
 
     config = printer.settings.load()
+    require_embedded(config, instead="pg_dump, or the backups of your Postgres")
     target = named_path(wanted.file)
     path = _path(config)
     # Only where there is a store, because for a new one a key would be made.
@@ -179,6 +202,7 @@ def restore(printer: Printer, wanted: RestoreOptions) -> None:
     from holdfast.storage.files import private_folder, require_suitable
 
     config = printer.settings.load()
+    require_embedded(config, instead="pg_restore, or the backups of your Postgres")
     source = named_path(wanted.file)
     # Before the key is looked for: what is not there would pass for a new store.
     backups.require_file(source)

@@ -55,13 +55,6 @@ def explain(
 ) -> tuple[Config, Mapping[str, str]]:
     """Return the configuration, and for each setting where its value came from."""
     env = os.environ if environment is None else environment
-    # Refused and not ignored: whoever sets it believes that sessions are kept there.
-    if env.get("HOLDFAST_DATABASE_URL"):
-        raise Invalid(
-            Code.CONFIG_INVALID,
-            "HOLDFAST_DATABASE_URL is set, but this version keeps sessions in its embedded store "
-            "only; unset it.",
-        )
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     home, origin = _home(given.pop("home", None), env)
     wanted = file or (Path(env["HOLDFAST_CONFIG"]) if env.get("HOLDFAST_CONFIG") else None)

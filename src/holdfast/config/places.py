@@ -79,5 +79,6 @@ PLACES: Final[Mapping[str, Place]] = {
     "block_zones": Place("importers", "block_zones", "HOLDFAST_IMPORTERS_BLOCK_ZONES"),
     "workspace_root": Place("workspace", "root", "AGENT_WORKSPACE_ROOT"),
     "encryption": Place("store", "encryption", "HOLDFAST_ENCRYPTION"),
+    "database_url": Place("store", "database_url", "HOLDFAST_DATABASE_URL"),
     "log_level": Place("log", "level", "HOLDFAST_LOG"),
 }

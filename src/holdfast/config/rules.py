@@ -12,6 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.storage.database_urls import url_fault
+
 Rule = Callable[[Any], str | None]
 
 MILLION: Final = 1_000_000
@@ -214,6 +216,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "chat.max_cost_microcents": _between(0, MICROCENTS_MOST, but=", and 0 is no cap"),
     "chat.max_messages": _between(1, MILLION),
     "credentials": _credentials,
+    "database_url": url_fault,
     "encryption": _among("auto", "keychain", "off"),
     "events_delta_retention": _retention(timedelta()),
     "events_retention": _retention(timedelta(minutes=1), but=", and 0 is for ever"),

@@ -92,6 +92,7 @@ class Config(Struct, frozen=True, kw_only=True):
     block_zones: Path | None = None
     workspace_root: Path | None = None
     encryption: str = "auto"
+    database_url: str | None = None
     log_level: str = "warning"
 
     def __post_init__(self) -> None:

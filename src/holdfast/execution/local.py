@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, Self
 
 from holdfast.domain.errors import HoldfastError
@@ -58,6 +59,8 @@ class LocalCoordinator(Background):
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
         self._held: dict[SessionKey, Lease] = {}
         self._watched: set[SessionKey] = set()
+        # The last turn of each session that this process was asked for; nothing is all of them.
+        self._asked: dict[SessionKey, int | None] = {}
         self._woken: set[SessionKey] = set()
 
     async def __aenter__(self) -> Self:
@@ -72,10 +75,13 @@ class LocalCoordinator(Background):
         for lease in self._held.values():
             await _quietly(self._leases.release(lease))
 
-    def wake(self, key: SessionKey) -> None:
+    def wake(self, key: SessionKey, *, turn: int | None = None) -> None:
         """Play the session's waiting turn here, unless somebody alive holds the session."""
         if self._scope is Scope.NONE:
             return
+        if self._scope is Scope.OWN:
+            before = self._asked.get(key, 0)
+            self._asked[key] = None if turn is None or before is None else max(before, turn)
         self._watched.add(key)
         # Noted also while it runs: what arrives during its last write must not be overlooked.
         self._woken.add(key)
@@ -97,6 +103,7 @@ class LocalCoordinator(Background):
     async def dismiss(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
         """Stop what is done for a session that has ended; its program is gone after this."""
         self.interrupt(key)
+        self._asked.pop(key, None)
         self._turns.forget(key)
         if self._harbour is not None:
             await self._harbour.end(key, why)
@@ -127,11 +134,12 @@ class LocalCoordinator(Background):
 
     async def _drain(self, key: SessionKey) -> None:
         try:
-            lease = await self._leases.acquire(key)
+            is_wanted = partial(self._is_wanted, key)
+            lease = await self._leases.acquire(key, is_wanted)
             if lease is None:
                 return
             self._held[key] = lease
-            await self._turns.drain(lease)
+            await self._turns.drain(lease, is_wanted)
             self._watched.discard(key)
         except HoldfastError as error:
             if not is_fenced(error):
@@ -139,6 +147,11 @@ class LocalCoordinator(Background):
             self._watched.discard(key)
         # Not in a `finally`: a cancelled task keeps its lease until the coordinator lets go of it.
         self._held.pop(key, None)
+
+    def _is_wanted(self, key: SessionKey, turn: int) -> bool:
+        """Tell whether this process is to play a turn: those of others are left to them."""
+        last = self._asked.get(key)
+        return self._scope is Scope.ALL or last is None or turn <= last
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -154,8 +167,9 @@ class LocalCoordinator(Background):
                 self.interrupt(key)
         if self._scope is Scope.ALL or self._watched:
             for head in await self._leases.reap(self._held):
-                if self._scope is Scope.ALL or head.key in self._watched:
-                    self.wake(head.key)
+                is_watched = self._scope is Scope.ALL or head.key in self._watched
+                if is_watched and self._is_wanted(head.key, head.settled + 1):
+                    self.wake(head.key, turn=head.settled + 1)
 
 
 async def _quietly(work: Awaitable[None]) -> None:

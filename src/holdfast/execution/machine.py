@@ -48,7 +48,10 @@ class SystemMachine:
     def is_gone(self, holder: Holder) -> bool:
         """Tell whether the process is proven dead: its number is free, or somebody else's now."""
         mine = self._holder
-        if (holder.boot, holder.space) != (mine.boot, mine.space) or not holder.started:
+        # No process outlives its boot; and the boot clock starts anew, so its lease says nothing.
+        if holder.boot != mine.boot:
+            return True
+        if holder.space != mine.space or not holder.started:
             return False
         try:
             return start_of(holder.pid) != holder.started

@@ -36,7 +36,8 @@ class StepStop(StrEnum):
     FILTERED = "filtered"
 
 
-class LlmToolCall(Struct, frozen=True, kw_only=True):
+# Kept by the hundred for each long session, and made of JSON, so the collector need not look.
+class LlmToolCall(Struct, frozen=True, kw_only=True, gc=False):
     """A call inside a request."""
 
     id: str
@@ -65,7 +66,7 @@ class LlmMedia(Struct, frozen=True, kw_only=True):
     content: bytes = b""
 
 
-class LlmMessage(Struct, frozen=True, kw_only=True):
+class LlmMessage(Struct, frozen=True, kw_only=True, gc=False):
     """One message of a request: `user`, `assistant` (perhaps with calls) or `tool`."""
 
     role: str

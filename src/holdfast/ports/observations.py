@@ -103,11 +103,17 @@ class ObservationTable(Protocol):
 
     async def newest(
         self, known: Known, *, before: tuple[int, int] | None, limit: int
-    ) -> list[Observation]:
-        """Return claims in time order, the newest first; behind a time in ms and a number."""
+    ) -> tuple[list[Observation], tuple[int, int] | None]:
+        """Return claims in time order, the newest first; behind a time in ms and a number.
 
-    async def all(self, after: int, limit: int) -> list[Known]:
-        """Return entities of everybody by their keys, behind one, counted anew."""
+        As many as fit on a page, damaged ones passed over, and behind which there are more.
+        """
+
+    async def keys(self, after: int, limit: int) -> list[int]:
+        """Return the keys of everybody's entities, behind one."""
+
+    async def proven(self, key: int) -> Known:
+        """Return an entity that is what its id says, counted anew, whatever else is damaged."""
 
 
 class ProjectionTable(Protocol):
@@ -153,13 +159,13 @@ class ProjectionTable(Protocol):
         """Return which of these ids an entity names."""
 
     async def events(self, key: int, wish: EventWish) -> list[TimelineEvent]:
-        """Return an entity's own events in order."""
+        """Return an entity's own events in order; damaged ones are passed over."""
 
     async def count_events(self, key: int, wish: EventWish) -> int:
         """Return how many events of its own an entity has."""
 
     async def mentioned(self, name_key: int, wish: EventWish) -> list[TimelineEvent]:
-        """Return the events of all who name an id, in order."""
+        """Return the events of all who name an id, in order; damaged ones are passed over."""
 
     async def count_mentioned(self, name_key: int, wish: EventWish) -> int:
         """Return how many events those who name an id have."""

@@ -24,8 +24,11 @@ from holdfast.ports.tools import Shelf, Workplace
 class Coordinator(Protocol):
     """Who runs turns, and when."""
 
-    def wake(self, key: SessionKey) -> None:
-        """See to it that the session's waiting turn is played, here or by its holder."""
+    def wake(self, key: SessionKey, *, turn: int | None = None) -> None:
+        """See to it that the session's waiting turn is played, here or by its holder.
+
+        `turn` is the last one that was asked for here; without it, all that waits is.
+        """
 
     def interrupt(self, key: SessionKey, *, epoch: int | None = None) -> None:
         """Stop what this process does for the session; its turn has already been ended.

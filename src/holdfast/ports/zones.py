@@ -49,6 +49,12 @@ class ZoneTable(Protocol):
     async def remove(self, file: ZoneFile) -> None:
         """Take a file away."""
 
+    async def remove_all(self, owner: Owner, zone: str) -> int:
+        """Take all files of a zone away, damaged ones too; return how many went."""
+
+    async def is_taken(self, owner: Owner, zone: str) -> bool:
+        """Tell whether a zone has a file, damaged or not."""
+
     async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
         """Return the session that sits at a desk."""
 

@@ -67,10 +67,11 @@ PAGE = """
 SELECT id, body, checksum
   FROM agents
  WHERE owner = :owner
-   AND (:status IS NULL OR status = :status)
-   AND (:text IS NULL OR instr(casefold(name), casefold(:text)) > 0
+   AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+   AND (CAST(:text AS TEXT) IS NULL OR instr(casefold(name), casefold(:text)) > 0
         OR instr(casefold(slug), casefold(:text)) > 0)
-   AND (:created_at IS NULL OR (created_at, id) < (:created_at, :before_id))
+   AND (CAST(:created_at AS BIGINT) IS NULL
+        OR (created_at, id) < (:created_at, :before_id))
  ORDER BY created_at DESC, id DESC
 """
 

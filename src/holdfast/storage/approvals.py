@@ -42,7 +42,7 @@ SELECT body, checksum
   FROM approvals
  WHERE session_key = :session_key
    AND digest = :digest
-   AND call_id IS :call_id
+   AND call_id IS NOT DISTINCT FROM :call_id
  ORDER BY id DESC
  LIMIT 1
 """

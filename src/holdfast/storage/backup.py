@@ -37,15 +37,15 @@ def back_up(store: Path, key: bytes | None, target: Path, *, force: bool = False
     Writers go on meanwhile; the copy is the store as it was at one instant. It is checked
     before it gets its name.
     """
-    with _clean_failures(target):
+    with clean_failures(target):
         _require_target(store, target, force=force)
-        with _draft_beside(target) as draft:
+        with draft_beside(target) as draft:
             _copy_store(store, key, draft)
             sync_file(draft)
             if force:
                 os.replace(draft, target)
             else:
-                _link(draft, target)
+                give_name(draft, target)
             sync_folder(target.parent)
     return target
 
@@ -59,11 +59,11 @@ def restore(backup: Path, key: bytes | None, store: Path, *, plain: bool = False
     require_file(backup)
     if not plain and is_sealed(store):
         require_sealed(backup)
-    with _clean_failures(store):
+    with clean_failures(store):
         if store.exists():
             with exclusively(store):
                 pass
-        with _draft_beside(store) as draft:
+        with draft_beside(store) as draft:
             with backup.open("rb") as source, draft.open("wb") as copy:
                 shutil.copyfileobj(source, copy, 1 << 20)
             _require_restorable(draft, key)
@@ -142,7 +142,7 @@ def _require_restorable(draft: Path, key: bytes | None) -> None:
 def _put_in_place(draft: Path, key: bytes | None, store: Path) -> Path | None:
     if not store.exists():
         _remove_log(store)
-        _link(draft, store)
+        give_name(draft, store)
         return None
     log = _folded_log(store, key, spare=Path(f"{draft}-log"))
     with exclusively(store):
@@ -188,7 +188,7 @@ def free_name(store: Path, before: str) -> Path:
 
 
 @contextmanager
-def _draft_beside(target: Path) -> Iterator[Path]:
+def draft_beside(target: Path) -> Iterator[Path]:
     """Yield a private, empty file in the folder of the target; nothing of it is left behind."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     private_file(draft)
@@ -199,7 +199,7 @@ def _draft_beside(target: Path) -> Iterator[Path]:
             Path(f"{draft}{suffix}").unlink(missing_ok=True)
 
 
-def _link(draft: Path, target: Path) -> None:
+def give_name(draft: Path, target: Path) -> None:
     """Give the draft its name, unless somebody else has taken it meanwhile."""
     try:
         os.link(draft, target)
@@ -260,7 +260,7 @@ def _taken(target: Path) -> Conflict:
 
 
 @contextmanager
-def _clean_failures(path: Path) -> Iterator[None]:
+def clean_failures(path: Path) -> Iterator[None]:
     """Say what a refusal of the file system means."""
     try:
         yield

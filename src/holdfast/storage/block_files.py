@@ -1,6 +1,6 @@
 """The folder of another program: its databases, recognised by their columns and only read.
 
-A database whose log still holds something is copied aside first, because reading it where it is
+A database beside which changes still lie is copied aside first, because reading it where it is
 would write beside it.
 """
 
@@ -20,10 +20,11 @@ from holdfast.ports.blocks import Block, BlockFile
 from holdfast.storage.sqlite import PLAIN_HEADER
 
 TABLES = """
--- The tables of a database.
+-- The tables of a database that have rows of their own: a virtual one would be a program's.
 SELECT name
   FROM sqlite_schema
  WHERE type = 'table'
+   AND rootpage > 0
  ORDER BY name
 """
 
@@ -32,6 +33,13 @@ COLUMNS = """
 SELECT name
   FROM pragma_table_info(:name)
 """
+
+# What another program wrote in one piece; more would be read into memory at a stranger's word.
+_VALUE_LARGEST: Final = 256 << 20
+# Beside a database lie changes that it does not hold yet, or those that it has to take back.
+_BESIDE: Final = ("-wal", "-journal")
+
+_Table = tuple[apsw.Connection, str]
 
 _KINDS: Final[Mapping[str, frozenset[str]]] = {
     "blocks": frozenset({"oid", "data"}),
@@ -46,7 +54,7 @@ class BlockFolder:
     def __init__(self, folder: Path) -> None:
         self.path: Final = os.path.realpath(folder)
         self._stack = ExitStack()
-        self._found: dict[str, tuple[apsw.Connection, str]] | None = None
+        self._found: dict[str, list[_Table]] | None = None
 
     def close(self) -> None:
         """Let go of the databases."""
@@ -55,16 +63,20 @@ class BlockFolder:
     def blocks(self) -> list[Block] | None:
         """Return every block; nothing where the folder holds none of what is looked for."""
         found = self._tables()
-        if set(found) != set(_KINDS):
+        if not all(found.values()):
             return None
-        connection, table = found["blocks"]
-        # The name is a foreign schema's own, and quoted; no value of a caller is in it.
-        rows = self._rows(connection, f"SELECT oid, data FROM {table}", {})  # noqa: S608
-        return [Block(oid=str(oid), meta=_meta(data)) for oid, data in rows]
+        metas: dict[str, dict[str, Any]] = {}
+        # Pages and windows may lie in tables of the same form; their ids are others.
+        for connection, table in found["blocks"]:
+            # The name is a foreign schema's own, and quoted; no value of a caller is in it.
+            rows = self._rows(connection, f"SELECT oid, data FROM {table}", {})  # noqa: S608
+            for oid, data in rows:
+                metas[str(oid)] = metas.get(str(oid)) or _meta(data)
+        return [Block(oid=oid, meta=meta) for oid, meta in metas.items()]
 
     def stat(self, zone: str, name: str) -> BlockFile | None:
         """Return what is known of a file."""
-        connection, table = self._tables()["files"]
+        (connection, table), _ = self._contents()
         rows = self._rows(
             connection,
             f"SELECT size, createdts, modts FROM {table}"  # noqa: S608
@@ -78,7 +90,7 @@ class BlockFolder:
 
     def pieces(self, zone: str, name: str) -> Iterator[bytes]:
         """Yield the content of a file, part by part; one that is not whole is refused."""
-        connection, table = self._tables()["parts"]
+        _, (connection, table) = self._contents()
         known = self.stat(zone, name)
         left = known.size if known else 0
         number = 0
@@ -96,16 +108,22 @@ class BlockFolder:
             left -= len(piece)
             number += 1
 
-    def _tables(self) -> dict[str, tuple[apsw.Connection, str]]:
+    def _contents(self) -> tuple[_Table, _Table]:
+        """Return the table of files and the one of their parts, of one database if any has both."""
+        found = self._tables()
+        pairs = [(files, parts) for files in found["files"] for parts in found["parts"]]
+        return next((pair for pair in pairs if pair[0][0] is pair[1][0]), pairs[0])
+
+    def _tables(self) -> dict[str, list[_Table]]:
         if self._found is None:
-            self._found = {}
+            self._found = {kind: [] for kind in _KINDS}
             for file in self._databases():
                 connection = self._opened(file)
                 for (table,) in self._rows(connection, TABLES, {}):
                     columns = {name for (name,) in self._rows(connection, COLUMNS, {"name": table})}
                     for kind, wanted in _KINDS.items():
-                        if wanted <= columns and kind not in self._found:
-                            self._found[kind] = connection, _quoted(table)
+                        if wanted <= columns:
+                            self._found[kind].append((connection, _quoted(table)))
         return self._found
 
     def _databases(self) -> list[Path]:
@@ -116,11 +134,13 @@ class BlockFolder:
             raise _unreadable(error.strerror or "the folder cannot be read") from error
 
     def _opened(self, file: Path) -> apsw.Connection:
-        log = file.with_name(f"{file.name}-wal")
+        beside = [file.with_name(file.name + end) for end in _BESIDE]
         try:
-            if log.exists() and log.stat().st_size:
+            logs = [each for each in beside if each.exists() and each.stat().st_size]
+            if logs:
                 aside = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-                shutil.copyfile(log, aside / log.name)
+                for log in logs:
+                    shutil.copyfile(log, aside / log.name)
                 file = Path(shutil.copyfile(file, aside / file.name))
                 return self._connected(file, "mode=rw")
             return self._connected(file, "mode=ro&immutable=1")
@@ -136,6 +156,9 @@ class BlockFolder:
         except apsw.Error as error:
             raise _unreadable(str(error)) from error
         self._stack.callback(connection.close)
+        # Whoever wrote the file decides what is read from it, and nothing else.
+        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, _VALUE_LARGEST)
         return connection
 
     def _rows(

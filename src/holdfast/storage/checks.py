@@ -4,7 +4,7 @@ It reads with the same eyes as everybody else: a row that a table would refuse i
 """
 
 import hashlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -27,6 +27,7 @@ from holdfast.storage.sqlite import Connection
 from holdfast.storage.zone_checks import zone_faults
 
 T = TypeVar("T")
+Look = Callable[[Connection], list[str]]
 
 SESSIONS = """
 -- Every notebook.
@@ -78,9 +79,14 @@ _PAGE: Final = 1_000
 
 def faults(connection: Connection) -> list[str]:
     """Return every fault, one sentence each; one bad record does not hide its neighbours."""
+    return judged(connection, (_pages, _references, contradictions, *ROWS))
+
+
+def judged(connection: Connection, looks: Sequence[Look]) -> list[str]:
+    """Return what looks find."""
     found = []
     # Each look by itself, because damage found by one says nothing about the others.
-    for look in _LOOKS:
+    for look in looks:
         try:
             found += look(connection)
         except (apsw.Error, HoldfastError) as error:
@@ -188,7 +194,5 @@ def _told(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
         return [error.message]
 
 
-_LOOKS: Final = (
-    *(_pages, _references, contradictions),
-    *(_bodies, _contents, _repos, zone_faults, observation_faults, _notebooks),
-)
+# What is looked for in rows, wherever they are kept.
+ROWS: Final = (_bodies, _contents, _repos, zone_faults, observation_faults, _notebooks)

@@ -67,9 +67,9 @@ SELECT c.request_id, c.turn, c.model_id, c.input, c.output, c.cache_read, c.cach
   FROM costs c
   JOIN sessions s ON s.key = c.session_key
  WHERE s.owner = :owner
-   AND (:agent_id IS NULL OR s.agent_id = :agent_id)
-   AND (:since IS NULL OR c.at >= :since)
-   AND (:until IS NULL OR c.at < :until)
+   AND (CAST(:agent_id AS TEXT) IS NULL OR s.agent_id = :agent_id)
+   AND (CAST(:since AS BIGINT) IS NULL OR c.at >= :since)
+   AND (CAST(:until AS BIGINT) IS NULL OR c.at < :until)
    AND (c.session_key, c.turn, c.request_id) > (:after_key, :after_turn, :after_id)
  ORDER BY c.session_key, c.turn, c.request_id
  LIMIT :limit
@@ -84,9 +84,9 @@ SELECT c.request_id, c.turn, c.model_id, c.input, c.output, c.cache_read, c.cach
   JOIN costs c ON c.session_key = s.key
  WHERE s.owner = :owner
    AND s.id = :session_id
-   AND (:agent_id IS NULL OR s.agent_id = :agent_id)
-   AND (:since IS NULL OR c.at >= :since)
-   AND (:until IS NULL OR c.at < :until)
+   AND (CAST(:agent_id AS TEXT) IS NULL OR s.agent_id = :agent_id)
+   AND (CAST(:since AS BIGINT) IS NULL OR c.at >= :since)
+   AND (CAST(:until AS BIGINT) IS NULL OR c.at < :until)
    AND (c.session_key, c.turn, c.request_id) > (:after_key, :after_turn, :after_id)
  ORDER BY c.session_key, c.turn, c.request_id
  LIMIT :limit

@@ -23,7 +23,12 @@ NOTHING: Final[Parameters] = {}
 
 
 class Database(Protocol):
-    """Runs statements inside the current transaction."""
+    """Runs statements inside the current transaction.
+
+    `is_sealed` tells that every page proves itself, so that an index can be believed.
+    """
+
+    is_sealed: bool
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         """Return all rows of a query."""

@@ -23,7 +23,7 @@ _CLAIMED: Final = {
 _BOTH: Final = {
     EntityOrder.STARTED_AT: """
         CASE WHEN e.started_priority > 100 THEN e.started_ms
-             WHEN e.started_priority = 100 THEN min(e.started_ms, s.created_ms)
+             WHEN e.started_priority = 100 AND e.started_ms < s.created_ms THEN e.started_ms
              ELSE s.created_ms
         END
     """,
@@ -44,7 +44,9 @@ _BOTH: Final = {
              ELSE (s.finished_ms - s.created_ms) / 1000.0
         END
     """,
-    EntityOrder.LAST_OBSERVATION_AT: "max(e.last_ms, s.updated_ms)",
+    EntityOrder.LAST_OBSERVATION_AT: """
+        CASE WHEN s.updated_ms > e.last_ms THEN s.updated_ms ELSE e.last_ms END
+    """,
     EntityOrder.SESSION_ID: "e.name",
 }
 
@@ -56,7 +58,7 @@ SELECT value, id, key, NULL
          WHERE e.owner = :owner
            AND e.entity_type = :entity_type
            AND e.is_deleted = 0
-           AND e.session_key IS NULL)
+           AND e.session_key IS NULL) claimed
  WHERE {conditions}
  ORDER BY value {direction}, id
  LIMIT :limit
@@ -75,7 +77,7 @@ SELECT value, id, key, session_key
                   FROM sessions) s ON s.key = e.session_key
          WHERE e.owner = :owner
            AND e.is_deleted = 0
-           AND e.session_key IS NOT NULL)
+           AND e.session_key IS NOT NULL) both_kinds
  WHERE {conditions}
  ORDER BY value {direction}, id
  LIMIT :limit

@@ -6,7 +6,7 @@ from holdfast.domain.entity_types import EntityType
 from holdfast.domain.ids import EntityId, Owner, SessionKey
 from holdfast.domain.observations import Kind, Subject
 from holdfast.ports.observations import Fact, Known, Newest, Projection
-from holdfast.storage.database import Row, checksum, encode, require_sound
+from holdfast.storage.database import Row, checksum, corrupt, encode
 
 _TYPES: Final = {each.value: each for each in EntityType}
 _KINDS: Final = {each.value: each for each in Kind}
@@ -17,13 +17,16 @@ COLUMNS: Final = (
     *("duration", "duration_priority", "duration_place"),
 )
 WIDTH: Final = 3 + len(COLUMNS)
+# The first of them say what it is.
+_IDENTITY: Final = 4
 NOTHING_COMPUTED: Final = Projection(is_deleted=False)
 
 
 def known_of(row: Row) -> Known:
     """Return what is kept about an entity, or refuse a damaged row; its newest claim may follow."""
-    key, session_key, stored, *columns = row[:WIDTH]
-    require_sound(stored, encode(columns), what=f"entity {columns[0]}")
+    key, session_key, _, *columns = row[:WIDTH]
+    if not is_sound(row):
+        raise corrupt(f"entity {columns[0]}")
     entity_id, owner, entity_type, name, count, first_ms, last_ms, known_ms, is_deleted = columns[
         :9
     ]
@@ -40,6 +43,34 @@ def known_of(row: Row) -> Known:
         is_deleted=bool(is_deleted),
         newest=_newest(newest) if newest and newest[0] is not None else None,
     )
+
+
+def proven_of(row: Row) -> Known:
+    """Return an entity that is what its id says, for whoever computes all the rest anew.
+
+    Its id is the hash of what it is, so a row can prove that much with whatever else damaged.
+    """
+    key, session_key, _, entity_id, owner, entity_type, name = row[: 3 + _IDENTITY]
+    kind = _TYPES.get(entity_type)
+    subject = None if kind is None else Subject(Owner(owner), kind, name)
+    if subject is None or subject.entity_id != entity_id:
+        raise corrupt(f"entity {entity_id}")
+    return Known(
+        key=key,
+        entity_id=subject.entity_id,
+        subject=subject,
+        session_key=None if session_key is None else SessionKey(session_key),
+        count=0,
+        first_ms=0,
+        last_ms=0,
+        known_ms=0,
+        is_deleted=False,
+    )
+
+
+def is_sound(row: Row) -> bool:
+    """Tell whether an entity's row is what was written."""
+    return bool(checksum(encode(row[3:WIDTH])) == row[2])
 
 
 def _newest(columns: Row) -> Newest:

@@ -77,7 +77,7 @@ SELECT sequence, name
   FROM news
  WHERE session_key = :session_key
    AND sequence < :sequence
-   AND name GLOB 'step.*'
+   AND substr(name, 1, 5) = 'step.'
  ORDER BY sequence DESC
  LIMIT 1
 """
@@ -88,7 +88,7 @@ SELECT sequence, name
   FROM news
  WHERE session_key = :session_key
    AND sequence > :sequence
-   AND name GLOB 'step.*'
+   AND substr(name, 1, 5) = 'step.'
  ORDER BY sequence
  LIMIT 1
 """

@@ -38,7 +38,7 @@ INSERT INTO forgotten (session_key, through, checksum)
 VALUES (:session_key, :through, :checksum)
     ON CONFLICT (session_key) DO UPDATE
    SET through = excluded.through, checksum = excluded.checksum
- WHERE excluded.through > through
+ WHERE excluded.through > forgotten.through
 """
 
 REMOVE = """

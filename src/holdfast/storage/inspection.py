@@ -26,13 +26,13 @@ OBSERVED = """
 SELECT EXISTS (SELECT 1 FROM entities)
 """
 
-_OBSERVING: Final = 8
+OBSERVING: Final = 8
 
 
 def is_filled(connection: Connection) -> bool:
     """Tell whether taking the schema away would take something of a person with it."""
     found = version(connection)
-    statements = [FILLED, *([OBSERVED] if found >= _OBSERVING else [])]
+    statements = [FILLED, *([OBSERVED] if found >= OBSERVING else [])]
     return found > 0 and any(connection.query(each)[0][0] for each in statements)
 
 

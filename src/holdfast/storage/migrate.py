@@ -79,7 +79,6 @@ def require_current(connection: Connection) -> None:
     """Make the schema of an empty store; refuse one that is newer or older than this program."""
     # One statement for both: another process may be making the schema at this moment.
     found, tables = connection.query(STANDING)[0]
-    wanted = newest()
     if found == 0 and tables:
         raise Internal(
             Code.CORRUPT_STORE,
@@ -89,27 +88,21 @@ def require_current(connection: Connection) -> None:
     if found == 0:
         up(connection)
         return
-    _require_not_newer(found)
-    if found < wanted:
-        raise Conflict(
-            Code.SCHEMA_OLDER,
-            f"The store has schema {found}, this Holdfast needs {wanted}; "
-            "run `holdfast migrate up`.",
-            {"store": found, "program": wanted},
-        )
+    require_not_newer(found)
+    require_not_older(found)
 
 
 def up(connection: Connection, to: int | None = None) -> list[Migration]:
     """Apply every missing migration up to a number; safe to run from several processes at once."""
     target = newest() if to is None else to
     require_known(target)
-    return _walk(connection, lambda found: _next_up(found, target), _apply)
+    return _walk(connection, lambda found: next_up(found, target), _apply)
 
 
 def down(connection: Connection, to: int) -> list[Migration]:
     """Take migrations back until a number is the last one applied."""
     require_below(connection, to)
-    return _walk(connection, lambda found: _next_down(found, to), _take_back)
+    return _walk(connection, lambda found: next_down(found, to), _take_back)
 
 
 def require_known(number: int) -> None:
@@ -124,9 +117,13 @@ def require_known(number: int) -> None:
 
 def require_below(connection: Connection, number: int) -> None:
     """Refuse a number that going down does not lead to."""
+    require_not_above(version(connection), number)
+
+
+def require_not_above(found: int, number: int) -> None:
+    """Refuse a number that is above the schema of a store, or no migration's."""
     require_known(number)
-    found = version(connection)
-    _require_not_newer(found)
+    require_not_newer(found)
     if found < number:
         raise Invalid(
             Code.INVALID_INPUT,
@@ -146,7 +143,7 @@ def _walk(
         with translated():
             connection.query("BEGIN IMMEDIATE")
             try:
-                _require_not_newer(version(connection))
+                require_not_newer(version(connection))
                 # Chosen under the lock: another process may have walked meanwhile.
                 migration = choose(version(connection))
                 if migration is not None:
@@ -160,7 +157,8 @@ def _walk(
         done.append(migration)
 
 
-def _require_not_newer(found: int) -> None:
+def require_not_newer(found: int) -> None:
+    """Refuse a schema that this program does not know."""
     if found > newest():
         raise Conflict(
             Code.SCHEMA_NEWER,
@@ -169,12 +167,25 @@ def _require_not_newer(found: int) -> None:
         )
 
 
-def _next_up(found: int, to: int) -> Migration | None:
+def require_not_older(found: int) -> None:
+    """Refuse a schema that has to be brought up to this program first."""
+    if found < newest():
+        raise Conflict(
+            Code.SCHEMA_OLDER,
+            f"The store has schema {found}, this Holdfast needs {newest()}; "
+            "run `holdfast migrate up`.",
+            {"store": found, "program": newest()},
+        )
+
+
+def next_up(found: int, to: int) -> Migration | None:
+    """Return the step that leads up from here, if one is left."""
     waiting = [migration for migration in migrations() if found < migration.number <= to]
     return waiting[0] if waiting else None
 
 
-def _next_down(found: int, to: int) -> Migration | None:
+def next_down(found: int, to: int) -> Migration | None:
+    """Return the step that leads down from here, if one is left."""
     applied = [migration for migration in migrations() if to < migration.number <= found]
     return applied[-1] if applied else None
 

@@ -39,7 +39,7 @@ STRANGERS = """
 SELECT e.id
   FROM entities e
   LEFT JOIN sessions s ON s.owner = e.owner AND s.id = e.name AND e.entity_type = 'agent_session'
- WHERE e.session_key IS NOT s.key
+ WHERE e.session_key IS DISTINCT FROM s.key
 """
 
 

@@ -47,11 +47,12 @@ NAMED = f"""
  ORDER BY e.entity_type
 """
 
-ALL = f"""
+KEYS = """
 -- Entities of everybody, a few at a time.
-{_KNOWN}
- WHERE e.key > :after
- ORDER BY e.key
+SELECT key
+  FROM entities
+ WHERE key > :after
+ ORDER BY key
  LIMIT :limit
 """
 
@@ -109,15 +110,20 @@ SELECT ordinal, owner, kind, source, observed_ms, created_ms, idempotency_key, c
 """
 
 BACKWARDS = """
--- The newest claims about an entity in time order; what they say is read of those only.
+-- The newest claims about an entity in time order; what they say is read of those that fit.
 SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idempotency_key,
-       o.content_hash, o.checksum, o.content
-  FROM (SELECT ordinal, observed_ms
-          FROM observations
-         WHERE entity_key = :entity_key
-           AND (observed_ms, ordinal) < (:observed_ms, :ordinal)
-         ORDER BY observed_ms DESC, ordinal DESC
-         LIMIT :limit) wanted
+       o.content_hash, o.checksum,
+       CASE WHEN wanted.place = 1 OR wanted.size <= :bytes THEN o.content END
+  FROM (SELECT ordinal,
+               row_number() OVER newest_first AS place,
+               sum(length(content)) OVER newest_first AS size
+          FROM (SELECT ordinal, observed_ms, content
+                  FROM observations
+                 WHERE entity_key = :entity_key
+                   AND (observed_ms, ordinal) < (:observed_ms, :ordinal)
+                 ORDER BY observed_ms DESC, ordinal DESC
+                 LIMIT :limit) nearest
+        WINDOW newest_first AS (ORDER BY observed_ms DESC, ordinal DESC)) wanted
   JOIN observations o ON o.entity_key = :entity_key AND o.ordinal = wanted.ordinal
  ORDER BY o.observed_ms DESC, o.ordinal DESC
 """

@@ -7,15 +7,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.domain.canonical import reading
+from holdfast.domain.histories import PAGE_BYTES
 from holdfast.domain.ids import Owner
 from holdfast.domain.observations import Kind, Observation, Subject, observation_id
 from holdfast.domain.timestamps import milliseconds, moment
 from holdfast.ports.observations import Known, Newest
-from holdfast.storage.database import Database, Row, checksum, corrupt, encode
-from holdfast.storage.entity_rows import NOTHING_COMPUTED, columns_of, known_of
+from holdfast.storage.database import Database, Row, checksum, corrupt, encode, sound
+from holdfast.storage.entity_rows import NOTHING_COMPUTED, columns_of, known_of, proven_of
 from holdfast.storage.observation_sql import (
     ADD,
-    ALL,
     APPEND,
     BACKWARDS,
     BY_ID,
@@ -23,6 +23,7 @@ from holdfast.storage.observation_sql import (
     COUNTED,
     ENTITY,
     KEYED,
+    KEYS,
     NAMED,
     SINCE,
 )
@@ -53,11 +54,12 @@ class Observations:
         rows = await self._db.fetch(NAMED, {"owner": owner, "name": name})
         return [known_of(row) for row in rows]
 
-    async def all(self, after: int, limit: int) -> list[Known]:
-        rows = await self._db.fetch(ALL, {"after": after, "limit": limit})
-        return [await self._counted(known_of(row)) for row in rows]
+    async def keys(self, after: int, limit: int) -> list[int]:
+        return [row[0] for row in await self._db.fetch(KEYS, {"after": after, "limit": limit})]
 
-    async def _counted(self, known: Known) -> Known:
+    async def proven(self, key: int) -> Known:
+        (row,) = await self._db.fetch(BY_KEY, {"key": key})
+        known = proven_of(row)
         rows = await self._db.fetch(COUNTED, {"entity_key": known.key})
         count, first_ms, last_ms, known_ms = rows[0]
         # An entity begins with its first claim.
@@ -122,15 +124,20 @@ class Observations:
 
     async def newest(
         self, known: Known, *, before: tuple[int, int] | None, limit: int
-    ) -> list[Observation]:
+    ) -> tuple[list[Observation], tuple[int, int] | None]:
         observed_ms, ordinal = before or _LAST
         asked = {
             "entity_key": known.key,
             "observed_ms": observed_ms,
             "ordinal": ordinal,
-            "limit": limit,
+            "limit": limit + 1,
+            "bytes": PAGE_BYTES,
         }
-        return [_observation(row, known) for row in await self._db.fetch(BACKWARDS, asked)]
+        rows = await self._db.fetch(BACKWARDS, asked)
+        # What does not fit comes without what it says.
+        fitting = [row for row in rows[:limit] if row[-1] is not None]
+        last = (fitting[-1][4], fitting[-1][0]) if len(fitting) < len(rows) else None
+        return list(sound(fitting, lambda row: _observation(row, known))), last
 
 
 def _first(rows: Sequence[Row]) -> Known | None:

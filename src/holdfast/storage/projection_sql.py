@@ -14,14 +14,6 @@ UPDATE entities
  WHERE key = :key
 """
 
-STANDING = """
--- The sums that tell whether an entity and its snapshot stand as they should.
-SELECT e.checksum, s.checksum, CASE WHEN :thorough THEN s.body END
-  FROM entities e
-  LEFT JOIN snapshots s ON s.entity_key = e.key
- WHERE e.key = :key
-"""
-
 PUT_BODY = """
 -- A snapshot, in the place of the one before.
 INSERT INTO snapshots (entity_key, checksum, body)
@@ -109,7 +101,8 @@ INSERT INTO mentioned_timeline (name_key, ms, rank, id, type, entity_key)
 VALUES (:name_key, :ms, :rank, :id, :type, :key)
     ON CONFLICT (name_key, ms, rank, id) DO UPDATE
    SET type = excluded.type, entity_key = excluded.entity_key
- WHERE (type, entity_key) != (excluded.type, excluded.entity_key)
+ WHERE (mentioned_timeline.type, mentioned_timeline.entity_key)
+       != (excluded.type, excluded.entity_key)
 RETURNING 1
 """
 
@@ -145,11 +138,11 @@ UPDATE entities
                        WHERE s.owner = entities.owner
                          AND s.id = entities.name
                          AND entities.entity_type = 'agent_session')
- WHERE session_key IS NOT (SELECT s.key
-                             FROM sessions s
-                            WHERE s.owner = entities.owner
-                              AND s.id = entities.name
-                              AND entities.entity_type = 'agent_session')
+ WHERE session_key IS DISTINCT FROM (SELECT s.key
+                                       FROM sessions s
+                                      WHERE s.owner = entities.owner
+                                        AND s.id = entities.name
+                                        AND entities.entity_type = 'agent_session')
 RETURNING 1
 """
 
@@ -196,7 +189,7 @@ SELECT name_key
 
 EVENTS = """
 -- Events of an entity in order.
-SELECT t.ms, t.rank, t.id, t.type, t.checksum, t.body
+SELECT t.ms, t.rank, t.id, t.type, t.checksum, t.body, t.entity_key
   FROM timeline t
  WHERE t.entity_key = :key
    AND {conditions}

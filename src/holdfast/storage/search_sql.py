@@ -70,17 +70,19 @@ SELECT first, last
 
 NOTE = """
 -- A stretch that has to be put into the index.
-INSERT OR IGNORE INTO search_tail (key, first, last)
+INSERT INTO search_tail (key, first, last)
 VALUES (:key, :first, :last)
+    ON CONFLICT DO NOTHING
 """
 
 NOTE_TITLE = """
 -- A title that has to be put into the index, if it is another one than the session has.
-INSERT OR IGNORE INTO search_tail (key, first, last)
+INSERT INTO search_tail (key, first, last)
 SELECT key, 0, 0
   FROM sessions
  WHERE key = :key
-   AND title IS NOT :title
+   AND title IS DISTINCT FROM :title
+    ON CONFLICT DO NOTHING
 """
 
 MOVE = """
@@ -110,14 +112,14 @@ SELECT count(*), coalesce(sum(size), 0)
   FROM (SELECT length(m.parts) AS size
           FROM search_tail t
           JOIN messages m ON m.session_key = t.key
-                         AND m.sequence BETWEEN t.first AND coalesce(t.last, 1 << 62)
+                         AND m.sequence BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
          UNION ALL
         SELECT length(o.content)
           FROM search_tail t
           JOIN observations o ON o.entity_key = -t.key
-                             AND o.ordinal BETWEEN t.first AND coalesce(t.last, 1 << 62)
+                             AND o.ordinal BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
          UNION ALL
-        SELECT 0 FROM search_tail WHERE first = 0)
+        SELECT 0 FROM search_tail WHERE first = 0) waiting
 """
 
 ORIGIN = """
@@ -190,8 +192,9 @@ DELETE FROM search_titles
 
 DIG = """
 -- Words of a removed document that are still in the index.
-INSERT OR REPLACE INTO search_graves (document, words)
+INSERT INTO search_graves (document, words)
 VALUES (:document, :words)
+    ON CONFLICT (document) DO UPDATE SET words = excluded.words
 """
 
 GRAVES = """

@@ -314,6 +314,6 @@ def _wished(wishes: tuple[StatusWish, ...], parameters: dict[str, Any]) -> str:
 # A session that has played no turn has not failed.
 _ENDED: Final = {
     None: "s.status = ",
-    True: "s.last_stop IS 'error' AND s.status = ",
-    False: "s.last_stop IS NOT 'error' AND s.status = ",
+    True: "s.last_stop IS NOT DISTINCT FROM 'error' AND s.status = ",
+    False: "s.last_stop IS DISTINCT FROM 'error' AND s.status = ",
 }

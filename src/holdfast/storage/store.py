@@ -17,6 +17,7 @@ from holdfast.storage.agents import Agents
 from holdfast.storage.approvals import Approvals
 from holdfast.storage.calls import Calls
 from holdfast.storage.costs import Costs
+from holdfast.storage.database import Database
 from holdfast.storage.doubts import Doubted, Doubts, doubts_about
 from holdfast.storage.events import Events
 from holdfast.storage.files import private_file, require_suitable
@@ -49,7 +50,7 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 class Tables:
     """The tables of one connection; those that contradict themselves answer with care."""
 
-    def __init__(self, database: Connection, doubts: Doubts) -> None:
+    def __init__(self, database: Database, doubts: Doubts) -> None:
         self.agents = Agents(database)
         self.models = Models(database)
         self.repos = Repos(database)

@@ -67,7 +67,7 @@ SETTLE = """
 -- All bytes of a file, however many, are in its parts.
 UPDATE zone_files
    SET size = :size, modified_ms = :modified_ms, generation = :generation, ended = :ended,
-       tail = :tail, rest = x'', rest_checksum = :rest_checksum, checksum = :checksum
+       tail = :tail, rest = :nothing, rest_checksum = :rest_checksum, checksum = :checksum
  WHERE key = :key
 """
 
@@ -82,6 +82,23 @@ REMOVE = """
 -- A file goes, its parts with it.
 DELETE FROM zone_files
  WHERE key = :key
+"""
+
+REMOVE_ALL = """
+-- All files of a zone go.
+DELETE FROM zone_files
+ WHERE owner = :owner
+   AND zone = :zone
+RETURNING key
+"""
+
+IS_TAKEN = """
+-- Whether a zone has a file.
+SELECT 1
+  FROM zone_files
+ WHERE owner = :owner
+   AND zone = :zone
+ LIMIT 1
 """
 
 PART = """

@@ -22,6 +22,7 @@ from holdfast.storage.zone_sql import (
     EMPTY,
     EVERYBODYS,
     GROW,
+    IS_TAKEN,
     LAY,
     NAMES,
     OF_ZONE,
@@ -29,6 +30,7 @@ from holdfast.storage.zone_sql import (
     PART,
     PUT,
     REMOVE,
+    REMOVE_ALL,
     REST,
     SAVE,
     SETTLE,
@@ -85,8 +87,7 @@ class Zones:
             rest=file.rest + len(more) if is_short else 0,
             rest_checksum=zlib.crc32(more, file.rest_checksum) if is_short else 0,
         )
-        columns = columns_of(owner, grown)
-        columns["more"] = more
+        columns = {**columns_of(owner, grown), "more": more, "nothing": b""}
         await self._db.execute(GROW if is_short else SETTLE, columns)
         return grown
 
@@ -117,7 +118,7 @@ class Zones:
     async def empty(self, owner: Owner, file: ZoneFile) -> ZoneFile:
         await self._db.execute(EMPTY, {"file_key": file.key})
         emptied = replace(file, size=0, lines=0, ended=0, tail=None, rest=0, rest_checksum=0)
-        await self._db.execute(SETTLE, columns_of(owner, emptied))
+        await self._db.execute(SETTLE, {**columns_of(owner, emptied), "nothing": b""})
         return emptied
 
     async def read(self, file: ZoneFile, start: int, end: int) -> bytes:
@@ -167,6 +168,12 @@ class Zones:
 
     async def remove(self, file: ZoneFile) -> None:
         await self._db.execute(REMOVE, {"key": file.key})
+
+    async def remove_all(self, owner: Owner, zone: str) -> int:
+        return len(await self._db.fetch(REMOVE_ALL, {"owner": owner, "zone": zone}))
+
+    async def is_taken(self, owner: Owner, zone: str) -> bool:
+        return bool(await self._db.fetch(IS_TAKEN, {"owner": owner, "zone": zone}))
 
     async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
         return await desks.seated(self._db, owner, zone)

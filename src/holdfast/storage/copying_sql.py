@@ -1,0 +1,79 @@
+"""The statements of a copy: made from the names of our own tables and columns, and nothing else."""
+
+from collections.abc import Sequence
+from typing import Final
+
+# By what each is read in order, and so that nothing comes before what it refers to.
+TABLES: Final = {
+    "agents": "owner, id",
+    "models": "id",
+    "repos": "id",
+    "sessions": "key",
+    "openings": "session_key",
+    "tombstones": "key",
+    "messages": "session_key, sequence",
+    "events": "session_key, stays, sequence",
+    "calls": "session_key, id",
+    "costs": "session_key, turn, request_id",
+    "approvals": "id",
+    "media": "hash",
+    "media_uses": "session_key, hash",
+    "tokens": "id",
+    "sign_in_codes": "digest",
+    "programs": "session_key",
+    "forgotten": "session_key",
+    "zone_files": "key",
+    "zone_parts": "key",
+    "desks": "owner, zone",
+    "marks": "name",
+    "entities": "key",
+    "observations": "entity_key, ordinal",
+    "snapshots": "entity_key",
+    "timeline": "entity_key, ms, rank, id",
+    "names": "key",
+    "mentions": "name_key, entity_key",
+    "mentioned_timeline": "name_key, ms, rank, id",
+}
+
+HELD = """
+-- Sessions that somebody plays, or played when it was killed.
+SELECT count(*)
+  FROM sessions
+ WHERE holder IS NOT NULL
+"""
+
+EVERY: Final = ", ".join(TABLES)
+
+
+def reading(table: str, columns: Sequence[str]) -> str:
+    """Return the query for all rows of a table, in the order of its key."""
+    names, order = _quoted(columns), TABLES[table]
+    return f"SELECT {names} FROM {table} ORDER BY {order}"  # noqa: S608 — names of ours
+
+
+def writing(table: str, columns: Sequence[str], places: str) -> str:
+    """Return the statement that writes a row; what is bound stands in its places."""
+    names = _quoted(columns)
+    return f"INSERT INTO {table} ({names}) VALUES ({places})"  # noqa: S608 — names of ours
+
+
+def looking(table: str) -> str:
+    """Return the query for whether a table has a row."""
+    return f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT 1) found"  # noqa: S608 — a name of ours
+
+
+def numbering(table: str) -> str:
+    """Return what makes the next row of a table have a key that no row has."""
+    return f"""
+SELECT setval(pg_get_serial_sequence('{table}', 'key'), coalesce(max(key), 1), max(key) IS NOT NULL)
+  FROM {table}
+"""  # noqa: S608 — a name of ours
+
+
+def locking(mode: str) -> str:
+    """Return what keeps others from writing to all tables."""
+    return f"LOCK TABLE {EVERY} IN {mode} MODE"
+
+
+def _quoted(columns: Sequence[str]) -> str:
+    return ", ".join(f'"{each}"' for each in columns)

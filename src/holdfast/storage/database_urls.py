@@ -1,0 +1,31 @@
+"""Addresses of databases: what one has to be, and how it is shown to people."""
+
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+FAULT: Final = "must be written postgresql://user:password@host:port/database"
+
+
+def url_fault(url: str | None) -> str | None:
+    """Return what is wrong with an address; never the address, which may hold a password."""
+    if url is None:
+        return None
+    try:
+        is_right = urlsplit(url).scheme in {"postgres", "postgresql"}
+    except ValueError:
+        return FAULT
+    return None if is_right else FAULT
+
+
+def shown_url(url: str) -> str:
+    """Return an address as it may be shown: without what opens it."""
+    parts = urlsplit(url)
+    # An address in brackets has colons of its own.
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
+
+
+def password_of(url: str) -> str | None:
+    """Return the password that an address holds."""
+    found = urlsplit(url).password
+    return None if found is None else unquote(found)

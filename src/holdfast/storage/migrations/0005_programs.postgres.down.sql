@@ -1,0 +1,3 @@
+-- Takes away what is known about programs; none of them may run.
+
+DROP TABLE programs;

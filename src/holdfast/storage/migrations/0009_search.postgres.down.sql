@@ -1,0 +1,10 @@
+DROP TRIGGER observations_are_searched ON observations;
+DROP TRIGGER messages_are_searched ON messages;
+DROP FUNCTION note_claim;
+DROP FUNCTION note_message;
+DROP TABLE search_graves;
+DROP TABLE search_titles;
+DROP TABLE search_tail;
+DROP VIEW search_words;
+DROP TABLE search_index;
+DROP FUNCTION asked_for;

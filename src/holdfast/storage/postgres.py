@@ -1,0 +1,185 @@
+"""The store on Postgres: one writer and a few readers for each process, and as many as there are.
+
+The tables are those of the embedded store. What differs is in the modules beside this one: how a
+text is sent, how a group is committed, how others hear of it, and whose clock leases follow.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final, Self, TypeVar, cast
+
+import asyncpg
+
+from holdfast.domain.errors import Code, Unavailable
+from holdfast.domain.ids import SessionKey
+from holdfast.ports import Clock, Tx
+from holdfast.storage.postgres_checks import faults
+from holdfast.storage.postgres_clock import DatabaseClock
+from holdfast.storage.postgres_connection import PostgresConnection
+from holdfast.storage.postgres_errors import LostError, meaning, translated
+from holdfast.storage.postgres_link import Link
+from holdfast.storage.postgres_migrate import require_current
+from holdfast.storage.postgres_news import PostgresNews
+from holdfast.storage.postgres_writer import PostgresWriter
+from holdfast.storage.search_upkeep import Upkeep
+from holdfast.storage.store import Tables
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Callable[[Tx], Coroutine[Any, Any, T]]
+
+# More than a machine has cores, because readers also wait for the network.
+READERS: Final = 8
+_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class PostgresStore:
+    """Implements the `Store` port on a database that other processes use as well."""
+
+    def __init__(self, url: str) -> None:
+        self._link = Link(url)
+        self._news = PostgresNews(self._link)
+        self._writer = PostgresWriter(self._link, self._news.word)
+        self._tables: tuple[PostgresConnection, Tx] | None = None
+        self._idle: list[tuple[PostgresConnection, Tx]] = []
+        self._readers = asyncio.Semaphore(READERS)
+        self._upkeep = Upkeep(self.read, self._written)
+        self._listening: asyncio.Task[None] | None = None
+        self._closed = False
+        self.is_scrubbed = True
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """Open the store, making its schema in an empty database."""
+        store = cls(url)
+        connection = await store._link.patient()
+        try:
+            with translated():
+                await require_current(connection.raw)
+        finally:
+            await connection.close()
+        store._listening = asyncio.get_running_loop().create_task(store._news.listen())
+        return store
+
+    async def clock(self, inner: Clock) -> Clock:
+        """Return a clock that follows the database's time where leases are concerned."""
+        clock = DatabaseClock(inner)
+        with translated():
+            async with self._reader() as (connection, _):
+                await clock.learn(connection)
+        self._news.learn = clock.learn
+        return clock
+
+    def tell(self, ring: Callable[[SessionKey], None]) -> None:
+        """Have it called for each session that another process has written to."""
+        self._news.ring = ring
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Run work in a transaction; return only when its commit is on disk.
+
+        Whether it is urgent makes no difference: Postgres keeps no reserve of its disk.
+        """
+        done = await self._written(work)
+        self._upkeep.count()
+        return done
+
+    async def _written(self, work: Work[T]) -> T:
+        return cast(T, await self._writer.submit(lambda: work(self._writer_tables())))
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work on one consistent snapshot."""
+        for is_last in (False, True):
+            try:
+                async with self._reader() as (connection, tables):
+                    await connection.command(_SNAPSHOT)
+                    found = await work(tables)
+                    await connection.command("END")
+                    return found
+            except LostError as error:
+                # Nothing was changed by it, so it may be asked again.
+                if is_last:
+                    raise meaning(error) from error
+            except asyncpg.PostgresError as error:
+                log.error("a statement was refused: %s", error)
+                raise meaning(error) from error
+        raise AssertionError("a read ends in its last try")
+
+    async def version(self) -> tuple[int, int]:
+        """Return a value that changes when another process may have written to the store."""
+        return 0, self._news.count
+
+    async def check(self) -> list[str]:
+        """Return the faults found in the rows, one sentence each."""
+        with translated():
+            async with self._reader() as (connection, _):
+                await connection.command(_SNAPSHOT)
+                found = await faults(connection)
+                await connection.command("END")
+        return found
+
+    async def scrub(self) -> bool:
+        """Take words of removed rows out of the index; rows themselves go when Postgres vacuums."""
+        self.is_scrubbed = await self._upkeep.has_forgotten()
+        return self.is_scrubbed
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        if self._closed:
+            return
+        await self._upkeep.close()
+        self._closed = True
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait((self._listening,))
+        await self._writer.close()
+        while self._idle:
+            await self._idle.pop()[0].close()
+
+    def _writer_tables(self) -> Tx:
+        # A new connection needs tables of its own.
+        if self._tables is None or self._tables[0] is not self._writer.connection:
+            connection = cast(PostgresConnection, self._writer.connection)
+            self._tables = connection, Tables(connection, {})
+        return self._tables[1]
+
+    @asynccontextmanager
+    async def _reader(self) -> AsyncIterator[tuple[PostgresConnection, Tx]]:
+        if self._closed:
+            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
+        async with self._readers:
+            reader = await self._taken()
+            try:
+                yield reader
+            except Exception:
+                await self._given_back(reader)
+                raise
+            except BaseException:
+                # Whatever it was doing is not waited for; another one is opened when needed.
+                reader[0].raw.terminate()
+                raise
+            await self._given_back(reader)
+
+    async def _given_back(self, reader: tuple[PostgresConnection, Tx]) -> None:
+        connection = reader[0]
+        if connection.raw.is_closed():
+            return
+        try:
+            if connection.raw.is_in_transaction():
+                await connection.command("ROLLBACK")
+        except LostError:
+            return
+        if self._closed:
+            await connection.close()
+        else:
+            self._idle.append(reader)
+
+    async def _taken(self) -> tuple[PostgresConnection, Tx]:
+        while self._idle:
+            connection, tables = self._idle.pop()
+            if not connection.raw.is_closed():
+                return connection, tables
+        connection = await self._link.patient()
+        return connection, Tables(connection, {})

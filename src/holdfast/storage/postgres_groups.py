@@ -1,0 +1,148 @@
+"""A group of jobs on Postgres: played together where that goes, and alone where others interfere.
+
+First without savepoints, because mostly nobody is refused who has written already. Where somebody
+was, all are played again, each in a savepoint of its own. What others are in the way of is played
+in a transaction of its own, and later again where they still are.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import asyncpg
+
+from holdfast.storage.jobs import Job
+from holdfast.storage.postgres_connection import PostgresConnection
+from holdfast.storage.postgres_errors import LATE, LOST_RACE, LostError, meaning
+
+log = logging.getLogger(__name__)
+
+# Together nobody waits long for a row: the others of the group would wait with them.
+_TOGETHER: Final = "BEGIN; SET LOCAL lock_timeout = '100ms'"
+_ALONE: Final = "BEGIN; SET LOCAL lock_timeout = '250ms'"
+_TRIES: Final = 5
+
+Commit = Callable[[PostgresConnection], Awaitable[None]]
+Play = Callable[[PostgresConnection, Job], Awaitable[bool]]
+
+
+class SpoiledError(Exception):
+    """Work was refused in its middle, and what it had changed is among the work of others."""
+
+
+class Group:
+    """Jobs that have to be brought to their end, and which of them the next commit holds."""
+
+    def __init__(self, jobs: Sequence[Job], commit: Commit) -> None:
+        self.left = list(jobs)
+        # Those that others are still in the way of.
+        self.late: list[Job] = []
+        self._inside: list[Job] = []
+        self._commit = commit
+
+    async def play(self, connection: PostgresConnection) -> None:
+        """Bring all that is left to its end; only a lost connection is raised."""
+        try:
+            if len(self.left) > 1:
+                await self._together(connection, _trusting)
+        except LOST_RACE:
+            log.debug("others are in the way of a group, which is played one by one")
+        except SpoiledError:
+            await self._play_carefully(connection)
+        while self.left:
+            await self._alone(connection, self.left[0])
+
+    def committed(self) -> None:
+        """Notice that the last commit was made, and tell those whose work it holds."""
+        self.left = [job for job in self.left if job not in self._inside]
+        for job in self._inside:
+            job.tell()
+
+    async def _play_carefully(self, connection: PostgresConnection) -> None:
+        try:
+            await self._together(connection, _careful)
+        except (SpoiledError, *LOST_RACE):
+            log.debug("others are in the way of a group, which is played one by one")
+
+    async def _together(self, connection: PostgresConnection, play: Play) -> None:
+        connection.forget(is_patient=play is _trusting)
+        await connection.command(_TOGETHER)
+        try:
+            self._inside = [job for job in self.left if await play(connection, job)]
+            await self._commit(connection)
+        except LOST_RACE:
+            await connection.command("ROLLBACK")
+            raise
+        except (SpoiledError, asyncpg.PostgresError) as error:
+            await connection.command("ROLLBACK")
+            raise SpoiledError from error
+        self.committed()
+
+    async def _alone(self, connection: PostgresConnection, job: Job) -> None:
+        """Play one job; it comes too late if somebody is in its way for more than a moment."""
+        self._inside = [job]
+        for _ in range(_TRIES):
+            job.result = job.error = None
+            connection.forget(is_patient=False)
+            await connection.command(_ALONE)
+            try:
+                job.result = await job.work()
+                await self._commit(connection)
+                break
+            except LostError:
+                raise
+            except LOST_RACE:
+                await connection.command("ROLLBACK")
+                self.left.remove(job)
+                self.late.append(job)
+                return
+            except Exception as error:  # noqa: BLE001 — the caller's own, told to the caller
+                await connection.command("ROLLBACK")
+                job.error = _told(error)
+                if not isinstance(error, LATE):
+                    break
+        self.committed()
+
+
+async def _trusting(connection: PostgresConnection, job: Job) -> bool:
+    """Run one job without a savepoint; it raises where something has to be undone."""
+    job.result = job.error = None
+    before, connection.has_written = connection.has_written, False
+    try:
+        job.result = await job.work()
+    except (LostError, *LOST_RACE):
+        raise
+    except asyncpg.PostgresError as error:
+        # After any error the transaction is over for everybody.
+        raise SpoiledError from error
+    except Exception as error:
+        if connection.has_written:
+            raise SpoiledError from error
+        job.error = error
+    finally:
+        connection.has_written = connection.has_written or before
+    return True
+
+
+async def _careful(connection: PostgresConnection, job: Job) -> bool:
+    """Run one job in a savepoint; `False` when it has to be played again."""
+    job.result = job.error = None
+    touched = set(connection.touched)
+    await connection.command("SAVEPOINT job")
+    try:
+        job.result = await job.work()
+        await connection.command("RELEASE job")
+    except (LostError, *LOST_RACE):
+        raise
+    except Exception as error:  # noqa: BLE001 — the caller's own, told to the caller
+        await connection.command("ROLLBACK TO job; RELEASE job")
+        connection.touched = touched
+        job.error = error
+    return not isinstance(job.error, asyncpg.PostgresError)
+
+
+def _told(error: Exception) -> Exception:
+    if not isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
+        return error
+    log.error("a statement was refused: %s", error)
+    return meaning(error)

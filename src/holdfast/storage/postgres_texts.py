@@ -1,0 +1,124 @@
+"""Where Postgres says it otherwise: the few texts that differ by more than a word, and locks.
+
+Each is found by the text that SQLite is given, so that tables know of one only.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.storage import (
+    agents,
+    costs,
+    desks,
+    events,
+    messages,
+    observation_sql,
+    programs,
+    search_sql,
+    session_sql,
+    tokens,
+    zone_sql,
+)
+
+_KEY: Final = """(SELECT coalesce(max(used.key), 0) + 1
+           FROM (SELECT max(key) AS key FROM sessions
+                  UNION ALL
+                 SELECT max(key) FROM tombstones) used)"""
+
+TWINS: Final[Mapping[str, str]] = {
+    session_sql.ADD: session_sql.ADD.replace(_KEY, "nextval('session_keys')"),
+    session_sql.SAVE: session_sql.SAVE.replace(
+        " WHERE key = :key", " WHERE key = :key\n   AND epoch <= :epoch"
+    ),
+    session_sql.SLOTS: """
+-- Open sessions whose agent is a program of its own; such a one always works in a repository.
+SELECT count(*)
+  FROM sessions s
+  JOIN openings o ON o.session_key = s.key
+ WHERE s.repo_id IS NOT NULL
+   AND s.status IN ('pending', 'running', 'idle')
+   AND read_json(o.body) #>> '{agent,runtime,type}' = 'acp'
+""",
+    costs.OF_OWNER: costs.OF_OWNER.replace(":after_id", "CAST(:after_id AS VARCHAR)"),
+    costs.OF_ONE: costs.OF_ONE.replace(":after_id", "CAST(:after_id AS VARCHAR)"),
+    search_sql.MATCHING: """
+-- The documents of a stretch that hold all the words, or more than the index can say.
+SELECT document
+  FROM search_index
+ WHERE (words @@ asked_for(:expression) OR is_large)
+   AND document BETWEEN :low AND :high
+ ORDER BY document DESC
+ LIMIT :limit
+""",
+    search_sql.ADD: """
+-- A new document; a vector holds no more than a megabyte.
+INSERT INTO search_index (document, words, is_large)
+SELECT :document,
+       array_to_tsvector(CASE WHEN is_large THEN '{}' ELSE string_to_array(:words, ' ') END),
+       is_large
+  FROM (SELECT octet_length(:words) > 1000000 AS is_large) judged
+    ON CONFLICT (document) DO UPDATE SET words = excluded.words, is_large = excluded.is_large
+""",
+    search_sql.TAKE_OUT: """
+-- A document that is gone.
+DELETE FROM search_index
+ WHERE document = :document
+""",
+    search_sql.IS_THOROUGH: """
+-- Whether the index forgets words at once: it does.
+SELECT 1
+""",
+    search_sql.BACKLOG: search_sql.BACKLOG.replace(
+        "coalesce(sum(size), 0)", "CAST(coalesce(sum(size), 0) AS BIGINT)"
+    ),
+    search_sql.SUM: """
+-- How many words the index holds, and a sum over all of them.
+SELECT count(*), CAST(coalesce(sum(hashtextextended(term, doc) % 4294967291), 0) AS BIGINT)
+  FROM search_words
+""",
+    search_sql.EMPTY[0]: "DELETE FROM search_index",
+}
+
+_ROW: Final = "FOR NO KEY UPDATE"
+
+# Who may write locks what it reads to change it: what it knows of the row stays true.
+LOCKING: Final[Mapping[str, str]] = {
+    session_sql.HEAD: _ROW,
+    session_sql.HEAD_BY_KEY: _ROW,
+    search_sql.ORIGIN: _ROW,
+    search_sql.TAIL: f"{_ROW} SKIP LOCKED",
+    agents.BY_ID: _ROW,
+    agents.BY_SLUG: _ROW,
+    tokens.BY_ID: _ROW,
+    tokens.BY_DIGEST: _ROW,
+    tokens.LOCAL: _ROW,
+    programs.GET: _ROW,
+    desks.SEATED: _ROW,
+    zone_sql.ONE: _ROW,
+    zone_sql.OF_ZONE: _ROW,
+    observation_sql.ENTITY: f"{_ROW} OF e",
+    observation_sql.BY_ID: f"{_ROW} OF e",
+    observation_sql.BY_KEY: f"{_ROW} OF e",
+}
+
+# A lock that has to be had before rows are looked at that are not locked themselves.
+FIRST: Final[Mapping[str, str]] = {
+    search_sql.CLAIMS: "SELECT 1 FROM entities WHERE key = :key FOR NO KEY UPDATE",
+    session_sql.SLOTS: "SELECT pg_advisory_xact_lock(hashtext('holdfast slots'))",
+}
+
+# After these a session has news; the parameter is its key.
+RINGING: Final[Mapping[str, str]] = {session_sql.SAVE: "key", session_sql.REMOVE: "key"}
+
+# Written with those of other jobs of a group, each for its own session; the parameter is its key.
+WAITING: Final[Mapping[str, str]] = {
+    messages.APPEND: "session_key",
+    events.APPEND: "session_key",
+    session_sql.SAVE: "key",
+}
+
+# The first column is the key of a session, and nothing else is said of any other.
+KEYED: Final = frozenset({session_sql.HEAD, session_sql.HEAD_BY_KEY})
+
+# These change a row, or else somebody else runs the session.
+HITTING: Final = frozenset({session_sql.SAVE})

@@ -1,0 +1,73 @@
+"""Texts for both databases: how names become numbers, and that Postgres takes every one of them."""
+
+import pkgutil
+from importlib import import_module
+
+import pytest
+
+from holdfast import storage
+from holdfast.storage.dialect import Statement, form_of, statement_of
+from holdfast.storage.postgres_texts import TWINS
+from holdfast.storage.search_sql import BE_THOROUGH, EMPTY
+from tests.postgres import Databases
+
+# What only a file can be asked, or damaged in.
+OF_FILES = {"NOT INDEXED", "INDEXED BY", "sqlite_schema", "pragma_"}
+# The modules whose texts are about a file as such.
+FILES = {"backup", "block_files", "doubts", "migrate", "salvage"}
+
+
+def texts() -> list[str]:
+    """Return every text that tables send, without those that are put together when they are."""
+    found: dict[str, None] = {}
+    for module in pkgutil.iter_modules(storage.__path__):
+        if module.name in FILES or module.name.startswith("postgres"):
+            continue
+        for value in vars(import_module(f"holdfast.storage.{module.name}")).values():
+            if isinstance(value, str) and value.startswith("\n--") and _is_whole(value):
+                found[value] = None
+    return list(found)
+
+
+def _is_whole(text: str) -> bool:
+    is_of_files = any(word in text for word in OF_FILES) or text == BE_THOROUGH
+    return "{" not in text and not text.endswith("VALUES ") and not is_of_files
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("SELECT :a, :b, :a", Statement("SELECT $1, $2, $1", ("a", "b"))),
+        ("SELECT ':a', \":b\" -- :c\n, :d", Statement("SELECT ':a', \":b\" -- :c\n, $1", ("d",))),
+        ("SELECT 'it''s :a', :b::text", Statement("SELECT 'it''s :a', $1::text", ("b",))),
+        (
+            "SELECT 1 LIMIT :limit",
+            Statement("SELECT 1 LIMIT nullif(CAST($1 AS BIGINT), -1)", ("limit",)),
+        ),
+    ],
+)
+def test_names_become_numbers_where_they_are_names(text: str, statement: Statement) -> None:
+    assert statement_of(text) == statement
+
+
+def test_every_twin_is_found_by_a_text_that_is_sent() -> None:
+    assert TWINS.keys() <= {*texts(), *EMPTY}
+    assert [text for text, twin in TWINS.items() if text == twin] == []
+
+
+@pytest.mark.slow
+def test_postgres_takes_every_text(databases: Databases) -> None:
+    databases.empty()
+    sent = [form_of(text) for text in texts()]
+    statements = {
+        part.sql
+        for form in sent
+        for part in (form.plain, form.locking, form.first)
+        if part is not None
+    }
+
+    # Judged by being prepared, and run by nobody.
+    prepared = [f"PREPARE judged_{number} AS {sql}" for number, sql in enumerate(statements)]
+    databases.run("usual", prepared)
+
+    assert len(statements) > 150

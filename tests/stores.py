@@ -1,0 +1,122 @@
+"""On which store a test runs: on the embedded one, and what is told here on Postgres as well.
+
+`--store=postgres` runs everything there that says anything about a store; without it the files in
+`USUAL` are run on both.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.postgres import Databases
+
+
+SQLITE, POSTGRES = "sqlite", "postgres"
+ROOT: Final = Path(__file__).parent
+VARIABLE: Final = "HOLDFAST_DATABASE_URL"
+
+# What holds for every store, by folder; a star is all of its files.
+CONTRACT: Final = {
+    "storage": (
+        *("test_lineage", "test_news", "test_observations", "test_record"),
+        *("test_search", "test_session_queries", "test_session_table", "test_tables"),
+        "test_token_table",
+    ),
+    "services": ("*",),
+    "engine": ("*",),
+    "execution": ("*",),
+    "http": ("*",),
+}
+# About files, or about what only a file can be damaged in: these run on the embedded store.
+EMBEDDED: Final = {
+    # Two homes, which would be one database.
+    "api/test_messages": ("who_polls", "text_so_far"),
+    "execution/test_machine": "*",
+    "services/test_berths": ("is_noted_without_writing_all", "passed_over_and_named"),
+    "services/test_deletions": ("in_no_file",),
+    "services/test_history_bounds": ("hides_no_timeline",),
+    "services/test_observation_rebuilding": ("damaged_claim", "claims_are_gone"),
+    "services/test_recovery": ("may_be_alive",),
+    "services/test_session_lists": ("only_while_somebody_alive",),
+    "services/test_verification": ("behind_our_back",),
+    "services/test_zone_damage": ("full_disk",),
+    "storage/test_observations": ("of_another_by_its_key", "damaged_claim", "computed_again"),
+    "storage/test_search": ("no_trace", "damaged", "not_what_was_written", "index", "went_without"),
+    "storage/test_session_queries": ("reads_no_message_row", "without_sorting"),
+    "storage/test_token_table": ("pages_contradict",),
+}
+# Of these, what every run tries on Postgres, too.
+USUAL: Final = {
+    "storage": CONTRACT["storage"],
+    "services": ("test_turns", "test_messages", "test_interrupts", "test_recovery", "test_events"),
+    "engine": ("test_runtime",),
+    "http": ("test_sessions", "test_messages"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("holdfast").addoption(
+        "--store",
+        choices=(SQLITE, POSTGRES, "both"),
+        default="both",
+        help="which store tests run on; both: what is usual on both, the rest on the embedded one",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    stores = _stores(metafunc)
+    if stores != (SQLITE,):
+        # A server has to be started for them, which `make check` has no time for.
+        marked = [pytest.param(each, marks=_MARKS[each]) for each in stores]
+        metafunc.parametrize("kept_on", marked, indirect=True)
+
+
+_MARKS: Final = {SQLITE: (), POSTGRES: (pytest.mark.slow,)}
+
+
+def _stores(metafunc: pytest.Metafunc) -> tuple[str, ...]:
+    wanted = str(metafunc.config.getoption("--store"))
+    path = Path(str(metafunc.module.__file__))
+    if wanted == SQLITE or _is_embedded(path, metafunc.definition.name):
+        return (SQLITE,)
+    if wanted == POSTGRES:
+        return (POSTGRES,) if _is_among(path, CONTRACT) else (SQLITE,)
+    return (SQLITE, POSTGRES) if _is_among(path, USUAL) else (SQLITE,)
+
+
+def _is_embedded(path: Path, test: str) -> bool:
+    parts = EMBEDDED.get(f"{path.parent.name}/{path.stem}", ())
+    return any(part == "*" or part in test for part in parts)
+
+
+def _is_among(path: Path, files: dict[str, tuple[str, ...]]) -> bool:
+    parts = path.relative_to(ROOT).parts if path.is_relative_to(ROOT) else ()
+    names = files.get(parts[0], ()) if len(parts) > 1 else ()
+    return "*" in names or path.stem in names
+
+
+# For every test, because only then it is there before whatever else a test asks for.
+@pytest.fixture(autouse=True)
+def kept_on(request: pytest.FixtureRequest) -> str:
+    """Have whatever the test opens be kept on the store of its turn."""
+    store = str(getattr(request, "param", SQLITE))
+    if store == POSTGRES:
+        databases: Databases = request.getfixturevalue("databases")
+        patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        patch.setenv(VARIABLE, databases.empty())
+    return store
+
+
+@pytest.fixture(scope="session")
+def databases() -> "Iterator[Databases]":
+    """Run a Postgres for as long as tests need one."""
+    # Imported here, because what is imported with a plugin is not seen by the coverage.
+    from tests.postgres import Databases, running
+
+    with running() as server:
+        found = Databases(server)
+        yield found
+        found.close()
