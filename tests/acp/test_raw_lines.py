@@ -16,6 +16,7 @@ from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Status
 from holdfast.domain.zone_lines import LineQuery
 from tests.acp.aboard import END, PATIENCE, Aboard, aboard
+from tests.houses import raw
 
 pytestmark = pytest.mark.anyio
 
@@ -108,6 +109,22 @@ async def test_a_desk_that_cannot_be_written_costs_the_turn_nothing(tmp_path: Pa
 
     assert rows[-1].text == "ok"
     assert desk.files == ()
+
+
+async def test_a_damaged_desk_costs_the_turn_nothing_either(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with aboard(tmp_path) as ship:
+        session = await ship.open()
+        await ship.tell(session)
+        await output(ship, 3)
+        with raw(ship.house.config.home) as file:
+            file.execute("UPDATE zone_files SET size = size + 1")
+        rows = await ship.tell(session, "again")
+        now = await ship.now(session)
+
+    assert (rows[-1].text, now.status) == ("ok", Status.IDLE)
+    assert "lines of an agent were not put on its desk" in caplog.text
 
 
 async def test_lines_are_written_together_and_in_their_order() -> None:

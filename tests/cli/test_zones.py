@@ -63,6 +63,32 @@ def test_a_desk_goes_through_its_life(cli: Cli) -> None:
     assert cli("zones", "read", "a").out == "größe\n"
 
 
+def test_a_snapshot_that_is_printed_and_written_again_is_the_same(cli: Cli) -> None:
+    cli("zones", "write", "a", stdin="{}\n")
+
+    for _ in range(2):
+        cli("zones", "write", "a", stdin=cli("zones", "read", "a").out)
+
+    assert cli("zones", "read", "a", "--json").document["content"] == "{}\n"
+
+
+def test_an_archive_without_a_snapshot_says_where_to_look(cli: Cli) -> None:
+    cli("zones", "append", "a", stdin="line\n")
+    ms = str(cli("zones", "archive", "a", "--json").document["archived_at_ms"])
+
+    assert cli("zones", "read", "a", ms).out == "no snapshot; --output shows the lines\n"
+    assert cli("zones", "read", "a", ms, "--limit", "1").out == "line\n"
+    assert cli("zones", "show", "a").err == "Nothing lies there.\n"
+
+
+def test_a_line_without_an_end_is_refused_before_all_of_it_is_read(cli: Cli) -> None:
+    told = cli("zones", "append", "a", "--json", stdin="x" * (18 << 20))
+
+    assert (told.code, told.error["error"]) == (2, "too_large")
+    assert told.error["details"]["size"] < 18 << 20
+    assert cli("zones", "show", "a", "--json").document["files"] == []
+
+
 def test_lines_are_read_by_number_and_replayed(cli: Cli) -> None:
     cli("zones", "append", "a", stdin="".join(f"{number}\n" for number in range(9)))
 
@@ -102,6 +128,7 @@ def test_what_is_not_there_and_what_was_changed_have_codes_of_their_own(cli: Cli
     assert cli("zones", "append", "a", stdin=b"\xff\n").code == 2
     assert cli("zones", "archives", "a", "--limit", "-1").code == 2
     assert cli("zones", "read", "a", "7", "--follow").code == 2
+    assert "window must be 1 to 10000" in cli("zones", "replay", "a", "--window", "0").err
 
 
 def test_everything_of_an_id_goes_when_it_is_said_twice(cli: Cli) -> None:

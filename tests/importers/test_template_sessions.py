@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 from holdfast.bootstrap import Holdfast
+from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, HoldfastError, StorageFull
 from holdfast.domain.openings import SessionRequest
+from holdfast.domain.zones import TEMPLATE_PROMOTE_MARKER_V1
 from holdfast.importers.template_sessions import TemplatePromoteStats, TemplateSessions, is_template
+from tests.houses import raw
 from tests.marks import demands
 from tests.services.test_zone_archives import contents
 from tests.services.test_zone_moves import found
@@ -75,7 +78,10 @@ async def test_a_zone_that_grows_later_goes_to_the_same_agent(quiet: Holdfast) -
 async def test_orphans_copies_and_agents_to_be_used_are_left_alone(quiet: Holdfast) -> None:
     template = await a_template(quiet)
     copy = await quiet.agents.create(quiet.owner, {"name": "Starter", "tags": ("mine",)})
-    for id in ("holdfast", copy.id, "orphan", "00000000-0000-7000-8000-000000000000"):
+    runtime = AcpRuntime(command="program")
+    program = await quiet.agents.create(quiet.owner, {"name": "Program", "runtime": runtime})
+    orphans = ("orphan", "00000000-0000-7000-8000-000000000000")
+    for id in ("holdfast", copy.id, program.id, *orphans):
         await quiet.agents.seed(quiet.owner, id)
         await quiet.zones.write_state(quiet.owner, id, "mine")
     before = await found(quiet)
@@ -83,6 +89,30 @@ async def test_orphans_copies_and_agents_to_be_used_are_left_alone(quiet: Holdfa
     assert await promoted(quiet) == TemplatePromoteStats()
     assert await found(quiet) == before
     assert (await quiet.agents.get(quiet.owner, template.id)).tags == ("template", "x")
+
+
+async def test_an_agent_that_cannot_be_read_is_in_nobodys_way(quiet: Holdfast) -> None:
+    damaged = await quiet.agents.create(quiet.owner, {"name": "Damaged"})
+    template = await a_template(quiet)
+    for agent in (damaged, template):
+        await quiet.zones.write_state(quiet.owner, agent.id, "1")
+    with raw(quiet.config.home) as file:
+        file.execute("UPDATE agents SET checksum = checksum + 1 WHERE id = ?", (damaged.id,))
+        assert file.changes() == 1
+
+    assert await promoted(quiet) == TemplatePromoteStats(
+        templates_scanned=1, templates_promoted=1, failures=1
+    )
+    assert len(await contents(quiet, damaged.id)) == 1
+
+
+async def test_a_marker_of_another_program_is_not_believed(quiet: Holdfast) -> None:
+    (quiet.config.home / TEMPLATE_PROMOTE_MARKER_V1).write_text("v1\n")
+    template = await a_template(quiet)
+    await quiet.zones.write_state(quiet.owner, template.id, "1")
+
+    assert (await promoted(quiet)).templates_promoted == 1
+    assert await contents(quiet, template.id) == {}
 
 
 async def test_an_imported_definition_says_itself_that_it_was_seeded(quiet: Holdfast) -> None:
@@ -118,8 +148,8 @@ async def test_a_failure_at_any_step_converges_later(
     second = await promoted(quiet)
 
     target = await quiet.agents.get(quiet.owner, f"template-promote-v1-{template.id}")
-    assert first.failures == 1
-    assert second.failures == 0
+    assert (first.failures, first.templates_promoted) == (1, 0)
+    assert (second.failures, second.templates_promoted) == (0, 1)
     assert sorted((await contents(quiet, target.id)).values()) == before
     assert await contents(quiet, template.id) == {}
     assert (await quiet.sessions.get(quiet.owner, session.id)).agent_id == target.id

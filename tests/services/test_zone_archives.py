@@ -11,7 +11,7 @@ from holdfast.domain.zone_replays import Problem, Replay, ReplaySource
 from holdfast.domain.zones import Archived, ArchiveSummary, Restored
 from holdfast.ports import Tx
 from holdfast.services.desks import stamp_of
-from holdfast.services.zone_files import ZoneFiles
+from holdfast.services.zone_files import ZoneFiles, free_archive
 from tests.marks import demands
 from tests.services.test_zones import torn
 from tests.stand_ins import SettableClock
@@ -75,6 +75,25 @@ async def test_a_desk_with_an_output_alone_is_archived_too(quiet: Holdfast) -> N
     assert await contents(quiet, "a") == {f"{archived.archive_zoneid} output": "line\n"}
 
 
+async def test_a_desk_that_is_a_copy_of_its_archive_is_archived_again(quiet: Holdfast) -> None:
+    async def copy(tx: Tx) -> None:
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
+        await files.copy_zone(first.archive_zoneid, "agent:a:current")
+
+    await quiet.zones.write_state(quiet.owner, "a", "same")
+    first = await quiet.zones.archive(quiet.owner, "a")
+    assert first is not None
+    await quiet.store.write(copy)
+
+    assert (await quiet.zones.read_state(quiet.owner, "a")).content == "same"
+    second = await quiet.zones.archive(quiet.owner, "a")
+    assert second is not None
+    assert (await quiet.zones.read_state(quiet.owner, "a")).modified_ms is None
+    assert await contents(quiet, "a") == {
+        f"{each.archive_zoneid} output.state.json": "same" for each in (first, second)
+    }
+
+
 async def test_an_empty_desk_is_not_archived(quiet: Holdfast) -> None:
     assert await quiet.zones.archive(quiet.owner, "a") is None
     await quiet.zones.write_state(quiet.owner, "a", "")
@@ -96,6 +115,22 @@ async def test_archives_of_one_instant_are_apart(quiet: Holdfast, clock: Settabl
         for each in reversed(found)
     ]
     assert read == [f"{number}" for number in range(20)]
+
+
+async def test_at_the_end_of_time_archives_are_still_apart(quiet: Holdfast) -> None:
+    last = (1 << 63) - 1
+
+    async def fill(tx: Tx) -> list[int]:
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
+        found = []
+        for start in (last - 1, last, last, last - 1):
+            zone, ms = await free_archive(tx, quiet.owner, "a", start)
+            await files.write(zone, "output", b"x\n")
+            found.append(last - ms)
+        return found
+
+    assert await quiet.store.write(fill) == [1, 0, 2, 3]
+    assert len(await quiet.zones.list_archives(quiet.owner, "a")) == 4
 
 
 @demands("S4-070", "S4-071", "S4-071b")
@@ -211,6 +246,20 @@ async def test_an_archive_is_brought_back_and_stays(quiet: Holdfast, clock: Sett
     assert [each.archive_zoneid for each in newest] == [displaced, old.archive_zoneid]
 
 
+async def test_a_snapshot_larger_than_is_written_at_once_is_brought_back_as_it_is(
+    quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await quiet.zones.write_state(quiet.owner, "a", V2)
+    old = await quiet.zones.archive(quiet.owner, "a")
+    assert old is not None
+    # Only importers bring one so large, and no test has the room for it.
+    monkeypatch.setattr("holdfast.services.zone_archives.WRITE_LARGEST", 10)
+
+    await quiet.zones.restore_archive(quiet.owner, "a", old.archived_at_ms)
+
+    assert (await quiet.zones.read_state(quiet.owner, "a")).content == V2.decode()
+
+
 async def test_bringing_back_twice_is_once_and_an_archive_more(quiet: Holdfast) -> None:
     await quiet.zones.write_state(quiet.owner, "a", V1)
     old = await quiet.zones.archive(quiet.owner, "a")
@@ -225,6 +274,44 @@ async def test_bringing_back_twice_is_once_and_an_archive_more(quiet: Holdfast) 
     assert again.displaced is not None
     added = {f"{again.displaced} output.state.json": V1.decode()}
     assert await contents(quiet, "a") == once | added
+
+
+async def test_whatever_else_lies_on_the_desk_is_kept_when_something_is_brought_back(
+    quiet: Holdfast,
+) -> None:
+    async def leave(tx: Tx) -> None:
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
+        await files.write("agent:a:current", "notes", b"mine")
+        await files.ensure("agent:a:current", "output")
+
+    await quiet.zones.write_state(quiet.owner, "a", V1)
+    old = await quiet.zones.archive(quiet.owner, "a")
+    assert old is not None
+    await quiet.store.write(leave)
+    assert await quiet.zones.archive(quiet.owner, "a") is None
+
+    restored = await quiet.zones.restore_archive(quiet.owner, "a", old.archived_at_ms)
+
+    assert await contents(quiet, "a") == {
+        f"{old.archive_zoneid} output.state.json": V1.decode(),
+        f"{restored.displaced} notes": "mine",
+        "agent:a:current output.state.json": V1.decode(),
+    }
+
+
+@pytest.mark.parametrize("ms", [-5, 1 << 63])
+async def test_what_is_no_time_of_an_archive_names_none(quiet: Holdfast, ms: int) -> None:
+    async def stray(tx: Tx) -> None:
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
+        await files.write(f"agent:a:archive:{ms}", "output", b"x\n")
+
+    await quiet.store.write(stray)
+
+    assert not await quiet.zones.delete_archive(quiet.owner, "a", ms)
+    for act in (quiet.zones.read_archive, quiet.zones.restore_archive):
+        with pytest.raises(NotFound):
+            await act(quiet.owner, "a", ms)
+    assert await contents(quiet, "a") == {f"agent:a:archive:{ms} output": "x\n"}
 
 
 async def test_a_missing_archive_is_not_brought_back(quiet: Holdfast) -> None:
@@ -266,13 +353,17 @@ async def test_all_zones_of_an_id_go_when_it_is_said_twice(quiet: Holdfast) -> N
     assert len(await contents(quiet, "a-b")) == 1
 
 
-async def test_archiving_an_agent_keeps_its_zones(quiet: Holdfast) -> None:
+async def test_archiving_and_purging_an_agent_keep_its_zones(quiet: Holdfast) -> None:
     agent = await quiet.agents.create(quiet.owner, {"name": "Helper"})
     await quiet.zones.write_state(quiet.owner, "helper", "x")
 
     await quiet.agents.archive(quiet.owner, "helper")
+    archived = await quiet.zones.read_state(quiet.owner, "helper")
+    await quiet.agents.purge(quiet.owner, "helper")
 
+    assert archived.content == "x"
     assert (await quiet.zones.read_state(quiet.owner, agent.id)).content == "x"
+    assert (await quiet.zones.read_state(quiet.owner, "helper")).content is None
 
 
 async def test_a_desk_is_replayed_with_lines_written_after_its_snapshot(quiet: Holdfast) -> None:

@@ -53,12 +53,12 @@ async def test_a_file_is_made_empty_and_one_that_is_there_is_left(quiet: Holdfas
 async def test_a_file_is_written_as_a_whole_in_parts(quiet: Holdfast, before: int | None) -> None:
     if before is not None:
         await used(quiet, lambda files: files.write("z", "f", b"o" * before))
-    for size in (0, 1, PART_SIZE, PART_SIZE + 1, 2 * PART_SIZE):
+    for at, size in enumerate((0, 1, PART_SIZE, PART_SIZE + 1, 2 * PART_SIZE), 9):
         content = bytes(number % 251 for number in range(size))
 
-        written = await used(quiet, lambda files, c=content: files.write("z", "f", c), at=9)
+        written = await used(quiet, lambda files, c=content: files.write("z", "f", c), at=at)
 
-        assert (written.size, written.modified_ms) == (size, 9)
+        assert (written.size, written.modified_ms) == (size, at)
         assert await used(quiet, lambda files: files.read("z", "f")) == content
         with raw(quiet.config.home) as file:
             rows = list(file.execute("SELECT part, length(content) FROM zone_parts ORDER BY part"))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
 
@@ -31,24 +31,24 @@ pytestmark = pytest.mark.anyio
 STRANGER = Owner("stranger")
 FRESH = State(zone="agent:a:current", content=None, modified_ms=None)
 
-Verb = Callable[[Holdfast, str], Awaitable[object]]
+Verb = Callable[[Holdfast, Owner, str], Awaitable[object]]
 
 VERBS: Mapping[str, Verb] = {
-    "show": lambda house, id: house.zones.show(house.owner, id),
-    "write_state": lambda house, id: house.zones.write_state(house.owner, id, "x"),
-    "read_state": lambda house, id: house.zones.read_state(house.owner, id),
-    "append_output": lambda house, id: house.zones.append_output(house.owner, id, "x"),
-    "append_lines": lambda house, id: house.zones.append_lines(house.owner, id, ["x"]),
-    "read_lines": lambda house, id: house.zones.read_lines(house.owner, id),
-    "follow": lambda house, id: anext(house.zones.follow(house.owner, id)),
-    "read_file": lambda house, id: house.zones.read_file(house.owner, id, "output"),
-    "replay": lambda house, id: house.zones.replay(house.owner, id),
-    "archive": lambda house, id: house.zones.archive(house.owner, id),
-    "list_archives": lambda house, id: house.zones.list_archives(house.owner, id),
-    "read_archive": lambda house, id: house.zones.read_archive(house.owner, id, 1),
-    "restore_archive": lambda house, id: house.zones.restore_archive(house.owner, id, 1),
-    "delete_archive": lambda house, id: house.zones.delete_archive(house.owner, id, 1),
-    "purge": lambda house, id: house.zones.purge(house.owner, id, confirm=id),
+    "show": lambda house, owner, id: house.zones.show(owner, id),
+    "write_state": lambda house, owner, id: house.zones.write_state(owner, id, "x"),
+    "read_state": lambda house, owner, id: house.zones.read_state(owner, id),
+    "append_output": lambda house, owner, id: house.zones.append_output(owner, id, "x"),
+    "append_lines": lambda house, owner, id: house.zones.append_lines(owner, id, ["x"]),
+    "read_lines": lambda house, owner, id: house.zones.read_lines(owner, id),
+    "follow": lambda house, owner, id: anext(house.zones.follow(owner, id)),
+    "read_file": lambda house, owner, id: house.zones.read_file(owner, id, "output"),
+    "replay": lambda house, owner, id: house.zones.replay(owner, id),
+    "archive": lambda house, owner, id: house.zones.archive(owner, id),
+    "list_archives": lambda house, owner, id: house.zones.list_archives(owner, id),
+    "read_archive": lambda house, owner, id: house.zones.read_archive(owner, id, 1),
+    "restore_archive": lambda house, owner, id: house.zones.restore_archive(owner, id, 1),
+    "delete_archive": lambda house, owner, id: house.zones.delete_archive(owner, id, 1),
+    "purge": lambda house, owner, id: house.zones.purge(owner, id, confirm=id),
 }
 
 
@@ -59,12 +59,28 @@ async def test_an_id_that_cannot_be_is_refused_and_nothing_is_written(
 ) -> None:
     for text in REFUSED:
         with pytest.raises(Invalid) as caught:
-            await verb(quiet, text)
+            await verb(quiet, quiet.owner, text)
 
         assert caught.value.code is Code.INVALID_DEFINITION_ID
         assert caught.value.message.startswith("INVALID_DEFINITION_ID: ")
     with raw(quiet.config.home) as file:
         assert list(file.execute("SELECT count(*) FROM zone_files")) == [(0,)]
+
+
+async def test_the_id_is_judged_before_anything_else(quiet: Holdfast) -> None:
+    zones, owner = quiet.zones, quiet.owner
+    for act in (
+        lambda: zones.write_state(owner, "a:b", "\ud800"),
+        lambda: zones.append_output(owner, "a:b", "\ud800"),
+        lambda: zones.read_lines(owner, "a:b", LineQuery(limit=0)),
+        lambda: zones.replay(owner, "a:b", window=0),
+        lambda: zones.list_archives(owner, "a:b", limit=-1),
+        lambda: zones.purge(owner, "a:b", confirm="b"),
+    ):
+        with pytest.raises(Invalid) as caught:
+            await act()
+
+        assert caught.value.code is Code.INVALID_DEFINITION_ID
 
 
 @pytest.mark.parametrize("id", VALID)
@@ -109,8 +125,14 @@ async def test_a_clock_that_goes_back_makes_no_file_older(
     first = await quiet.zones.write_state(quiet.owner, "a", "1")
     clock.advance(seconds=-60)
     again = await quiet.zones.write_state(quiet.owner, "a", "2")
+    await quiet.zones.append_output(quiet.owner, "a", "line")
+    before = await quiet.zones.read_file(quiet.owner, "a", OUTPUT_FILE)
+    clock.advance(seconds=-60)
+    await quiet.zones.append_output(quiet.owner, "a", "line")
+    after = await quiet.zones.read_file(quiet.owner, "a", OUTPUT_FILE)
 
-    assert again.modified_ms == first.modified_ms
+    assert again.modified_ms == first.modified_ms + 1
+    assert after.modified_ms == before.modified_ms
 
 
 async def test_an_empty_snapshot_is_a_snapshot_and_one_of_bad_bytes_too(quiet: Holdfast) -> None:
@@ -164,6 +186,16 @@ async def test_two_views_do_not_overwrite_each_other(quiet: Holdfast, clock: Set
         await quiet.zones.write_state(quiet.owner, "a", "3", if_modified_ms=first.modified_ms)
     assert (await quiet.zones.read_state(quiet.owner, "a")).content == "2"
     assert second.modified_ms == first.modified_ms + 1000
+
+
+async def test_two_views_of_one_millisecond_are_told_of_each_other(quiet: Holdfast) -> None:
+    first = await quiet.zones.write_state(quiet.owner, "a", "1")
+    await quiet.zones.write_state(quiet.owner, "a", "2")
+
+    with pytest.raises(Conflict):
+        await quiet.zones.write_state(quiet.owner, "a", "3", if_modified_ms=first.modified_ms)
+
+    assert (await quiet.zones.read_state(quiet.owner, "a")).content == "2"
 
 
 @demands("S4-032", "S4-032b", "S4-032c")
@@ -231,6 +263,24 @@ async def test_two_agents_and_two_owners_see_nothing_of_each_other(quiet: Holdfa
     assert (await quiet.zones.show(STRANGER, "a")).files == ()
     assert await quiet.zones.purge(STRANGER, "a-b", confirm="a-b") == 0
     assert len(await quiet.zones.list_archives(quiet.owner, "a-b")) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in VERBS if name != "follow"])
+async def test_nothing_that_a_stranger_does_is_felt(quiet: Holdfast, name: str) -> None:
+    for text in ("archived", "on the desk"):
+        await quiet.zones.archive(quiet.owner, "a")
+        await quiet.zones.write_state(quiet.owner, "a", text)
+        await quiet.zones.append_output(quiet.owner, "a", text)
+    desk = await quiet.zones.show(quiet.owner, "a")
+    archives = await quiet.zones.list_archives(quiet.owner, "a")
+
+    with suppress(NotFound):
+        answer = await VERBS[name](quiet, STRANGER, "a")
+        assert "archived" not in str(answer).replace("archived_at_ms", "")
+        assert "on the desk" not in str(answer)
+
+    assert await quiet.zones.show(quiet.owner, "a") == desk
+    assert await quiet.zones.list_archives(quiet.owner, "a") == archives
 
 
 async def test_an_agent_has_one_desk_whether_its_id_or_its_slug_is_given(quiet: Holdfast) -> None:

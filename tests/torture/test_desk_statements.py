@@ -29,6 +29,7 @@ from tests.torture.notebooks import key_beside
 pytestmark = pytest.mark.slow
 
 AGENT = "holdfast"
+ADOPTER = "0192f0c1-0000-7000-8000-000000000009"
 LINE = '{"n":1}'
 # Beginnings and ends of transactions: what fails there is the store's affair and not a desk's.
 FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE")
@@ -89,6 +90,7 @@ ACTS: dict[str, Act] = {
     "close": _close,
     "move": _move,
     "copy": _copy,
+    "adopt": lambda house: house.agents.create(house.owner, {"name": "Other"}, id=ADOPTER),
 }
 
 

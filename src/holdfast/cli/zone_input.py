@@ -53,17 +53,20 @@ async def append(printer: Printer, wanted: OneDesk) -> None:
     from holdfast.http.v1.zones_forms import OutputAppendedForm
 
     require_definition_id(wanted.id)
+    offset, size = None, 0
     async with opened(printer) as holdfast:
-        batches = [done async for done in _appended(holdfast, wanted.id)]
+        async for done in _appended(holdfast, wanted.id):
+            offset = done.offset if offset is None else offset
+            size += done.bytes_written
         zone = (await holdfast.zones.show(holdfast.owner, wanted.id)).zone
-    size = sum(done.bytes_written for done in batches)
-    offset = batches[0].offset if batches else 0
-    form = OutputAppendedForm(zone=zone, offset=offset, bytes_written=size)
+    form = OutputAppendedForm(zone=zone, offset=offset or 0, bytes_written=size)
     printer.done(form, f"{size} bytes were appended to {zone}.")
 
 
 async def _appended(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppended", None]:
     """Append what comes, a batch for whatever is there at a time; yield what became of each."""
+    from holdfast.domain.zones import APPEND_LARGEST, require_size
+
     held = b""
     while more := await asyncio.to_thread(_some_of_stdin):
         held += more
@@ -71,6 +74,8 @@ async def _appended(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppend
         if end:
             whole, held = held[:end], held[end:]
             yield await holdfast.zones.append_lines(holdfast.owner, id_, (_text(whole),))
+        # Refused as soon as no append can take it: what never ends a line never ends.
+        require_size(len(held), APPEND_LARGEST, what="A line")
     if held:
         yield await holdfast.zones.append_lines(holdfast.owner, id_, (_text(held),))
 

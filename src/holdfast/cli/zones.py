@@ -41,6 +41,8 @@ async def show(printer: Printer, wanted: OneDesk) -> None:
         for each in desk.files
     ]
     printer.table(("FILE", "BYTES", "LINES", "CHANGED"), rows)
+    if not rows:
+        printer.remark("Nothing lies there.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,9 @@ class ReadOptions(OneDesk):
     start: Annotated[
         int | None, typer.Option(metavar="N", help="The first line, counted from 0.")
     ] = None
-    limit: Annotated[int, typer.Option(metavar="N", help="At most so many lines.")] = 200
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="At most so many lines; usually 200.")
+    ] = None
     follow: Annotated[
         bool, typer.Option("--follow", help="Print the output as it grows, until Ctrl-C.")
     ] = False
@@ -65,7 +69,7 @@ async def read(printer: Printer, wanted: ReadOptions) -> None:
     async with opened(printer) as holdfast:
         if wanted.follow:
             await _follow(printer, holdfast, wanted)
-        elif wanted.output or wanted.start is not None:
+        elif wanted.output or wanted.start is not None or wanted.limit is not None:
             await _lines(printer, holdfast, wanted)
         elif wanted.ms is not None:
             await _archive(printer, holdfast, wanted.id, wanted.ms)
@@ -88,10 +92,11 @@ async def _follow(printer: Printer, holdfast: "House", wanted: ReadOptions) -> N
 
 
 async def _lines(printer: Printer, holdfast: "House", wanted: ReadOptions) -> None:
-    from holdfast.domain.zone_lines import LineQuery
+    from holdfast.domain.zone_lines import LINES_USUAL, LineQuery
     from holdfast.http.v1.zones_forms import lines_form
 
-    query = LineQuery(start=wanted.start or 0, limit=wanted.limit)
+    limit = LINES_USUAL if wanted.limit is None else wanted.limit
+    query = LineQuery(start=wanted.start or 0, limit=limit)
     ms = None if wanted.ms is None else archive_ms(wanted.id, wanted.ms)
     page = await holdfast.zones.read_lines(holdfast.owner, wanted.id, query, archive=ms)
     if printer.is_json:
@@ -110,14 +115,21 @@ async def _state(printer: Printer, holdfast: "House", id_: str) -> None:
 
     state = await holdfast.zones.read_state(holdfast.owner, id_)
     form = msgspec.convert(state, StateForm, from_attributes=True)
-    printer.done(form, "nothing to restore" if state.content is None else state.content)
+    printer.done(form, _shown(state.content, "nothing to restore"))
 
 
 async def _archive(printer: Printer, holdfast: "House", id_: str, ms: str) -> None:
     from holdfast.http.v1.archives_forms import archive_form
 
     found = await holdfast.zones.read_archive(holdfast.owner, id_, archive_ms(id_, ms))
-    printer.done(archive_form(found), found.content or "")
+    printer.done(
+        archive_form(found), _shown(found.content, "no snapshot; --output shows the lines")
+    )
+
+
+def _shown(content: str | None, nothing: str) -> str:
+    """Return a snapshot as it is printed: with one end of the last line, its own or ours."""
+    return nothing if content is None else content.removesuffix("\n")
 
 
 @dataclass(frozen=True, kw_only=True)

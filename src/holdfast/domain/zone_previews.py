@@ -14,6 +14,8 @@ PREVIEW_LONGEST: Final = 240
 PREVIEW_LINES: Final = 200
 BOOTSTRAP: Final = "# Session Context"
 NOTHING: Final = ("", 0)
+# As deep as the bodies of requests may be.
+DEEPEST: Final = 100
 
 _RUNS: Final = re.compile(r"\s+")
 
@@ -25,6 +27,22 @@ def parsed(content: bytes) -> Any:
     # Nested without end it is no document that anybody wrote.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def is_deep(value: Any) -> bool:
+    """Tell whether a document is nested more deeply than anybody writes one."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def version_of(document: Any) -> int | None:

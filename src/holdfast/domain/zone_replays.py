@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.domain.zone_previews import parsed, version_of
+from holdfast.domain.zone_previews import is_deep, parsed, version_of
 
 WINDOW: Final = 5_000
 PAGE: Final = 200
@@ -41,7 +41,10 @@ class Problem(StrEnum):
 
 
 class Replay(Struct, frozen=True, kw_only=True):
-    """What to show: nodes as a snapshot kept them, then lines of the log from `start` on."""
+    """What to show: nodes as a snapshot kept them, then lines of the log up to its last.
+
+    `start` is the number of the first line, or where the history of the nodes begins.
+    """
 
     source: ReplaySource
     lines: tuple[str, ...]
@@ -55,7 +58,7 @@ class Replay(Struct, frozen=True, kw_only=True):
 
 
 class ReplayPlan(Struct, frozen=True, kw_only=True):
-    """Which lines of the log a replay needs, and what else it shows.
+    """From which line on a replay needs the log, and what else it shows.
 
     `start` is where what is shown begins, which may be before the first of the lines.
     """
@@ -63,7 +66,6 @@ class ReplayPlan(Struct, frozen=True, kw_only=True):
     source: ReplaySource
     start: int
     first: int
-    end: int
     nodes: tuple[Any, ...] = ()
     overlay: dict[str, Any] = {}
     problem: Problem | None = None
@@ -75,7 +77,7 @@ def planned(snapshot: bytes | None, total: int, *, window: int, page: int) -> Re
         return _tail(total, page)
     if not snapshot:
         return _tail(total, page, problem=Problem.EMPTY_SNAPSHOT)
-    document = parsed(snapshot)
+    document = _shallow(snapshot)
     if not isinstance(document, dict):
         told = Problem.NOT_JSON if document is None else Problem.NOT_AN_OBJECT
         return _tail(total, page, problem=told)
@@ -83,8 +85,15 @@ def planned(snapshot: bytes | None, total: int, *, window: int, page: int) -> Re
     if version is not None and version >= 2:
         return _second(document, total, window=window, page=page)
     if version == 1 and isinstance(document.get("nodes"), list):
-        return _first(document, total)
+        return _first(document, total, window=window)
     return _tail(total, page, problem=Problem.UNKNOWN_VERSION)
+
+
+def _shallow(snapshot: bytes) -> Any:
+    """Return the document of a snapshot; nothing where it is none, or nested without end."""
+    document = parsed(snapshot)
+    # What is shown is written as JSON again, wherever the one stands who shows it.
+    return None if is_deep(document) else document
 
 
 def _second(document: dict[str, Any], total: int, *, window: int, page: int) -> ReplayPlan:
@@ -99,19 +108,18 @@ def _second(document: dict[str, Any], total: int, *, window: int, page: int) -> 
         source=ReplaySource.V2,
         start=start,
         first=start,
-        end=total,
         overlay=overlay,
         problem=problem,
     )
 
 
-def _first(document: dict[str, Any], total: int) -> ReplayPlan:
+def _first(document: dict[str, Any], total: int, *, window: int) -> ReplayPlan:
     mark = _number(document.get("highWaterMark")) or 0
     return ReplayPlan(
         source=ReplaySource.V1,
         start=_number(document.get("historyOffset")) or 0,
-        first=min(mark, total),
-        end=total,
+        # Never more than the window: a page that saved long ago would be shown all of a long log.
+        first=max(min(mark, total), total - window),
         nodes=tuple(document["nodes"]),
         problem=Problem.MARK_BEYOND_LOG if mark > total else None,
     )
@@ -129,7 +137,6 @@ def _tail(
         source=ReplaySource.TAIL if total else ReplaySource.EMPTY,
         start=start,
         first=start,
-        end=total,
         overlay=overlay or {},
         problem=problem,
     )

@@ -2,7 +2,7 @@
 
 import json
 
-from holdfast.domain.zone_previews import parsed, version_of
+from holdfast.domain.zone_previews import is_deep, parsed, version_of
 
 
 def without_block(content: bytes) -> bytes:
@@ -10,6 +10,9 @@ def without_block(content: bytes) -> bytes:
     document = parsed(content)
     version = version_of(document)
     if version is None or version < 2 or "sourceBlockId" not in document:
+        return content
+    if is_deep(document):
+        # So deep that two readers of JSON disagree about it: nobody's page wrote it.
         return content
     text = content.decode()
     for start, end in reversed(_values_of(text, "sourceBlockId")):

@@ -205,6 +205,12 @@ def definition_of(zone: str) -> str | None:
             return None
 
 
+def renamed(zone: str, definition_id: str) -> str:
+    """Return the same desk or archive of another agent."""
+    _, _, *kind = zone.split(":")
+    return ":".join(("agent", definition_id, *kind))
+
+
 def require_file_name(name: str) -> str:
     """Return the name unchanged, or refuse what no file of a zone can be called."""
     if _NAME.fullmatch(name) is None or name in {".", ".."}:

@@ -34,7 +34,7 @@ from holdfast.ports import Store, Tx
 from holdfast.ports.blocks import Block, BlockFile, BlockSource
 from holdfast.services.desks import definition_for, stamp_of
 from holdfast.services.ink import Ink
-from holdfast.services.zone_files import ZoneFiles, clear_desk, free_archive
+from holdfast.services.zone_files import ZoneFiles, free_archive, make_room
 from holdfast.services.zone_views import archives_of
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class _Run:
         desks = [agent_current_zone(brought.definition_id)] if self.counts_desks else []
         for zone in [*(zone for zone, _ in found), *desks]:
             files = {file.name: file for file in await tx.zones.files(self._owner, zone)}
-            mine = {name: file for name, file in files.items() if name in NAMES}
+            mine = {name: file for name, file in files.items() if name in NAMES and file.size}
             if set(mine) == set(brought.files) and await self._are_same(tx, brought, mine):
                 return True
         return False
@@ -222,8 +222,7 @@ class _Run:
                 return False
             stamp = stamp_of(self._ink)
             # A log without a snapshot makes way: it is archived, and never mixed with another.
-            await clear_desk(tx, self._owner, zone, lambda: stamp.at)
-            await ZoneFiles(tx, self._owner, stamp).delete_zone(zone)
+            await make_room(tx, self._owner, zone, lambda: stamp.at)
             await self._bring(tx, brought, zone)
             return True
 

@@ -16,10 +16,9 @@ from holdfast.domain.ids import AgentId, Owner, is_uuid
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.zones import (
     TEMPLATE_TAG,
-    agent_archive_zone,
-    agent_current_zone,
     archive_time,
     definition_of,
+    renamed,
 )
 from holdfast.ports import Store, Tx
 from holdfast.services.desks import stamp_of
@@ -61,7 +60,12 @@ class TemplateSessions:
             if definition_id is not None:
                 grouped.setdefault((owner, definition_id), []).append(zone)
         for (owner, definition_id), of_it in sorted(grouped.items()):
-            template = await self._template(owner, definition_id)
+            try:
+                template = await self._template(owner, definition_id)
+            except HoldfastError as error:
+                # An agent that cannot be read must not keep a whole house from opening.
+                self._fail(definition_id, error)
+                continue
             if template is not None:
                 self._count("templates_scanned")
                 await self._promote(template, sorted(of_it))
@@ -84,15 +88,14 @@ class TemplateSessions:
                 lambda tx: tx.zones.repoint(template.owner, template.id, target.id)
             )
         except HoldfastError as error:
-            self._fail(template, error)
+            self._fail(template.id, error)
             return
         self._count("instances_repointed", repointed)
         done = [await self._moved(template, target, zone) for zone in zones]
         self._count("templates_promoted", int(all(done)))
 
     async def _moved(self, template: Agent, target: Agent, zone: str) -> bool:
-        ms = archive_time(template.id, zone)
-        new = agent_current_zone(target.id) if ms is None else agent_archive_zone(target.id, ms)
+        new = renamed(zone, target.id)
 
         async def work(tx: Tx) -> int:
             done = await move_zone(tx, template.owner, zone, new, stamp_of(self._ink))
@@ -106,9 +109,9 @@ class TemplateSessions:
         try:
             self._count("conflicts", await self._store.write(work))
         except HoldfastError as error:
-            self._fail(template, error)
+            self._fail(template.id, error)
             return False
-        self._count("archives_moved", int(ms is not None))
+        self._count("archives_moved", int(archive_time(template.id, zone) is not None))
         return True
 
     async def _target(self, tx: Tx, template: Agent) -> Agent:
@@ -132,8 +135,8 @@ class TemplateSessions:
         await tx.agents.add(made)
         return made
 
-    def _fail(self, template: Agent, error: HoldfastError) -> None:
-        log.error("template %s was not promoted: %s", template.id, error.message)
+    def _fail(self, definition_id: str, error: HoldfastError) -> None:
+        log.error("the zones of %s were not promoted: %s", definition_id, error.message)
         self._count("failures")
 
     def _count(self, name: str, more: int = 1) -> None:

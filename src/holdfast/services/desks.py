@@ -4,6 +4,7 @@ All of it happens in the transaction of what it follows.
 """
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 
 from holdfast.domain.agents import Agent
@@ -11,7 +12,7 @@ from holdfast.domain.errors import Internal
 from holdfast.domain.events import ZoneArchived
 from holdfast.domain.ids import AgentId, Owner, SessionKey, is_slug, is_uuid
 from holdfast.domain.times import microseconds
-from holdfast.domain.zones import agent_current_zone, require_definition_id
+from holdfast.domain.zones import Archived, agent_current_zone, require_definition_id
 from holdfast.ports import Tx
 from holdfast.services.ink import Ink
 from holdfast.services.journal import Entry, Pen
@@ -46,7 +47,7 @@ async def definition_for(tx: Tx, owner: Owner, definition_id: str) -> str:
 async def take_desk(entry: Entry, agent: Agent, key: SessionKey) -> None:
     """Clear the desk of an agent for a session that was opened just now, and seat it there."""
     zone = agent_current_zone(agent.id)
-    archived = await clear_desk(entry.tx, agent.owner, zone, lambda: _ms(entry.now()))
+    archived = await _cleared(entry.tx, agent.owner, zone, entry.now)
     before = await entry.tx.zones.seated(agent.owner, zone)
     if archived is not None and before is not None:
         await _tell(entry, before, archived.archive_zoneid)
@@ -59,7 +60,7 @@ async def leave_desk(pen: Pen) -> None:
     if desk is None:
         return
     owner, zone = desk
-    archived = await clear_desk(pen.tx, owner, zone, lambda: _ms(pen.now()))
+    archived = await _cleared(pen.tx, owner, zone, pen.now)
     if archived is not None:
         await pen.tell(ZoneArchived(zone=archived.archive_zoneid))
     await pen.tx.zones.unseat(pen.head.key)
@@ -70,6 +71,15 @@ async def tell_seated(entry: Entry, owner: Owner, zone: str, archive: str) -> No
     seated = await entry.tx.zones.seated(owner, zone)
     if seated is not None:
         await _tell(entry, seated, archive)
+
+
+async def _cleared(tx: Tx, owner: Owner, zone: str, now: Callable[[], datetime]) -> Archived | None:
+    try:
+        return await clear_desk(tx, owner, zone, lambda: _ms(now()))
+    except Internal as error:
+        # A damaged desk must not keep a session from beginning, or from its end.
+        log.error("a desk was not cleared: %s", error.message)
+        return None
 
 
 async def _tell(entry: Entry, key: SessionKey, archive: str) -> None:

@@ -6,6 +6,7 @@ from holdfast.domain.sessions import Status
 from holdfast.domain.zone_snapshots import without_block
 from holdfast.domain.zones import (
     SNAPSHOT_FILE,
+    WRITE_LARGEST,
     Archive,
     Archived,
     ArchiveSummary,
@@ -15,6 +16,7 @@ from holdfast.domain.zones import (
     agent_current_zone,
     archive_not_found,
     archive_prefix,
+    archive_time,
     archives_limit,
     require_definition_id,
 )
@@ -22,7 +24,7 @@ from holdfast.ports import Store, Tx
 from holdfast.services.desks import definition_for, stamp_of, tell_seated
 from holdfast.services.ink import Ink
 from holdfast.services.journal import Entry, Journal
-from holdfast.services.zone_files import ZoneFiles, clear_desk
+from holdfast.services.zone_files import ZoneFiles, clear_desk, make_room
 from holdfast.services.zone_views import archives_of, summary_of
 
 
@@ -51,6 +53,7 @@ class Archives:
         self, owner: Owner, definition_id: str, *, limit: int | None = None
     ) -> tuple[ArchiveSummary, ...]:
         """Return the archives of an agent, newest first."""
+        require_definition_id(definition_id)
         most = archives_limit(limit)
 
         async def look(tx: Tx) -> tuple[ArchiveSummary, ...]:
@@ -58,7 +61,6 @@ class Archives:
             newest = (await archives_of(tx, owner, found))[:most]
             return tuple([await summary_of(tx, owner, zone, ms) for zone, ms in newest])
 
-        require_definition_id(definition_id)
         return await self._store.read(look)
 
     async def read_archive(self, owner: Owner, definition_id: str, ms: int) -> Archive:
@@ -83,9 +85,7 @@ class Archives:
             zone = await desk_zone(tx, owner, definition_id)
             await _require_quiet(tx, owner, zone)
             files = self._files(tx, owner)
-            displaced = await clear_desk(tx, owner, zone, self._now)
-            # What is left has no bytes; it would stand in the way of what comes.
-            await files.delete_zone(zone)
+            displaced = await make_room(tx, owner, zone, self._now)
             for file in await files.files(source):
                 await self._brought_back(files, file, zone)
             if displaced is not None:
@@ -105,7 +105,8 @@ class Archives:
         async def work(tx: Tx) -> bool:
             found = await definition_for(tx, owner, definition_id)
             zone = agent_archive_zone(found, ms)
-            return await self._files(tx, owner).delete_zone(zone) > 0
+            is_one = archive_time(found, zone) is not None
+            return is_one and await tx.zones.remove_all(owner, zone) > 0
 
         is_gone = await self._store.write(work, urgent=True)
         if is_gone:
@@ -144,7 +145,8 @@ class Archives:
 
     async def _brought_back(self, files: ZoneFiles, file: ZoneFile, zone: str) -> None:
         at = max(self._now(), file.modified_ms)
-        if file.name == SNAPSHOT_FILE:
+        # What an importer brought may be larger than anything that is written at once.
+        if file.name == SNAPSHOT_FILE and file.size <= WRITE_LARGEST:
             content = await files.read(file.zone, file.name) or b""
             cleaned = without_block(content)
             if cleaned != content:
@@ -164,7 +166,7 @@ async def zone_at(tx: Tx, owner: Owner, definition_id: str, archive: int | None)
     if archive is None:
         return agent_current_zone(found)
     zone = agent_archive_zone(found, archive)
-    if not await tx.zones.files(owner, zone):
+    if archive_time(found, zone) is None or not await tx.zones.is_taken(owner, zone):
         raise archive_not_found()
     return zone
 

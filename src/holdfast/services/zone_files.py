@@ -12,6 +12,7 @@ from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import Owner
 from holdfast.domain.zones import (
     APPEND_LARGEST,
+    TIME_LATEST,
     WRITE_LARGEST,
     Archived,
     ZoneFile,
@@ -56,12 +57,11 @@ class ZoneFiles:
         """Make a file of a content, or replace all of the one that is there."""
         require_size(len(content), WRITE_LARGEST, what="A file that is written at once")
         at = self._stamp.at
-        file = await self.ensure(zone, name)
-        file = replace(
-            file,
-            modified_ms=max(at, file.modified_ms),
-            generation=self._stamp.generation(),
-        )
+        known = await self.stat(zone, name)
+        file = known or await self.ensure(zone, name)
+        # Later than before, also within one millisecond: whoever read the old one is told so.
+        later = max(at, min(file.modified_ms + (known is not None), TIME_LATEST))
+        file = replace(file, modified_ms=later, generation=self._stamp.generation())
         emptied = await self._table.empty(self._owner, file)
         return await self._table.append(self._owner, emptied, content, at) if content else emptied
 
@@ -121,10 +121,7 @@ class ZoneFiles:
 
     async def delete_zone(self, zone: str) -> int:
         """Take all files of a zone away; return how many went."""
-        files = await self.files(zone)
-        for file in files:
-            await self._table.remove(file)
-        return len(files)
+        return await self._table.remove_all(self._owner, zone)
 
     async def list_zones(self, prefix: str) -> list[str]:
         """Return the names of the zones that begin so, sorted."""
@@ -149,17 +146,33 @@ class ZoneFiles:
 
 async def free_archive(tx: Tx, owner: Owner, definition_id: str, ms: int) -> tuple[str, int]:
     """Return the first archive of an agent from an instant on that has no files."""
-    while await tx.zones.files(owner, agent_archive_zone(definition_id, ms)):
-        ms += 1
+    step = 1
+    while await tx.zones.is_taken(owner, agent_archive_zone(definition_id, ms)):
+        # An importer may bring the last instant there is; beyond it nothing would be listed.
+        step = -1 if ms >= TIME_LATEST else step
+        ms += step
     return agent_archive_zone(definition_id, ms), ms
 
 
 async def clear_desk(tx: Tx, owner: Owner, zone: str, now: Callable[[], int]) -> Archived | None:
     """Move what lies on a desk into a new archive; nothing where there is nothing."""
     files = await tx.zones.files(owner, zone)
-    definition_id = definition_of(zone)
-    if definition_id is None or not is_filled(files):
-        return None
+    return await _archived(tx, owner, files, now) if is_filled(files) else None
+
+
+async def make_room(tx: Tx, owner: Owner, zone: str, now: Callable[[], int]) -> Archived | None:
+    """Leave nothing on a desk, for what is brought there: any byte of any file is archived."""
+    files = await tx.zones.files(owner, zone)
+    if any(file.size for file in files):
+        return await _archived(tx, owner, files, now)
+    await tx.zones.remove_all(owner, zone)
+    return None
+
+
+async def _archived(
+    tx: Tx, owner: Owner, files: tuple[ZoneFile, ...], now: Callable[[], int]
+) -> Archived:
+    definition_id = definition_of(files[0].zone) or ""
     target, ms = await free_archive(tx, owner, definition_id, now())
     for file in files:
         if file.size:

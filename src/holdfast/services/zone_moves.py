@@ -3,14 +3,20 @@
 A move is a part of its caller's transaction: it happens as a whole, or not at all.
 """
 
+import logging
+
 from msgspec import Struct
 
+from holdfast.domain.agents import Agent
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import Owner
 from holdfast.domain.zone_moves import CopyAction, MovePlan, Side, move_plan
-from holdfast.domain.zones import ZoneFile, archive_time, definition_of
+from holdfast.domain.zones import ZoneFile, archive_time, definition_of, renamed
 from holdfast.ports import Tx
+from holdfast.services.desks import definition_for
 from holdfast.services.zone_files import Stamp, ZoneFiles, free_archive
+
+log = logging.getLogger(__name__)
 
 
 class Moved(Struct, frozen=True, kw_only=True):
@@ -23,6 +29,23 @@ class Moved(Struct, frozen=True, kw_only=True):
 async def move_zone(tx: Tx, owner: Owner, old: str, new: str, stamp: Stamp) -> Moved:
     """Move every file of a zone, its bytes and times preserved; without files nothing is done."""
     return await _Move(tx, owner, stamp, old).to(new)
+
+
+async def adopt_zones(tx: Tx, agent: Agent, stamp: Stamp) -> None:
+    """Move to a new agent what was written under its slug while nobody had that name."""
+    if await definition_for(tx, agent.owner, agent.slug) != agent.id:
+        # The slug is another agent's id, and so are the zones of that name.
+        return
+    for zone in await tx.zones.names(agent.owner, f"agent:{agent.slug}:"):
+        if definition_of(zone) is None:
+            continue
+        try:
+            await move_zone(tx, agent.owner, zone, renamed(zone, agent.id), stamp)
+        except Internal as error:
+            if error.code is not Code.CORRUPT_ROW:
+                raise
+            # Left where it is: a damaged file must not keep anybody from having an agent.
+            log.error("a zone was not moved to its agent: %s", error.message)
 
 
 class _Move:

@@ -1,5 +1,6 @@
 """Reading lines of a file by their numbers: only the parts that hold them are read."""
 
+import sys
 from typing import Final
 
 from holdfast.domain.zone_lines import (
@@ -11,7 +12,7 @@ from holdfast.domain.zone_lines import (
     is_document,
     shown,
 )
-from holdfast.domain.zones import ZoneFile, zone_changed
+from holdfast.domain.zones import PART_SIZE, ZoneFile, zone_changed
 from holdfast.ports import Tx
 
 NO_LINES: Final = Lines(lines=(), start=0, total=0, generation=None, torn=False)
@@ -52,6 +53,21 @@ async def lines_between(
         reader.take((await tx.zones.part(file, number))[1])
     reader.finish()
     return reader.found
+
+
+async def newest_lines(tx: Tx, file: ZoneFile, start: int, *, room: int) -> tuple[int, list[bytes]]:
+    """Return the lines from one on up to the last, and the number of the first of them.
+
+    Where there is no room for all of them, the oldest are left out before they are read; the last
+    one is given whatever its size.
+    """
+    number = max(file.parts - room // PART_SIZE, 0)
+    if number > await tx.zones.part_before(file, start):
+        before, _ = await tx.zones.part(file, number)
+        # The line that goes on into this part began in one that is not read.
+        whole = before.ended + (before.tail is not None)
+        start = max(start, min(whole, file.lines - 1))
+    return start, await lines_between(tx, file, start, file.lines, room=sys.maxsize)
 
 
 async def _last_line(tx: Tx, file: ZoneFile) -> list[bytes]:

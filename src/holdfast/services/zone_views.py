@@ -1,7 +1,6 @@
 """How zones are shown: an archive in a list, and a desk replayed."""
 
-import sys
-
+from holdfast.domain.errors import Internal
 from holdfast.domain.ids import Owner
 from holdfast.domain.zone_lines import LineQuery, shown
 from holdfast.domain.zone_previews import (
@@ -23,7 +22,7 @@ from holdfast.domain.zones import (
     archive_time,
 )
 from holdfast.ports import Tx
-from holdfast.services.zone_reading import lines_between, read_lines
+from holdfast.services.zone_reading import lines_between, newest_lines, read_lines
 
 
 async def archives_of(tx: Tx, owner: Owner, definition_id: str) -> list[tuple[str, int]]:
@@ -34,13 +33,16 @@ async def archives_of(tx: Tx, owner: Owner, definition_id: str) -> list[tuple[st
 
 
 async def summary_of(tx: Tx, owner: Owner, zone: str, ms: int) -> ArchiveSummary:
-    """Return an archive as a list shows it."""
-    files = {file.name: file for file in await tx.zones.files(owner, zone)}
+    """Return an archive as a list shows it; one that is damaged must not hide the others."""
+    try:
+        files = {file.name: file for file in await tx.zones.files(owner, zone)}
+    except Internal:
+        files = {}
     state, output = files.get(SNAPSHOT_FILE), files.get(OUTPUT_FILE)
-    content = await _snapshot(tx, state)
-    version = None if content is None else version_of(parsed(content))
-    is_log = state is None or (version is not None and version >= 2)
-    preview, nodes = await _log_preview(tx, output) if is_log else snapshot_preview(content)
+    try:
+        version, preview, nodes = await _preview(tx, state, output)
+    except Internal:
+        version, preview, nodes = None, *NOTHING
     return ArchiveSummary(
         archive_zoneid=zone,
         archived_at_ms=ms,
@@ -52,6 +54,17 @@ async def summary_of(tx: Tx, owner: Owner, zone: str, ms: int) -> ArchiveSummary
         has_output=output is not None,
         schema_version=version,
     )
+
+
+async def _preview(
+    tx: Tx, state: ZoneFile | None, output: ZoneFile | None
+) -> tuple[int | None, str, int]:
+    """Return the version of a snapshot, what an archive is about, and how much is in it."""
+    content = await _snapshot(tx, state)
+    version = None if content is None else version_of(parsed(content))
+    is_log = state is None or (version is not None and version >= 2)
+    told = await _log_preview(tx, output) if is_log else snapshot_preview(content)
+    return version, *told
 
 
 async def _snapshot(tx: Tx, file: ZoneFile | None) -> bytes | None:
@@ -73,32 +86,18 @@ async def replayed(tx: Tx, owner: Owner, zone: str, *, window: int, page: int) -
     state, output = files.get(SNAPSHOT_FILE), files.get(OUTPUT_FILE)
     snapshot = None if state is None else await tx.zones.read(state, 0, state.size)
     plan = planned(snapshot, output.lines if output else 0, window=window, page=page)
-    found: list[bytes] = []
-    torn, left = False, 0
+    first, found, torn = plan.first, list[bytes](), False
     if output is not None:
-        every = await lines_between(tx, output, plan.first, plan.end, room=sys.maxsize)
-        found = _newest(every, REPLAY_ROOM)
-        left = len(every) - len(found) if plan.source is not ReplaySource.V1 else 0
+        first, found = await newest_lines(tx, output, plan.first, room=REPLAY_ROOM)
         torn = (await read_lines(tx, output, LineQuery(start=output.lines, limit=1))).torn
     return Replay(
         source=plan.source,
         lines=tuple(shown(found)),
         nodes=plan.nodes,
-        start=plan.start + left,
+        start=plan.start if plan.source is ReplaySource.V1 else first,
         total=output.lines if output else 0,
         overlay=plan.overlay,
         generation=output.generation if output else None,
         torn=torn,
         problem=plan.problem,
     )
-
-
-def _newest(lines: list[bytes], room: int) -> list[bytes]:
-    """Return as many of the last lines as there is room for, at least one."""
-    count = 0
-    for line in reversed(lines):
-        room -= len(line)
-        if room < 0 and count:
-            break
-        count += 1
-    return lines[len(lines) - count :]

@@ -61,6 +61,7 @@ class Zones(Archives):
 
         The time 0 stands for a snapshot that is not there.
         """
+        require_definition_id(definition_id)
         written = _encoded(content)
 
         async def work(tx: Tx) -> StateWritten:
@@ -73,7 +74,6 @@ class Zones(Archives):
             file = await files.write(zone, SNAPSHOT_FILE, written)
             return StateWritten(zone=zone, bytes_written=len(written), modified_ms=file.modified_ms)
 
-        require_definition_id(definition_id)
         return await self._store.write(work)
 
     async def read_state(self, owner: Owner, definition_id: str) -> State:
@@ -131,6 +131,7 @@ class Zones(Archives):
         archive: int | None = None,
     ) -> Lines:
         """Return lines of a desk's output, or of an archive's."""
+        require_definition_id(definition_id)
         wanted = query or LineQuery()
         require_limit(wanted.limit, most=LINES_MOST)
 
@@ -184,8 +185,9 @@ class Zones(Archives):
         self, owner: Owner, definition_id: str, *, window: int = WINDOW, page: int = PAGE
     ) -> Replay:
         """Return what to show of a desk at once: the snapshot, and the newest lines of its log."""
-        require_limit(window, most=LINES_MOST)
-        require_limit(page, most=LINES_MOST)
+        require_definition_id(definition_id)
+        require_limit(window, most=LINES_MOST, field="window")
+        require_limit(page, most=LINES_MOST, field="page")
 
         async def look(tx: Tx) -> Replay:
             zone = await desk_zone(tx, owner, definition_id)

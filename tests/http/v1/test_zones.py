@@ -93,6 +93,36 @@ async def test_a_bad_id_is_refused_in_the_same_words(visitor: Visitor, name: str
     assert answer.document["details"] == {"value": id}
 
 
+@pytest.mark.parametrize("id", ["a:b", "..", "%61", "", "\x00"])
+async def test_a_bad_id_is_refused_wherever_something_would_be_changed(
+    visitor: Visitor, id: str
+) -> None:
+    requests = {
+        ("PUT", "/state"): {"content": "x"},
+        ("POST", "/output"): {"line": "x"},
+        ("POST", "/archive"): None,
+        ("POST", "/archives/1/restore"): None,
+        ("DELETE", "/archives/1"): None,
+    }
+    for (method, name), body in requests.items():
+        answer = await visitor.ask(method, f"/v1/zones/{id}{name}", body)
+        # Nothing between two slashes is no id at all, and so no place.
+        assert refusal(answer)[0] == (404 if id == "" else 400)
+        assert id == "" or answer.document["error"] == "invalid_definition_id"
+    assert await visitor.house.store.read(lambda tx: tx.zones.everybodys()) == []
+
+
+@pytest.mark.parametrize("depth", [50, 200, 800, 900, 925, 950, 975])
+async def test_a_snapshot_of_any_depth_is_replayed_or_told(visitor: Visitor, depth: int) -> None:
+    content = '{"nodes":[' + "[" * depth + "]" * depth + "]}"
+    await visitor.ask("PUT", "/v1/zones/a/state", {"content": content})
+
+    answer = await visitor.get("/v1/zones/a/replay")
+
+    told = (answer.status, answer.document["problem"])
+    assert told == (200, None if depth == 50 else "not_json")
+
+
 def spelled(text: str) -> str:
     return "".join(f"%{byte:02X}" for byte in text.encode())
 
