@@ -168,7 +168,12 @@ def test_a_settled_call_takes_the_place_of_the_unknown_one(how: Settlement) -> N
     before = shown(journal, horizon=Horizon(at=at(2)))
 
     assert results == ["success", SETTLED[how], "success"]
-    assert set(SETTLED) == set(Settlement)
+    assert SETTLED == {
+        # How the retry came out is told by an action of its own.
+        Settlement.RETRIED: "unknown",
+        Settlement.SKIPPED: "skipped",
+        Settlement.MARKED_DONE: "success",
+    }
     assert before.snapshot["actions"][1]["result"] == "unknown"
 
 

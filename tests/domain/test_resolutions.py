@@ -466,7 +466,7 @@ def test_nothing_but_a_restoration_revives_what_is_deleted() -> None:
     assert (entity.observation_count, entity.last_observation_at) == (0, None)
 
 
-def test_a_history_of_nothing_but_its_end_and_return_has_a_name_and_no_more() -> None:
+def test_a_history_of_nothing_but_its_end_and_return_began_when_it_was_first_spoken_of() -> None:
     entity = resolved(a_deletion(1), a_deletion(2, is_deleted=False))
 
     assert entity.snapshot == {
@@ -474,10 +474,12 @@ def test_a_history_of_nothing_but_its_end_and_return_has_a_name_and_no_more() ->
         "actions": [],
         "checkpoints": [],
         "outcomes": [],
+        "started_at": "2026-01-02T03:05:05.678Z",
     }
     assert entity.provenance == {
         **dict.fromkeys(entity.snapshot, ()),
         "session_id": (a_deletion(1).id,),
+        "started_at": (a_deletion(1).id,),
     }
 
 

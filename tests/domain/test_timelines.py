@@ -124,8 +124,11 @@ def test_nothing_happened_to_what_is_deleted() -> None:
     assert events_of(resolved(a_claim(1, **COMPLETE), a_deletion(2))) == ()
 
 
-def test_a_session_whose_beginning_nobody_knows_has_no_start() -> None:
-    assert events_of(resolved(a_deletion(1), a_deletion(2, is_deleted=False))) == ()
+def test_a_session_whose_beginning_nobody_knows_starts_when_it_was_first_spoken_of() -> None:
+    (event,) = events_of(resolved(a_deletion(1), a_deletion(2, is_deleted=False)))
+
+    assert (event.event_type, event.timestamp) == ("SessionStarted", "2026-01-02T03:05:05.678Z")
+    assert event.provenance == (a_deletion(1).id,)
 
 
 def test_moments_that_are_equal_start_go_on_and_end() -> None:

@@ -1,15 +1,17 @@
 """A door that adds a token to each request, for programs that cannot be told one.
 
 Everything else is passed on as it came, the name of the host included, so that what stands behind
-the door judges what the program said.
+the door judges what the program said. Only where a program asks for something by a name that is
+its own, it is led to what there is instead.
 """
 
 import http.client
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 _OF_THE_CONNECTION: Final = frozenset({"connection", "keep-alive", "transfer-encoding"})
@@ -18,10 +20,22 @@ _OF_THE_CONNECTION: Final = frozenset({"connection", "keep-alive", "transfer-enc
 class Door(ThreadingHTTPServer):
     """Listens on any free port from the beginning on; opened once the server behind it is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, instead: Mapping[tuple[str, str], Mapping[str, Any]] | None = None) -> None:
+        """Of a method and a name or an address, `instead` says what is asked for in its place."""
         super().__init__(("127.0.0.1", 0), _Visit)
         self.behind = ""
         self.secret = ""
+        self.instead: Final = instead or {}
+
+    def led(self, body: bytes) -> bytes:
+        """Return a message, asking for what there is."""
+        try:
+            message = json.loads(body)
+            params = message["params"]
+            found = self.instead[message["method"], params.get("name", params.get("uri"))]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return body
+        return json.dumps({**message, "params": {**params, **found}}).encode()
 
     @property
     def name(self) -> str:
@@ -50,7 +64,7 @@ class _Visit(BaseHTTPRequestHandler):
     server: Door
 
     def _pass_on(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = self.server.led(self.rfile.read(int(self.headers.get("content-length", 0))))
         behind = http.client.HTTPConnection(self.server.behind, timeout=60)
         behind.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():

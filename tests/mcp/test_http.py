@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.domain.errors import Invalid
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.table import Route
 from holdfast.mcp.endpoint import Endpoint
@@ -80,28 +82,95 @@ async def test_there_is_no_stream_and_no_session_to_end(visitor: Visitor, method
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
+RAW = b'{"jsonrpc":"2.0","id":%s,"method":"%s","params":%s}'
+WIDE = RAW % (b"1", b"ping", b'{"a":[%s0]}' % (b"0," * 600_000))
+
+
 @pytest.mark.parametrize(
-    "body",
+    ("body", "number", "code"),
     [
-        b"",
-        b"nonsense",
-        b"[]",
-        b"[1]",
-        b'"x"',
-        b"{}",
-        b'{"jsonrpc":"2.0","id":1,"result":{}}',
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","method":"ping"}',
-        b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}',
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}',
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\\ud800"}}',
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\\u0000"}}',
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b"[" * 200,
+        (b"", None, -32700),
+        (b"nonsense", None, -32700),
+        (b"\xff\xfe", None, -32700),
+        (b"[" * 200, None, -32700),
+        (b"[]", None, -32600),
+        (b"[1]", None, -32600),
+        (b'"x"', None, -32600),
+        (b"{}", None, -32600),
+        (b'{"jsonrpc":"2.0","id":1,"result":{}}', 1, -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","method":"ping"}', 1, -32600),
+        (RAW % (b"1.5", b"ping", b"{}"), None, -32600),
+        (RAW % (b'"a"', b"ping", b"[]"), "a", -32600),
+        (RAW % (b"1", b"ping", b'{"a":"\\ud800"}'), 1, -32600),
+        (RAW % (b"1", b"ping", b'{"a":NaN}'), 1, -32600),
+        (RAW % (b"1", b"ping", b'{"a":1,"a":2}'), 1, -32600),
+        pytest.param(WIDE, 1, -32600, id="wide"),
+        (RAW % (b"7", b"ping", b"[" * 200), 7, -32600),
     ],
 )
-async def test_what_is_no_message_is_refused(visitor: Visitor, body: bytes) -> None:
+async def test_what_is_no_message_is_refused_in_words_of_the_protocol(
+    visitor: Visitor, body: bytes, number: int | str | None, code: int
+) -> None:
     answer = await visitor.ask("POST", "/mcp", body, headers={"content_type": "application/json"})
 
-    assert refusal(answer)[0] == 400
+    assert (answer.status, answer.document["id"]) == (400, number)
+    assert (answer.document["jsonrpc"], answer.document["error"]["code"]) == ("2.0", code)
+
+
+MANY = [{"type": "work", "result": "success", "details": {"n": [0] * 60}} for _ in range(2_000)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"note": "NUL \x00 is kept"}, None),
+        ({"note": 10**30}, None),
+        ({"actions": MANY}, None),
+        ({"note": 10**1_000}, "finite"),
+        ({"session_id": "nul\x00here"}, "no_control_characters"),
+        ({"actions": []}, "min_length: 1"),
+        ({"note": ["x" * 60_000] * 18}, "max_bytes: 1048576"),
+    ],
+    ids=["nul", "large", "many", "long", "key", "empty", "heavy"],
+)
+async def test_whatever_history_takes_is_taken_and_what_not_is_a_result(
+    visitor: Visitor, changes: dict[str, Any], refused: str | None
+) -> None:
+    payload = MINIMAL | changes
+    plain = await visitor.post("/v1/history", MINIMAL | changes)
+    found = told(
+        "submit_agent_session",
+        (await visitor.post("/mcp", call("submit_agent_session", payload))).document,
+    )
+
+    if refused is None:
+        assert (plain.status, found.form["deduplicated"]) == (201, True)
+    else:
+        assert found.form["message"] == plain.document["message"]
+        assert found.form["details"]["expected"] == refused
+
+
+async def test_what_was_refused_is_not_logged(
+    visitor: Visitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "never-to-be-written-down"
+    wrong: dict[str, Any] = MINIMAL | {"duration": secret, "actions": [{"type": 5, secret: secret}]}
+    with caplog.at_level(logging.DEBUG):
+        answers = [
+            await visitor.post("/v1/history", wrong),
+            await visitor.post("/v1/history/abc123/correct", {"field": secret, "value": secret}),
+            await visitor.post("/v1/entities", {"entity_type": "release", "fields": wrong}),
+            await visitor.post("/mcp", call("submit_agent_session", wrong)),
+            await visitor.post("/mcp", call("query_agent_history", {"limit": secret})),
+            await visitor.post("/mcp", call(secret, {})),
+            await visitor.post("/mcp", {"secret": secret}),
+        ]
+        with pytest.raises(Invalid):
+            await visitor.house.observations.submit(visitor.house.owner, wrong)
+
+    assert secret in answers[0].body.decode()
+    assert secret in answers[3].body.decode()
+    assert secret not in caplog.text
 
 
 async def test_only_json_is_a_message_and_whoever_takes_something_else_gets_json(
@@ -110,14 +179,19 @@ async def test_only_json_is_a_message_and_whoever_takes_something_else_gets_json
     text = await visitor.post("/mcp", PING, content_type="text/plain")
     picky = await visitor.post("/mcp", PING, accept="text/event-stream")
 
-    assert refusal(text) == (400, "invalid_body")
+    error = text.document["error"]
+    assert (text.status, text.document["id"], error["code"]) == (400, None, -32600)
+    assert error["data"]["error"] == "invalid_body"
     assert (picky.status, picky.document["result"]) == (200, {})
 
 
 async def test_a_message_may_have_so_many_bytes(visitor: Visitor) -> None:
     large = call("submit_agent_session", MINIMAL | {"note": "x" * (8 << 20)})
 
-    assert refusal(await visitor.post("/mcp", large)) == (400, "invalid_body")
+    answer = await visitor.post("/mcp", large)
+
+    assert (answer.status, answer.document["error"]["code"]) == (400, -32600)
+    assert answer.document["error"]["message"].endswith("a body may have 8 MiB at most.")
 
 
 async def test_whoever_may_only_read_reads(visitor: Visitor) -> None:

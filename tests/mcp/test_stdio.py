@@ -19,15 +19,16 @@ pytestmark = pytest.mark.anyio
     ("said", "code"),
     [
         (b"not json", -32700),
-        (b'"bare"', -32700),
-        (b"17", -32700),
-        (b"[]", -32700),
+        (b'"bare"', -32600),
+        (b"17", -32600),
+        (b"[]", -32600),
         (b"[" * 5_000, -32700),
         (b"\xff\xfe", -32700),
-        (b'{"jsonrpc":"2.0"}', -32700),
-        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32700),
-        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32700),
-        (b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', -32700),
+        (b'{"jsonrpc":"2.0"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":false,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', -32600),
     ],
 )
 async def test_a_line_that_is_no_message_is_told_so(line: Line, said: bytes, code: int) -> None:

@@ -1,5 +1,6 @@
 """Sessions of ours observe themselves: their journal is a claim that nobody has to submit."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import SessionObserved, TurnEnded
 from holdfast.domain.histories import Action, Correction, TimelineQuery
-from holdfast.domain.ids import SessionId
-from holdfast.domain.messages import Role, Text
+from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.messages import Role, Text, ToolCall
 from holdfast.domain.observations import Subject
 from holdfast.domain.timestamps import milliseconds, spelled, truncated
 from holdfast.services.calls import How, Wish
-from tests.builders import an_id
+from tests.builders import a_tool_result, an_id
 from tests.domain.claims import SESSION, a_payload
 from tests.houses import crashed, news_until, payloads, played
 from tests.marks import demands
@@ -46,7 +47,8 @@ async def test_what_a_session_did_is_shown_without_any_claim(home: Path, outside
     )
     tools = (own_tool("post", Recorder()), own_tool("fetch", Recorder(error=OSError("no"))))
     async with open_tooled(config, *tools, outside=outside) as house:
-        session = await started(house, home.parent / "desk", "post", "fetch", "checkpoint", **AUTO)
+        # Nobody has to give an agent the tool for checkpoints.
+        session = await started(house, home.parent / "desk", "post", "fetch", **AUTO)
         await played(house, session.id)
         history = await house.observations.show(house.owner, session.id)
         found = await house.observations.checkpoint(house.owner, session.id, "half way")
@@ -179,17 +181,30 @@ async def test_a_session_without_claims_is_gone_with_its_journal(quiet: Holdfast
     assert (await quiet.observations.query(quiet.owner)).total == 0
 
 
-async def test_what_was_only_corrected_is_told_with_what_is_left(quiet: Holdfast) -> None:
+@demands("S3-072")
+async def test_what_was_only_corrected_is_told_with_what_is_left(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
     session = await quiet.open()
+    clock.advance(minutes=1)
     right = Correction(session_id=session.id, field="duration", value=3)
     corrected = await quiet.observations.correct(quiet.owner, right)
     await quiet.sessions.delete(quiet.owner, session.id)
 
     left = (await quiet.observations.show(quiet.owner, session.id)).entity
+    events = (await quiet.observations.timeline(quiet.owner, session.id)).events
     assert corrected.observation_count == 1
-    assert (left.snapshot["duration"], left.snapshot["actions"]) == (3, [])
+    assert left.snapshot == {
+        "session_id": session.id,
+        "actions": [],
+        "checkpoints": [],
+        "outcomes": [],
+        "duration": 3,
+        "started_at": told(clock),
+    }
+    assert left.provenance["started_at"] == (corrected.observation_id,)
     assert (await quiet.observations.query(quiet.owner)).items == (left,)
-    assert (await quiet.observations.timeline(quiet.owner, session.id)).events == ()
+    assert [each.description for each in events] == [f"Session {session.id} started"]
 
 
 async def test_a_session_ends_and_goes_on(quiet: Holdfast, clock: SettableClock) -> None:
@@ -267,6 +282,73 @@ async def test_a_fork_tells_what_it_did_itself(quiet: Holdfast, clock: SettableC
     entity = (await quiet.observations.show(quiet.owner, fork.id)).entity
     assert [each["type"] for each in entity.snapshot["actions"]] == ["session_opened"]
     assert entity.snapshot["started_at"] == told(clock)
+
+
+async def test_a_transcript_that_was_brought_is_a_journal_too(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    session = await quiet.open()
+    checkpoint = {"name": "half way", "state": {"done": 1}}
+    rows = (
+        (Role.TOOL_CALL, ToolCall(id=CallId("c1"), name="post", arguments={"line": "x"})),
+        (Role.TOOL_RESULT, a_tool_result(call_id="c1", name="post")),
+        (Role.TOOL_CALL, ToolCall(id=CallId("c2"), name="checkpoint", arguments=checkpoint)),
+        (Role.TOOL_RESULT, a_tool_result(call_id="c2", name="checkpoint")),
+    )
+    for role, part in rows:
+        clock.advance(seconds=1)
+        draft = MessageDraft(role=role, parts=(part,))
+        await quiet.messages.record(quiet.owner, session.id, draft)
+
+    entity = (await quiet.observations.show(quiet.owner, session.id)).entity
+    assert [(each["type"], each["result"]) for each in entity.snapshot["actions"]] == [
+        ("session_opened", "success"),
+        ("post", "success"),
+        ("checkpoint", "success"),
+    ]
+    assert [each["state"] for each in entity.snapshot["checkpoints"]] == [{"done": 1}]
+    assert (entity.hosted, entity.provenance["actions"]) == (True, (f"journal:{session.id}",))
+
+
+async def did(house: Holdfast, session: SessionId, call_id: str) -> None:
+    """Record that a session reached a checkpoint."""
+    call = ToolCall(id=CallId(call_id), name="checkpoint", arguments={"name": call_id})
+    result = a_tool_result(call_id=call_id, name="checkpoint")
+    for role, part in ((Role.TOOL_CALL, call), (Role.TOOL_RESULT, result)):
+        draft = MessageDraft(role=role, parts=(part,))
+        await house.messages.record(house.owner, session, draft)
+
+
+async def test_what_a_session_does_after_a_correction_is_shown_whoever_looks(
+    home: Path, outside: Outside, quiet: Holdfast, clock: SettableClock
+) -> None:
+    session = SessionId((await quiet.open()).id)
+    shown = []
+
+    async def look() -> None:
+        entity = (await quiet.observations.show(quiet.owner, session)).entity
+        shown.append([each["name"] for each in entity.snapshot["checkpoints"]])
+        assert len(entity.snapshot["actions"]) == len(shown[-1]) + 1
+        async with open_holdfast(home, outside=outside, scope=Scope.NONE) as other:
+            assert (await other.observations.show(other.owner, session)).entity == entity
+
+    async def correct() -> None:
+        right = {"actions": [{"type": "put_right", "result": "success"}], "checkpoints": []}
+        for field, value in right.items():
+            correction = Correction(session_id=session, field=field, value=value)
+            await quiet.observations.correct(quiet.owner, correction)
+
+    for step in ("c1", None, "c2", "c3", None, "c4"):
+        clock.advance(seconds=1)
+        await (did(quiet, session, step) if step else correct())
+        await look()
+
+    assert shown == [["c1"], [], ["c2"], ["c2", "c3"], [], ["c4"]]
+    # When the clock goes back, a correction is of a moment before what was done last.
+    clock.wall -= timedelta(seconds=2)
+    await correct()
+    await look()
+    assert shown[-1] == ["c4"]
 
 
 async def test_what_is_remembered_is_never_older_than_the_journal(

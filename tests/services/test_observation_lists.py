@@ -102,6 +102,7 @@ async def test_a_store_without_history_lists_nothing(quiet: Holdfast) -> None:
     assert (page.items, page.total, page.next_cursor) == ((), 0, None)
 
 
+@demands("S3-106")
 @pytest.mark.parametrize(("order", "direction"), ORDERS)
 async def test_every_order_holds_whoever_is_listed(
     quiet: Holdfast, clock: SettableClock, order: EntityOrder, direction: Direction
@@ -117,18 +118,23 @@ async def test_every_order_holds_whoever_is_listed(
     assert "deleted" not in [each.key for each in every]
 
 
-async def test_what_has_no_beginning_left_comes_last(quiet: Holdfast) -> None:
+async def test_what_has_no_beginning_left_stands_where_it_was_first_spoken_of(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    corrected = []
     for _ in range(2):
         session = await quiet.open()
+        clock.advance(minutes=1)
         right = Correction(session_id=session.id, field="duration", value=3)
         await quiet.observations.correct(quiet.owner, right)
         await quiet.sessions.delete(quiet.owner, session.id)
-    await quiet.open()
+        clock.advance(minutes=1)
+        corrected.append(session.id)
+    opened = await quiet.open()
 
     every = await walked(quiet, HistoryQuery(limit=1))
 
-    assert [each.hosted for each in every] == [True, False, False]
-    assert every[1].entity_id < every[2].entity_id
+    assert [each.key for each in every] == [opened.id, *reversed(corrected)]
 
 
 async def test_an_offset_leads_into_a_listing(quiet: Holdfast, clock: SettableClock) -> None:
@@ -166,13 +172,29 @@ async def test_a_cursor_belongs_to_its_owner_and_its_query(quiet: Holdfast) -> N
             await quiet.observations.query(owner, query, cursor=cursor)
 
 
-@pytest.mark.parametrize("text", ["x5ent_1", "i1.5ent_1", f"i{10**30}ent_1"])
-async def test_a_forged_cursor_is_refused(quiet: Holdfast, text: str) -> None:
-    marks = ("history", quiet.owner, EntityOrder.STARTED_AT, Direction.DESC, None, None)
-    length = len(text) - len("ent_1")
+@pytest.mark.parametrize(
+    ("order", "value"),
+    [
+        (EntityOrder.STARTED_AT, "sabc"),
+        (EntityOrder.STARTED_AT, "f1.5"),
+        (EntityOrder.STARTED_AT, "x1"),
+        (EntityOrder.STARTED_AT, "ixyz"),
+        (EntityOrder.STARTED_AT, f"i{1 << 60}"),
+        (EntityOrder.STARTED_AT, ""),
+        (EntityOrder.DURATION, "fnan"),
+        (EntityOrder.DURATION, "sabc"),
+        (EntityOrder.SESSION_ID, "i5"),
+    ],
+)
+@pytest.mark.parametrize("entity_id", [f"ent_{'0' * 24}", "ent_1"])
+async def test_a_forged_cursor_is_refused(
+    quiet: Holdfast, order: EntityOrder, value: str, entity_id: str
+) -> None:
+    marks = ("history", quiet.owner, order, Direction.DESC, None, None)
+    cursor = encode_count((len(value), f"{value}{entity_id}"), marks)
 
     with pytest.raises(Invalid) as caught:
-        await quiet.observations.query(quiet.owner, cursor=encode_count((length, text), marks))
+        await quiet.observations.query(quiet.owner, HistoryQuery(order_by=order), cursor=cursor)
 
     assert caught.value.code is Code.INVALID_CURSOR
 
@@ -285,7 +307,7 @@ async def test_a_damaged_entity_does_not_hide_its_neighbours(
     await observe(quiet, "sound-one")
 
     async def harm(tx: Any) -> None:
-        tx.projections._db.query(
+        await tx.projections._db.execute(
             "UPDATE snapshots SET checksum = 0 WHERE entity_key ="
             " (SELECT key FROM entities WHERE name = 'damaged')"
         )

@@ -18,7 +18,7 @@ async def query(house: Holdfast, sql: str) -> Any:
     """Run a statement on the writer's own connection."""
 
     async def run(tx: Any) -> Any:
-        return tx.observations._db.query(sql)
+        return await tx.observations._db.fetch(sql)
 
     return await house.store.write(run)
 
@@ -78,6 +78,9 @@ async def test_what_was_wiped_is_computed_again(quiet: Holdfast, clock: Settable
         "UPDATE mentioned_timeline SET ms = ms + 1 WHERE rank = 0",
         "UPDATE entities SET session_key = NULL",
         "UPDATE mentioned_timeline SET type = 4",
+        "UPDATE entities SET started_ms = started_ms + 1",
+        "UPDATE entities SET observations = 7, is_deleted = 1 - is_deleted",
+        "UPDATE entities SET checksum = checksum + 1 WHERE name = 'another'",
     ],
 )
 async def test_what_differs_is_told_and_put_right(
@@ -109,6 +112,41 @@ async def test_a_damaged_claim_is_told_and_the_others_are_computed(
 
     (told,) = rebuilt.differences
     assert (rebuilt.entities, "observation 1 of ent_" in told) == (5, True)
+
+
+async def test_an_entity_that_is_not_what_its_id_says_is_told_and_the_others_are_computed(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    await filled(quiet, clock)
+    before = await kept(quiet)
+    await query(quiet, "UPDATE entities SET name = 'stranger' WHERE name = 'another'")
+    await query(quiet, "UPDATE entities SET entity_type = 'none' WHERE name = 'deleted'")
+    await query(quiet, "UPDATE entities SET duration = 1 WHERE name = 'abc123'")
+
+    rebuilt = await quiet.observations.rebuild()
+
+    assert rebuilt.entities == 5
+    assert [told.split()[0] for told in rebuilt.differences] == ["What", "entity", "entity"]
+    await query(quiet, "UPDATE entities SET name = 'another' WHERE name = 'stranger'")
+    await query(quiet, "UPDATE entities SET entity_type = 'agent_session' WHERE name = 'deleted'")
+    assert await kept(quiet) == before
+
+
+async def test_an_entity_whose_claims_are_gone_is_told_and_the_others_are_computed(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    await filled(quiet, clock)
+    await query(quiet, "DROP TRIGGER observations_are_never_removed")
+    await query(
+        quiet,
+        "DELETE FROM observations WHERE entity_key ="
+        " (SELECT key FROM entities WHERE name = 'another')",
+    )
+
+    rebuilt = await quiet.observations.rebuild()
+
+    (told,) = rebuilt.differences
+    assert (rebuilt.entities, "the observations of ent_" in told) == (5, True)
 
 
 async def test_a_snapshot_that_is_too_large_is_computed_when_it_is_asked_for(

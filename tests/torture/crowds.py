@@ -19,6 +19,7 @@ VERBS = {
     "delete": 1,
     "export": 2,
     "repeat": 3,
+    "tell": 3,
 }
 KINDS = ("slow", "long", "broken", "short", "short", "handy")
 BUSY = ("queue", "queue", "queue", "interrupt", "reject")
@@ -34,6 +35,9 @@ class Member:
         self._own: list[str] = []
         self._said: list[tuple[str, str]] = []
         self.deeds = 0
+        # What was claimed under which key, as it was acknowledged.
+        self.told: dict[str, str] = {}
+        self.subject = f"told-{new_id(luck)}"
 
     async def work(self, done: asyncio.Event) -> None:
         """Do one thing after the other until it is enough."""
@@ -58,6 +62,8 @@ class Member:
                 # At any time later, with the same id: the answer is the first one.
                 if self._said:
                     await self._caller.send(*self._luck.choice(self._said))
+            case "tell":
+                await self._tell()
             case "export":
                 await self._caller.ask("GET", f"/v1/sessions/{anyones}/export?format=jsonl")
             case "close" | "delete":
@@ -67,6 +73,32 @@ class Member:
                     self._said = [each for each in self._said if each[0] != own]
             case _:
                 await self._caller.act(verb, anyones)
+
+    async def _tell(self) -> None:
+        """Claim something of a session elsewhere, under a key of its own."""
+        key = new_id(self._luck)
+        claim = {
+            "session_id": self.subject,
+            "actions": [{"type": key, "result": "success"}],
+            "started_at": "2025-12-31T11:00:00Z",
+            "idempotency_key": key,
+        }
+        answer = await self._caller.ask("POST", "/v1/history", claim)
+        if answer.is_success:
+            self.told[key] = answer.json()["observation_id"]
+
+    async def lost(self) -> set[str]:
+        """Return the keys of claims that are not there, or twice, or not as it was said."""
+        found: list[tuple[str, str]] = []
+        cursor: str | None = "" if self.told else None
+        while cursor is not None:
+            path = f"/v1/history/{self.subject}/observations?limit=500"
+            page = await self._caller.get(f"{path}&cursor={cursor}" if cursor else path)
+            found += [(each["idempotency_key"], each["id"]) for each in page["observations"]]
+            cursor = page["next_cursor"]
+        kept = [key for key, _ in found]
+        wrong = {key for key in kept if kept.count(key) > 1}
+        return wrong | {key for key, _ in self.told.items() - set(found)}
 
     async def _begin(self, verb: str, session: str) -> None:
         if len(self._own) >= MOST_SESSIONS:

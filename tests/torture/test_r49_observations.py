@@ -15,7 +15,7 @@ from holdfast.domain.histories import ImportMark
 from holdfast.domain.observations import Observation, Subject
 from holdfast.domain.resolutions import resolve
 from holdfast.domain.timestamps import moment
-from holdfast.mcp.history_forms import entity_form
+from holdfast.services.history_forms import entity_form
 from tests.marks import proves
 from tests.mcp.talking import Line, line_to
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine

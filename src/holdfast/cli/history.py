@@ -91,7 +91,7 @@ async def _list(printer: Printer, holdfast: "House", wanted: QueryOptions) -> No
     rows = [
         (
             str(each.snapshot["session_id"]),
-            str(each.snapshot.get("started_at", "-")),
+            str(each.snapshot["started_at"]),
             str(each.snapshot.get("ended_at", "-")),
             str(len(each.snapshot["actions"])),
             str(len(each.snapshot["checkpoints"])),
@@ -105,7 +105,7 @@ async def _list(printer: Printer, holdfast: "House", wanted: QueryOptions) -> No
 
 
 def _show(printer: Printer, session_id: str, history: "History") -> None:
-    from holdfast.http.v1.history_forms import history_form
+    from holdfast.services.history_forms import history_form
 
     entity, snapshot = history.entity, history.entity.snapshot
     if printer.is_json:
@@ -119,7 +119,7 @@ def _show(printer: Printer, session_id: str, history: "History") -> None:
         {
             "session": session_id,
             "entity": entity.entity_id,
-            "started": snapshot.get("started_at"),
+            "started": snapshot["started_at"],
             "ended": snapshot.get("ended_at"),
             "duration": _seconds(snapshot.get("duration")),
             "observations": entity.observation_count,
@@ -148,7 +148,7 @@ class ClaimsOptions(OneHistory, Part):
 
 async def observations(printer: Printer, wanted: ClaimsOptions) -> None:
     """List every claim about a session as it was made, newest first."""
-    from holdfast.http.v1.history_forms import observation_list
+    from holdfast.services.history_forms import observation_list
 
     async with opened(printer) as holdfast:
         page = await holdfast.observations.list_observations(
@@ -226,7 +226,7 @@ async def entities(printer: Printer, wanted: EntitiesOptions) -> None:
     from holdfast.domain.entity_queries import EntityOrder
     from holdfast.domain.entity_types import EntityType
     from holdfast.domain.histories import Direction, EntityQuery
-    from holdfast.http.v1.history_forms import entity_list
+    from holdfast.services.history_forms import entity_list
 
     asked = EntityQuery(
         entity_type=required(wanted.entity_type, EntityType, "TYPE"),

@@ -146,7 +146,7 @@ async def delete(printer: Printer, wanted: RemovalOptions) -> None:
 
     It is in no list and on no timeline until it is restored; a session that is hosted here stays.
     """
-    from holdfast.http.v1.history_forms import removal_form
+    from holdfast.services.history_forms import removal_form
 
     async with opened(printer) as holdfast:
         done = await holdfast.observations.delete(
@@ -161,7 +161,7 @@ async def delete(printer: Printer, wanted: RemovalOptions) -> None:
 
 async def restore(printer: Printer, wanted: RemovalOptions) -> None:
     """Show the history of a session again."""
-    from holdfast.http.v1.history_forms import removal_form
+    from holdfast.services.history_forms import removal_form
 
     async with opened(printer) as holdfast:
         done = await holdfast.observations.restore(

@@ -76,7 +76,7 @@ async def timeline(printer: Printer, wanted: TimelineOptions) -> None:
     Times are those of this machine. A day or time without an offset is one of UTC.
     """
     from holdfast.domain.timelines import EventType
-    from holdfast.http.v1.timelines_forms import TimelineForm
+    from holdfast.services.history_forms import timeline_form
 
     types = tuple(required(each, EventType, "--type") for each in wanted.types or ())
     async with opened(printer) as holdfast:
@@ -85,9 +85,7 @@ async def timeline(printer: Printer, wanted: TimelineOptions) -> None:
         else:
             page, is_cut = await _of_one(holdfast, wanted.entity_id, wanted, types), False
     if printer.is_json:
-        printer.document(
-            TimelineForm(events=page.events, total=page.total, next_cursor=page.next_cursor)
-        )
+        printer.document(timeline_form(page))
         return
     draw(printer, page.events)
     if not page.events:

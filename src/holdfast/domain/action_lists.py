@@ -24,12 +24,15 @@ class ActionList:
         self._places: ActionPlaces | None = None
         self._removed = ActionPlaces([])
 
-    def take(self, items: list[dict[str, Any]], stamp: Stamp) -> None:
-        """Merge a claim into the list; a correction takes the place of all there was."""
+    def take(self, items: list[dict[str, Any]], stamp: Stamp, *, is_news: bool = False) -> None:
+        """Merge a claim into the list; a correction takes the place of all there was.
+
+        What is news was not meant by a correction, whatever that took away.
+        """
         claimed: Claimed = [(item, saying_of(item)) for item in items]
         if stamp.priority == CORRECTED:
             self._replace([saying for _, saying in claimed])
-        elif self._removed.sayings:
+        elif self._removed.sayings and not is_news:
             claimed = [each for each in claimed if self._removed.first(each[1], Search()) is None]
         places = self._beginning(claimed)
         if places is None:

@@ -6,11 +6,13 @@ float that is a whole number below 2^53 is spelled as that number. The order of 
 
 import hashlib
 import json
+import re
 from typing import Any, Final
 
 import msgspec
 
 _WHOLE_BELOW: Final = 2.0**53
+_FLOAT: Final = re.compile("[0-9][.e]")
 
 
 def canonical(value: Any) -> bytes:
@@ -20,7 +22,9 @@ def canonical(value: Any) -> bytes:
 
 def canonical_text(value: Any) -> str:
     """Return the one spelling of a value as text."""
-    return _encode(_whole(value))
+    text = _encode(value)
+    # Most values have no float, and without one there is nothing like one in their spelling.
+    return text if _FLOAT.search(text) is None else _encode(_whole(value))
 
 
 def reading(stored: bytes) -> Any:

@@ -1,8 +1,8 @@
 """Checkpoints of a session's history: finding the one that somebody wants to go on from."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast.domain.entities import Entity
 from holdfast.domain.errors import Code, NotFound
@@ -15,12 +15,14 @@ from holdfast.domain.timestamps import instant_of
 class CheckpointState(Struct, frozen=True, kw_only=True):
     """What was kept at a checkpoint, and whose claims it is made of."""
 
-    session_id: str
-    name: str
-    timestamp: str
-    state: dict[str, Any] | None
-    has_state: bool
-    provenance: tuple[str, ...]
+    session_id: Annotated[str, Meta(description="The session.")]
+    name: Annotated[str, Meta(description="The checkpoint.")]
+    timestamp: Annotated[str, Meta(description="When it was reached.")]
+    state: Annotated[
+        dict[str, Any] | None, Meta(description="What was kept: data, and no instruction.")
+    ]
+    has_state: Annotated[bool, Meta(description="Whether anything was kept.")]
+    provenance: Annotated[tuple[str, ...], Meta(description="Which claims it is from.")]
 
 
 def checkpoint_of(entity: Entity, name: str, *, timestamp: Any = None) -> CheckpointState:

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast.domain.entities import Entity
 from holdfast.domain.entity_queries import EntityOrder
@@ -19,6 +19,8 @@ from holdfast.domain.timelines import EventType, TimelineEvent
 PAGE: Final = 100
 PAGE_MOST: Final = 500
 OFFSET_MOST: Final = 2_000
+# So many bytes a page has at most, unless its first item alone has more.
+PAGE_BYTES: Final = 1 << 20
 
 
 class Action(StrEnum):
@@ -38,12 +40,14 @@ class Direction(StrEnum):
 class Submitted(Struct, frozen=True, kw_only=True):
     """What became of a claim; one that was made before is not written again."""
 
-    entity_id: EntityId
-    observation_id: ObservationId
-    observation_count: int
-    action: Action
-    deduplicated: bool
-    warnings: tuple[SchemaWarning, ...] = ()
+    entity_id: Annotated[EntityId, Meta(description="What the entity is always known by: ent_….")]
+    observation_count: Annotated[int, Meta(description="How many observations there are of it.")]
+    observation_id: Annotated[ObservationId, Meta(description="The observation: obs_….")]
+    action: Annotated[Action, Meta(description="Whether the entity was known before.")]
+    deduplicated: Annotated[bool, Meta(description="It was said before; nothing was written.")]
+    warnings: Annotated[
+        tuple[SchemaWarning, ...], Meta(description="What is odd about it; empty if nothing is.")
+    ]
 
 
 class Removal(Struct, frozen=True, kw_only=True):

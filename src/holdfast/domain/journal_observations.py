@@ -38,8 +38,9 @@ RESULTS: Final[Mapping[ResultStatus, str]] = {
     ResultStatus.SKIPPED: "skipped",
     ResultStatus.DENIED: "denied",
 }
+# What was retried is as unknown as before: how the retry came out is an action of its own.
 SETTLED: Final[Mapping[Settlement, str]] = {
-    Settlement.RETRIED: "retried",
+    Settlement.RETRIED: "unknown",
     Settlement.SKIPPED: "skipped",
     Settlement.MARKED_DONE: "success",
 }

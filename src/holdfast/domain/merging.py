@@ -127,8 +127,11 @@ class KeyedList:
         """Return the keys of the elements, in their order."""
         return self._places
 
-    def take(self, items: list[dict[str, Any]], stamp: Stamp) -> None:
-        """Merge a claim into the list; a correction takes the place of all there was."""
+    def take(self, items: list[dict[str, Any]], stamp: Stamp, *, is_news: bool = False) -> None:
+        """Merge a claim into the list; a correction takes the place of all there was.
+
+        What is news was not meant by a correction, whatever that took away.
+        """
         # What one claim says of an element in two places is one saying of it.
         claimed: dict[Key, dict[str, Any]] = {}
         for item in items:
@@ -145,6 +148,7 @@ class KeyedList:
                 after = overlaid(before, item, stamp)
                 if after is not before:
                     self.elements.replace(place, after)
-            elif key not in self._removed:
+            elif is_news or key not in self._removed:
+                self._removed.discard(key)
                 self._places[key] = len(self._places)
                 self.elements.append(begun(item, stamp))

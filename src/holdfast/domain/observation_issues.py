@@ -6,9 +6,9 @@ The rules themselves are in `observation_schema` and `observation_warnings`.
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast.domain.canonical import canonical_text
 from holdfast.domain.errors import Code, Invalid
@@ -65,10 +65,10 @@ class WarningCode(StrEnum):
 class SchemaWarning(Struct, frozen=True, kw_only=True):
     """Something odd, in words for people and details for programs."""
 
-    code: WarningCode
-    field: str
-    message: str
-    details: dict[str, Any] = {}
+    code: Annotated[WarningCode, Meta(description="What is odd: a code of a closed list.")]
+    field: Annotated[str, Meta(description="Where, as in actions[2].result.")]
+    message: Annotated[str, Meta(description="The same in words.")]
+    details: Annotated[dict[str, Any], Meta(description="The same in numbers.")] = {}
 
 
 def rejection(issues: Sequence[Issue], *, hint: str = "") -> Invalid:

@@ -66,7 +66,13 @@ class Subject(Struct, frozen=True):
     @property
     def entity_id(self) -> EntityId:
         """Return the id that this owner, type and key always have."""
-        return EntityId(f"ent_{digest([self.owner, self.entity_type, self.key])[:24]}")
+        return _entity_id(self)
+
+
+# Remembered, because a claim is on its way through several hands that ask for it.
+@lru_cache(maxsize=4096)
+def _entity_id(subject: Subject) -> EntityId:
+    return EntityId(f"ent_{digest([subject.owner, subject.entity_type, subject.key])[:24]}")
 
 
 class Observation(Struct, frozen=True, kw_only=True):

@@ -15,15 +15,19 @@ from holdfast.domain.entities import Entity, StatusChange
 from holdfast.domain.entity_types import SHAPES, EntityType
 from holdfast.domain.horizons import EVERYTHING, Horizon
 from holdfast.domain.journal_observations import Journal, JournalClaim, claim_of
+from holdfast.domain.journal_stretches import stretches_of
 from holdfast.domain.merging import Elements, KeyedList, Stamp
 from holdfast.domain.observation_warnings import consistency
 from holdfast.domain.observations import CORRECTED, ORDINARY, Observation, Subject
 from holdfast.domain.scalars import Scalar, earliest, latest
-from holdfast.domain.timestamps import instant_of
+from holdfast.domain.timestamps import instant_of, milliseconds, spelled
 
 _KEY: Final = "session_id"
+_START: Final = "started_at"
+# Weighs less than whatever somebody says.
+_ASSUMED: Final = 0
 _STATUS: Final = "status"
-_TIMES: Final[Sequence[str]] = ("started_at", "ended_at")
+_TIMES: Final[Sequence[str]] = (_START, "ended_at")
 
 
 def resolve(
@@ -35,8 +39,8 @@ def resolve(
 ) -> Entity:
     """Return what is known of a subject, as far as the horizon lets it be seen."""
     claim = claim_of(journal, horizon) if journal is not None else None
-    fold = Fold(subject, claim)
     seen = [each for each in observations if horizon.shows(each.observed_at, each.created_at)]
+    fold = Fold(subject, claim, seen)
     for observation in sorted(seen, key=lambda each: each.place):
         fold.add(observation)
     return fold.entity()
@@ -46,10 +50,16 @@ class Fold:
     """The claims about one entity, merged one after the other in time order.
 
     Carried on with one more it comes to the same as resolving all anew. It belongs to whoever
-    holds it: one that was told what did not come to be written has to be thrown away.
+    holds it: one that was told what did not come to be written has to be thrown away. With a
+    journal's claim, `coming` are those that will be added, because corrections cut the journal.
     """
 
-    def __init__(self, subject: Subject, claim: JournalClaim | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        claim: JournalClaim | None = None,
+        coming: Iterable[Observation] = (),
+    ) -> None:
         self.subject = subject
         self.claim = claim
         self.count = 0
@@ -63,9 +73,11 @@ class Fold:
         # Whose claim of a list was the first, and whose was the last correction of it.
         self._first: dict[str, int] = {}
         self._corrected: dict[str, int] = {}
-        if claim is not None:
-            for name in self._lists.keys() & claim.fields.keys():
-                self._merge(name, claim.fields[name], Stamp(ORDINARY, 0, claim.reference))
+        told = claim.fields if claim is not None else {}
+        lists = {name: told[name] for name in self._lists if name in told}
+        self._journal = stretches_of(lists, coming)
+        for name, stretches in self._journal.items():
+            self._merge(name, stretches.first(), self._journal_stamp)
 
     @property
     def scalars(self) -> Mapping[str, Scalar]:
@@ -73,8 +85,17 @@ class Fold:
         return self._scalars
 
     def follows(self, observation: Observation) -> bool:
-        """Tell whether an observation comes behind all that were added, as the next one must."""
-        return self._last is None or observation.place > self._last
+        """Tell whether an observation comes behind all that were added, as the next one must.
+
+        What corrects a list must not come behind what the journal wrote later.
+        """
+        if self._last is not None and observation.place <= self._last:
+            return False
+        if self.claim is None or observation.priority != CORRECTED:
+            return True
+        ms = milliseconds(observation.observed_at)
+        corrected = self._journal.keys() & observation.fields.keys()
+        return all(self._journal[name].last_ms <= ms for name in corrected)
 
     def add(self, observation: Observation) -> None:
         """Merge the next observation in time order."""
@@ -85,6 +106,8 @@ class Fold:
         fields = observation.fields
         self.is_deleted = fields.get(DELETED, self.is_deleted)
         stamp = Stamp(observation.priority, self.count, observation.id)
+        if self.count == 1 and self.subject.entity_type is EntityType.AGENT_SESSION:
+            self._assume_start(observation)
         for name in self._names:
             if name not in fields:
                 continue
@@ -92,6 +115,9 @@ class Fold:
                 self._set(name, Scalar(fields[name], observation.place, stamp))
             elif fields[name] is not None:
                 self._merge(name, fields[name], stamp)
+                if stamp.priority == CORRECTED and name in self._journal:
+                    news = self._journal[name].following()
+                    self._lists[name].take(news, self._journal_stamp, is_news=True)
 
     def entity(self) -> Entity:
         """Return what is known so far."""
@@ -116,6 +142,14 @@ class Fold:
                 provenance[name] = (scalars[name].stamp.reference,)
         return self._shown(snapshot, provenance, items)
 
+    def _assume_start(self, first: Observation) -> None:
+        """Take a session to have begun when it was first spoken of, until somebody says when.
+
+        All who submit do; corrections alone are left where a session of ours was deleted.
+        """
+        spoken_of = spelled(milliseconds(first.observed_at))
+        self._scalars[_START] = Scalar(spoken_of, first.place, Stamp(_ASSUMED, 1, first.id))
+
     def _set(self, name: str, claimed: Scalar) -> None:
         before = self._scalars.get(name)
         self._scalars[name] = after = _rule(name)(before, claimed)
@@ -128,6 +162,10 @@ class Fold:
             )
             self._changes.append(change)
 
+    @property
+    def _journal_stamp(self) -> Stamp:
+        return Stamp(ORDINARY, 0, self._references[0])
+
     def _merge(self, name: str, items: list[dict[str, Any]], stamp: Stamp) -> None:
         self._lists[name].take(items, stamp)
         self._first.setdefault(name, stamp.number)
@@ -137,9 +175,8 @@ class Fold:
     def _with_claim(self, claim: JournalClaim) -> Mapping[str, Scalar]:
         """Return the scalars together with the journal's, each where its row stands in time."""
         found = dict(self._scalars)
-        stamp = Stamp(ORDINARY, 0, claim.reference)
         for name, at in claim.times.items():
-            told = [Scalar(claim.fields[name], (at, 0), stamp)]
+            told = [Scalar(claim.fields[name], (at, 0), self._journal_stamp)]
             told += [found[name]] if name in found else []
             shown = None
             for each in sorted(told, key=lambda one: one.place):
@@ -189,7 +226,7 @@ class Fold:
 
 
 def _rule(name: str) -> Callable[[Scalar | None, Scalar], Scalar]:
-    return earliest if name == "started_at" else latest
+    return earliest if name == _START else latest
 
 
 def _lists_of(entity_type: EntityType) -> dict[str, ActionList | KeyedList]:

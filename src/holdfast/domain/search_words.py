@@ -22,6 +22,11 @@ _JOINED: Final = "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u0
 _INDIAN: Final = "\u0900-\u0963\u0966-\u0dff"
 _WORD: Final = re.compile(f"[{_SINGLE}]|(?:(?![{_SINGLE}])(?:[^\\W_]|[{_JOINED}{_INDIAN}]))+")
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")
+# The letters in a time of ISO 8601, which would join the day to the hour and stick to its end.
+_TIME: Final = re.compile(
+    r"([0-9])(?:(?<=-[0-9]{2})[Tt](?=[0-9]{2}:)"
+    r"|(?:(?<=:[0-9]{2})|(?<=\.[0-9]{3})|(?<=\.[0-9]{6}))[Zz](?![0-9A-Za-z]))"
+)
 _ACCENTS: Final = re.compile(f"[{_JOINED}]")
 
 # A word, and where it stands in the text.
@@ -30,6 +35,7 @@ Placed = tuple[str, int, int]
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in their order."""
+    text = _apart(text)
     if text.isascii():
         return [word[:WORD_LONGEST] for word in _ASCII_WORD.findall(text.lower())]
     return [word for found in _WORD.findall(text) for word in _folded(found)]
@@ -37,9 +43,14 @@ def words_of(text: str) -> list[str]:
 
 def placed_words(text: str) -> Iterator[Placed]:
     """Yield the words of a text in their order, each with where it begins and ends."""
-    for found in _WORD.finditer(text):
+    for found in _WORD.finditer(_apart(text)):
         for word in _folded(found[0]):
             yield word, found.start(), found.end()
+
+
+def _apart(text: str) -> str:
+    """Return a text in which days, hours and zones stand apart; nothing changes its place."""
+    return _TIME.sub(r"\1 ", text) if ":" in text else text
 
 
 @lru_cache(maxsize=8_192)

@@ -6,10 +6,11 @@ order.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from functools import lru_cache
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast.domain.canonical import digest
 from holdfast.domain.entities import Entity
@@ -45,17 +46,21 @@ RANKS: Final[Mapping[EventType, int]] = {
 class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened to an entity; `related_to` names what it is also told under."""
 
-    id: str
-    timestamp: str
-    event_type: EventType
-    description: str
-    entity_id: EntityId
-    entity_type: EntityType
-    session_id: str | None
-    source_field: str
-    provenance: tuple[str, ...]
-    details: dict[str, Any] | None = None
-    related_to: tuple[str, ...] | None = None
+    id: Annotated[str, Meta(description="What the event is always known by: tle_….")]
+    timestamp: Annotated[str, Meta(description="When.")]
+    event_type: Annotated[EventType, Meta(description="What happened.")]
+    description: Annotated[str, Meta(description="The same in words.")]
+    entity_id: Annotated[EntityId, Meta(description="To what: ent_….")]
+    entity_type: Annotated[EntityType, Meta(description="To a thing of which type.")]
+    session_id: Annotated[str | None, Meta(description="The session, where it is one.")]
+    source_field: Annotated[str, Meta(description="The field that it was read off.")]
+    provenance: Annotated[tuple[str, ...], Meta(description="Which claims it is from.")]
+    details: Annotated[
+        dict[str, Any] | None, Meta(description="What else is known of it; maybe left out.")
+    ] = None
+    related_to: Annotated[
+        tuple[str, ...] | None, Meta(description="The ids it was found under; maybe left out.")
+    ] = None
 
     @property
     def place(self) -> tuple[str, int, str]:
@@ -118,6 +123,8 @@ def require_event_types(names: Any) -> tuple[EventType, ...]:
     return tuple(EventType(name) for name in names or ())
 
 
+# Remembered, because with each claim about an entity most of its events are those of before.
+@lru_cache(maxsize=8192)
 def timeline_event_id(
     entity_id: EntityId, event_type: EventType, discriminator: str, timestamp: str
 ) -> str:

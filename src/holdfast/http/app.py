@@ -5,7 +5,7 @@ import itertools
 import logging
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -101,18 +101,18 @@ class Application:
         except HoldfastError as error:
             if status_of(error) >= 500:
                 faults.exception("a request failed", exc_info=error)
-            return await _whole(error_answer(error, path=request.path), request)
+            return await _whole(exchange.refused(error, request.path), request)
         except CallerGoneError:
             raise
         except asyncio.CancelledError:
             # The server stops and has waited long enough; what was written stays written.
-            return await _whole(error_answer(stopping()), request)
+            return await _whole(exchange.refused(stopping()), request)
         except MemoryError:
-            return await _whole(error_answer(out_of_memory()), request)
+            return await _whole(exchange.refused(out_of_memory()), request)
         # Whatever it is: a fault of ours is told as one, and its text stays in the log.
         except Exception:  # noqa: BLE001
             faults.exception("a request failed")
-            return await _whole(error_answer(failed()), request)
+            return await _whole(exchange.refused(failed()), request)
 
     async def _routed(self, request: Request, exchange: "_Exchange") -> Answer | Stream:
         found = self._table.find(request.path)
@@ -194,6 +194,13 @@ class _Exchange:
         extensions = scope.get("extensions", {})
         self._abort = extensions.get(ABORT, {}).get("call")
         self._prepare_to_last = extensions.get(LASTING, {}).get("call")
+
+    def refused(self, error: HoldfastError, path: str = "") -> Answer:
+        """Return the answer for an error, in the words of the route once it is known who asks."""
+        answer = error_answer(error, path=path)
+        if self.caller is None or self.route is None or self.route.refused is None:
+            return answer
+        return replace(answer, content=self.route.refused(error, answer.content))
 
     async def finish(self, answer: Rendered | Stream, request: Request) -> None:
         """Send the answer."""

@@ -8,12 +8,15 @@ from typing import Annotated, Any, Final, Literal, Protocol
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from holdfast.domain.errors import HoldfastError, Invalid
 from holdfast.domain.tokens import Caller, Scope
-from holdfast.http.answers import Answer, encoded
+from holdfast.http.answers import Answer
 from holdfast.http.openapi.schemas import ErrorForm
 from holdfast.http.table import Asked, NoQuery, Route
 
 PATH: Final = "/mcp"
+_INVALID_REQUEST: Final = -32600
+_INTERNAL_ERROR: Final = -32603
 _ABOUT: Final = (
     "The Model Context Protocol over streamable HTTP: each POST is one JSON-RPC message, and its "
     "answer is JSON. Nothing is kept between requests, so there is no session id, no GET and no "
@@ -43,10 +46,10 @@ class RpcMessage(Struct, frozen=True, kw_only=True):
     """A JSON-RPC message; without an id nobody answers it."""
 
     jsonrpc: Literal["2.0"]
-    method: Annotated[str, Meta(min_length=1, max_length=200)]
+    method: str
     # By another name: what it says is whose answer this is, and no id of anything that is made.
     number: Id | UnsetType = field(name="id", default=UNSET)
-    params: dict[str, Any] | UnsetType = UNSET
+    params: dict[str, Any] | UnsetType | None = UNSET
 
 
 class RpcError(Struct, frozen=True, kw_only=True):
@@ -66,11 +69,19 @@ class RpcReply(Struct, frozen=True, kw_only=True):
     error: RpcError | UnsetType = UNSET
 
 
+def _rpc_refusal(error: HoldfastError, told: Any) -> RpcReply:
+    """Return why a request did not come to the guest, as its callers are used to be told."""
+    code = _INVALID_REQUEST if isinstance(error, Invalid) else _INTERNAL_ERROR
+    return RpcReply(
+        jsonrpc="2.0", error=RpcError(code=code, message=error.message, data=told), id=None
+    )
+
+
 def mcp_route(guest: Guest) -> Route:
     """Return the route at which a guest is heard."""
 
-    async def converse(asked: Asked[NoQuery, RpcMessage]) -> Answer:
-        reply = await guest(asked.required_caller, encoded(asked.body), asked.headers)
+    async def converse(asked: Asked[NoQuery, bytes]) -> Answer:
+        reply = await guest(asked.required_caller, asked.body, asked.headers)
         return Answer(status=reply.status, content=reply.body or None)
 
     return Route(
@@ -81,6 +92,9 @@ def mcp_route(guest: Guest) -> Route:
         act=converse,
         needs=Scope.READ,
         body=RpcMessage,
+        # What is a message and what is none, the guest says, in words that its callers understand.
+        reads=bytes,
+        refused=_rpc_refusal,
         gives={200: RpcReply, 202: None, 400: (ErrorForm, RpcReply), 404: RpcReply},
         examples={"body": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}},
         description=_ABOUT,

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
-from holdfast.domain.errors import Code, Internal
+from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import Owner
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.answers import Answer, Stream
@@ -66,6 +66,8 @@ class Route:
     answer has, and `kinds` are the media types it may have beside its own. A `tolerant` route
     passes over keys it does not know, in body and query. Where a body has rules and refusals of
     its own, `reads` makes of its bytes what the route is given, and `body` only describes it.
+    Where callers speak a protocol of their own, `refused` puts what is wrong into its words, from
+    the moment on that it is known who asks.
     """
 
     method: str
@@ -80,6 +82,7 @@ class Route:
     body: Any = None
     body_may_be_missing: bool = False
     reads: Callable[[bytes], Any] | None = None
+    refused: Callable[[HoldfastError, Any], Any] | None = None
     refuses: tuple[Code, ...] = ()
     tolerant: bool = False
     tells: Mapping[int, tuple[str, ...]] = field(default_factory=dict)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 BODY_LARGEST: Final = 8 << 20
+# So many bytes are judged within a moment.
+_LIGHT: Final = 16 << 10
 # What the protocol reads beside the message.
 _HEADERS: Final = ("mcp-", "user-agent")
 
@@ -58,6 +60,9 @@ class Endpoint:
     async def __call__(self, caller: Caller, message: bytes, headers: Mapping[str, str]) -> Reply:
         """Answer one message of a caller."""
         talks = await self._ready()
+        refused = await _refused(message)
+        if refused is not None:
+            return Reply(400, {}, refused)
         exchange = _Exchange(message)
         await talks.handle_request(_scope(caller, headers), exchange.receive, exchange.send)
         return exchange.reply()
@@ -79,6 +84,25 @@ class Endpoint:
         async with talks.run():
             entered.set()
             await self._stop.wait()
+
+
+async def _refused(message: bytes) -> bytes | None:
+    """Return the answer to what is no message for us; nothing where it is one."""
+    from mcp import types
+
+    from holdfast.mcp.messages import NO_MESSAGE, Refusal, taken
+
+    # Beside the loop where it takes long.
+    if len(message) <= _LIGHT:
+        found = taken(message)
+    else:
+        found = await asyncio.to_thread(taken, message)
+    if not isinstance(found, Refusal | types.JSONRPCRequest | types.JSONRPCNotification):
+        # Nobody was asked anything, so nobody waits for an answer of the client.
+        found = Refusal(types.INVALID_REQUEST, NO_MESSAGE, found.id)
+    if not isinstance(found, Refusal):
+        return None
+    return found.message().model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
 def _talks(house: House, version: str) -> "StreamableHTTPSessionManager":

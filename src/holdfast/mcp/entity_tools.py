@@ -4,13 +4,13 @@ from typing import Final
 
 from holdfast.domain.entity_queries import EntityOrder
 from holdfast.domain.entity_types import SIBLINGS, EntityType
-from holdfast.domain.histories import PAGE, Direction, EntityQuery
+from holdfast.domain.histories import PAGE, Direction, EntityQuery, Submitted
 from holdfast.domain.shapes import OBJECT, Choice
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.arguments import Argument
-from holdfast.mcp.history_forms import EntitiesForm, SubmittedForm, entity_form, submitted_form
 from holdfast.mcp.history_tools import CURSOR, KEY, LIMIT, ORDER, ORDER_BY
 from holdfast.mcp.table import Asked, Told, Tool
+from holdfast.services.history_forms import EntityList, entity_list
 
 
 async def submit_entity(asked: Asked) -> Told:
@@ -22,7 +22,7 @@ async def submit_entity(asked: Asked) -> Told:
         idempotency_key=asked.get(KEY.name),
         source=asked.source,
     )
-    return Told(submitted_form(submitted))
+    return Told(submitted)
 
 
 async def query_entities(asked: Asked) -> Told:
@@ -35,8 +35,7 @@ async def query_entities(asked: Asked) -> Told:
         limit=asked.get("limit", PAGE),
     )
     page = await asked.house.observations.entities(asked.owner, query, cursor=asked.get("cursor"))
-    entities = tuple(map(entity_form, page.items))
-    return Told(EntitiesForm(entities=entities, total=page.total, next_cursor=page.next_cursor))
+    return Told(entity_list(page))
 
 
 TOOLS: Final[tuple[Tool, ...]] = (
@@ -52,7 +51,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
             Argument("fields", OBJECT, "What is known of it, by the type's schema.", True),
             KEY,
         ),
-        gives=(SubmittedForm,),
+        gives=(Submitted,),
         act=submit_entity,
         needs=Scope.WRITE,
     ),
@@ -71,7 +70,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
             LIMIT,
             CURSOR,
         ),
-        gives=(EntitiesForm,),
+        gives=(EntityList,),
         act=query_entities,
     ),
 )

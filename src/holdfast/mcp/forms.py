@@ -7,12 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.timestamps import milliseconds, spelled
 
-Cursor = Annotated[
-    str | None, Meta(description="Where the next page begins; null where there is none.")
-]
-Total = Annotated[int, Meta(description="How many there are in all, whatever the page shows.")]
 SessionIdForm = Annotated[str, Meta(description="The session's id.")]
 
 
@@ -41,11 +36,6 @@ def instant(at: datetime) -> str:
 def instant_or_none(at: datetime | None) -> str | None:
     """Return an instant of the record, if there is one."""
     return None if at is None else instant(at)
-
-
-def moment(at: datetime) -> str:
-    """Return an instant of observed history, which counts milliseconds."""
-    return spelled(milliseconds(at))
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from holdfast.domain.acceptances import CORRECTABLE, REASON_LONGEST
+from holdfast.domain.checkpoints import CheckpointState
 from holdfast.domain.entity_queries import EntityOrder
 from holdfast.domain.entity_types import SHAPES, EntityType
 from holdfast.domain.histories import (
@@ -12,29 +13,34 @@ from holdfast.domain.histories import (
     Correction,
     Direction,
     HistoryQuery,
+    Submitted,
     TimelineQuery,
 )
-from holdfast.domain.shapes import ANYTHING, INSTANT, NAME, TEXT, Choice, Listing, Text
+from holdfast.domain.shapes import (
+    ANYTHING,
+    INSTANT,
+    NAME,
+    STRING_LONGEST,
+    TEXT,
+    Choice,
+    Listing,
+    Text,
+)
 from holdfast.domain.timelines import EventType
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.arguments import Argument, Whole
-from holdfast.mcp.history_forms import (
-    CheckpointForm,
-    HistoryForm,
-    ObservationsForm,
-    RemovalForm,
-    SessionsForm,
-    SubmittedForm,
-    TimelineForm,
-    checkpoint_form,
-    event_form,
-    history_form,
-    observation_form,
-    removal_form,
-    sessions_form,
-    submitted_form,
-)
+from holdfast.mcp.history_forms import SessionsForm, sessions_form
 from holdfast.mcp.table import Asked, Told, Tool
+from holdfast.services.history_forms import (
+    HistoryForm,
+    ObservationList,
+    RemovalForm,
+    TimelineForm,
+    history_form,
+    observation_list,
+    removal_form,
+    timeline_form,
+)
 
 KEY: Final = Argument(
     "idempotency_key",
@@ -59,7 +65,7 @@ async def submit_agent_session(asked: Asked) -> Told:
     submitted = await asked.house.observations.submit(
         asked.owner, payload, idempotency_key=asked.get(KEY.name), source=asked.source
     )
-    return Told(submitted_form(submitted))
+    return Told(submitted)
 
 
 async def query_agent_history(asked: Asked) -> Told:
@@ -94,8 +100,7 @@ async def query_entity_timeline(asked: Asked) -> Told:
     page = await asked.house.observations.timeline(
         asked.owner, asked.get("entity_id"), query, cursor=asked.get("cursor")
     )
-    events = tuple(map(event_form, page.events))
-    return Told(TimelineForm(events=events, total=page.total, next_cursor=page.next_cursor))
+    return Told(timeline_form(page))
 
 
 async def restore_checkpoint(asked: Asked) -> Told:
@@ -107,7 +112,7 @@ async def restore_checkpoint(asked: Asked) -> Told:
         timestamp=asked.get("timestamp"),
         at=asked.get("at"),
     )
-    return Told(checkpoint_form(found))
+    return Told(found)
 
 
 async def correct(asked: Asked) -> Told:
@@ -121,7 +126,7 @@ async def correct(asked: Asked) -> Told:
     submitted = await asked.house.observations.correct(
         asked.owner, correction, idempotency_key=asked.get(KEY.name), source=asked.source
     )
-    return Told(submitted_form(submitted))
+    return Told(submitted)
 
 
 async def delete_agent_session(asked: Asked) -> Told:
@@ -156,10 +161,7 @@ async def list_observations(asked: Asked) -> Told:
         limit=asked.get("limit", PAGE),
         cursor=asked.get("cursor"),
     )
-    shown = tuple(map(observation_form, page.items))
-    return Told(
-        ObservationsForm(observations=shown, total=page.total, next_cursor=page.next_cursor)
-    )
+    return Told(observation_list(page))
 
 
 TOOLS: Final[tuple[Tool, ...]] = (
@@ -172,7 +174,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
             "same thing twice is written once. Keys beyond these are kept with the observation."
         ),
         takes=(*SHAPES[EntityType.AGENT_SESSION].members, KEY),
-        gives=(SubmittedForm,),
+        gives=(Submitted,),
         act=submit_agent_session,
         is_open=True,
         needs=Scope.WRITE,
@@ -210,7 +212,10 @@ TOOLS: Final[tuple[Tool, ...]] = (
         ),
         takes=(
             Argument(
-                "entity_id", Text(shortest=1, longest=512), "ent_…, or an entity's own id.", True
+                "entity_id",
+                Text(shortest=1, longest=STRING_LONGEST),
+                "ent_…, an entity's own id, or an outcome's.",
+                is_required=True,
             ),
             Argument("start_date", INSTANT, "From then on."),
             Argument("end_date", INSTANT, "Up to then; a date with its whole day."),
@@ -236,7 +241,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
             Argument("timestamp", INSTANT, "When it was reached, to choose between several."),
             _AT,
         ),
-        gives=(CheckpointForm,),
+        gives=(CheckpointState,),
         act=restore_checkpoint,
     ),
     Tool(
@@ -253,7 +258,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
             _REASON,
             KEY,
         ),
-        gives=(SubmittedForm,),
+        gives=(Submitted,),
         act=correct,
         needs=Scope.WRITE,
         is_destructive=True,
@@ -285,7 +290,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         title="List the claims about a session",
         description="List every claim about a session as it was made, newest first.",
         takes=(_SESSION, LIMIT, CURSOR),
-        gives=(ObservationsForm,),
+        gives=(ObservationList,),
         act=list_observations,
     ),
 )

@@ -9,11 +9,11 @@ from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session
-from holdfast.mcp.history_forms import history_form
 from holdfast.mcp.house import House
 from holdfast.mcp.session_forms import CostsForm, SessionForm, costs_form, session_form
 from holdfast.mcp.wire import plain, text_of
 from holdfast.services.exports import ExportFormat
+from holdfast.services.history_forms import history_form
 
 JSON: Final = "application/json"
 MARKDOWN: Final = "text/markdown"

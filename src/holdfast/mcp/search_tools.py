@@ -10,8 +10,9 @@ from holdfast.domain.search import Hit, SearchQuery
 from holdfast.domain.shapes import INSTANT, NAME, TEXT, Choice, Text
 from holdfast.domain.timestamps import instant_of, moment
 from holdfast.mcp.arguments import Argument, Whole
-from holdfast.mcp.forms import Cursor, instant
+from holdfast.mcp.forms import instant
 from holdfast.mcp.table import Asked, Told, Tool
+from holdfast.services.history_forms import NextCursor
 
 PAGE: Final = 20
 PAGE_MOST: Final = 100
@@ -39,7 +40,7 @@ class HitsForm(Struct, frozen=True, kw_only=True):
     """A page of what was found."""
 
     hits: Annotated[tuple[HitForm, ...], Meta(description="Where, newest first.")]
-    next_cursor: Cursor
+    next_cursor: NextCursor
 
 
 async def search_sessions(asked: Asked) -> Told:

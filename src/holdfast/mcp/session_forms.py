@@ -21,7 +21,8 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import Effect
-from holdfast.mcp.forms import Cursor, SessionIdForm, instant, instant_or_none
+from holdfast.mcp.forms import SessionIdForm, instant, instant_or_none
+from holdfast.services.history_forms import NextCursor
 
 
 class AgentForm(Struct, frozen=True, kw_only=True):
@@ -108,7 +109,7 @@ class CallsForm(Struct, frozen=True, kw_only=True):
     """A page of calls whose outcome nobody knows."""
 
     calls: Annotated[tuple[CallForm, ...], Meta(description="The calls, session by session.")]
-    next_cursor: Cursor
+    next_cursor: NextCursor
 
 
 class SettledForm(Struct, frozen=True, kw_only=True):

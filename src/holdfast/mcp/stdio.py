@@ -14,23 +14,20 @@ from mcp import types
 from mcp.server.lowlevel.server import Server
 from mcp.shared.memory import MessageStream, create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
 
-from holdfast.mcp.lines import Lines, Overlong, id_of, message_of
+from holdfast.mcp.lines import Lines, Overlong
+from holdfast.mcp.messages import Refusal, taken
 from holdfast.mcp.tools import TOOLS
 
 log = logging.getLogger(__name__)
 
 LINE_LARGEST: Final = 8 << 20
-UNTAKABLE: Final = (
-    "This request cannot be taken: a key stands twice, half a character or NaN is in it, or it is "
-    "too deep or has too many values."
-)
 # Requests that are being answered; whoever sends more waits until one is.
 AT_ONCE: Final = 32
 # Seconds for what was asked before the end.
 PARTING: Final = 10.0
 _CHUNK: Final = 1 << 16
+_OVERLONG: Final = Refusal(types.INVALID_REQUEST, f"A line has {LINE_LARGEST} bytes at most.")
 
 
 class Reader(Protocol):
@@ -116,13 +113,9 @@ class _Desk:
                     await self._free.wait()
 
     async def _take(self, line: bytes | Overlong) -> None:
-        if isinstance(line, Overlong):
-            await self._refuse(types.INVALID_REQUEST, f"A line has {LINE_LARGEST} bytes at most.")
-            return
-        try:
-            message = jsonrpc_message_adapter.validate_python(message_of(line), by_name=False)
-        except (ValueError, RecursionError):
-            await self._decline(line)
+        message = _OVERLONG if isinstance(line, Overlong) else taken(line)
+        if isinstance(message, Refusal):
+            await self._write(message.message())
             return
         if isinstance(message, types.JSONRPCRequest):
             async with self._free:
@@ -147,18 +140,6 @@ class _Desk:
             for kept in (self._owed, self._changing):
                 kept.difference_update({each for each in kept if each == request_id})
             self._free.notify_all()
-
-    async def _decline(self, line: bytes) -> None:
-        """Refuse what is no message that can be taken, by its id where it has one."""
-        asked = id_of(line)
-        if asked is None:
-            await self._refuse(types.PARSE_ERROR, "This line is no JSON-RPC message.")
-        else:
-            await self._refuse(types.INVALID_REQUEST, UNTAKABLE, asked)
-
-    async def _refuse(self, code: int, told: str, asked: int | str | None = None) -> None:
-        error = types.ErrorData(code=code, message=told)
-        await self._write(types.JSONRPCError(jsonrpc="2.0", id=asked, error=error))
 
     async def _write(self, message: Any) -> None:
         line = message.model_dump_json(by_alias=True, exclude_unset=True)

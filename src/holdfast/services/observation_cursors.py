@@ -1,10 +1,13 @@
 """Cursors of observed history: what an entity is ordered by and its id; where an event stands."""
 
 import re
+from math import isnan
 from typing import Final
 
 from holdfast.domain.entity_listings import Listed, Value
+from holdfast.domain.entity_queries import EntityOrder
 from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.observations import is_entity_id
 from holdfast.domain.timelines import TimelineEvent
 from holdfast.domain.timestamps import instant_of, spelled
 from holdfast.ports.observations import EventPlace
@@ -13,6 +16,9 @@ from holdfast.services.cursors import decode_count, encode_count
 _MOST: Final = 1 << 50
 # How a value is spelled, so that it is the same when it is read again.
 _KINDS: Final = {"i": int, "f": float, "s": str}
+# What a listing is ordered by; all others go by whole milliseconds.
+_SPELLINGS: Final = {EntityOrder.DURATION: "if", EntityOrder.SESSION_ID: "s"}
+_USUAL: Final = "i"
 _EVENT: Final = re.compile(r"[0-9]tle_[0-9a-f]{24}")
 
 
@@ -23,20 +29,31 @@ def encode_place(listed: Listed, marks: tuple[object, ...]) -> str | None:
     return encode_count((len(told), f"{told}{listed.entity_id}"), marks)
 
 
-def decode_place(cursor: str | None, marks: tuple[object, ...]) -> tuple[Value, str] | None:
+def decode_place(
+    cursor: str | None, marks: tuple[object, ...], order: EntityOrder
+) -> tuple[Value, str] | None:
     """Return the value and the id that a cursor stands for, or refuse it."""
     found = decode_count(cursor, marks)
     if found is None:
         return None
     length, text = found
     told, entity_id = text[:length], text[length:]
-    if told == "n":
-        return None, entity_id
+    if not is_entity_id(entity_id):
+        raise _damaged()
+    return (None if told == "n" else _value(told, order)), entity_id
+
+
+def _value(told: str, order: EntityOrder) -> Value:
+    if told[:1] not in tuple(_SPELLINGS.get(order, _USUAL)):
+        raise _damaged()
     try:
-        value = _KINDS[told[:1]](told[1:])
-    except (KeyError, ValueError):
+        value = _KINDS[told[0]](told[1:])
+    except ValueError:
         raise _damaged() from None
-    return (_countable(value) if isinstance(value, int) else value), entity_id
+    # Nothing comes before or behind what is no number.
+    if isinstance(value, float) and isnan(value):
+        raise _damaged()
+    return _countable(value) if isinstance(value, int) else value
 
 
 def encode_event(event: TimelineEvent | None, marks: tuple[object, ...]) -> str | None:

@@ -1,8 +1,8 @@
 """Listings of observed history: sessions, ours among them, and entities of the other types."""
 
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from holdfast.ports import Store, Tx
 from holdfast.services.observation_cursors import decode_place, encode_place
 from holdfast.services.observation_past import listed_as_of
 from holdfast.services.observation_resolving import Resolver, as_of, claims_of, found_in_list
+from holdfast.services.page_sizes import EntitySheet
 
 log = logging.getLogger(__name__)
 
@@ -47,20 +48,16 @@ class ObservationLists:
             entity_type=EntityType.AGENT_SESSION,
             order=wanted.order_by,
             direction=wanted.order,
-            after=decode_place(cursor, marks),
+            after=decode_place(cursor, marks, wanted.order_by),
             limit=wanted.offset + wanted.limit + 1,
         )
 
         async def look(tx: Tx) -> EntityPage:
             found, total = await self._listed(tx, listing, seen)
-            part = found[wanted.offset : wanted.offset + wanted.limit]
-            items = await self._resolved(tx, listing, part, seen)
-            is_last = len(found) < listing.limit
-            return EntityPage(
-                items=tuple(entity for _, entity in items),
-                total=total,
-                next_cursor=None if is_last else encode_place(part[-1], marks),
-            )
+            sheet = EntitySheet(wanted.limit)
+            await self._fill(tx, sheet, found[wanted.offset :], (owner, seen))
+            has_more = sheet.is_full or len(found) == listing.limit
+            return _page(sheet, total, marks, has_more=has_more)
 
         return await self._store.read(look)
 
@@ -76,30 +73,44 @@ class ObservationLists:
             entity_type=query.entity_type,
             order=query.order_by,
             direction=query.order,
-            after=decode_place(cursor, marks),
+            after=decode_place(cursor, marks, query.order_by),
             limit=query.limit + 1,
         )
 
         async def look(tx: Tx) -> EntityPage:
+            sheet = EntitySheet(query.limit)
             if filters:
-                # What snapshots say is known only when they are read, all of them.
-                every = await tx.projections.page(replace(listing, after=None, limit=_EVERY))
-                items = await self._resolved(tx, listing, every, EVERYTHING)
-                fitting = [each for each in items if matches(each[1].snapshot, filters)]
-                total = len(fitting)
-                behind = [each for each in fitting if is_behind(each[0], listing)]
-            else:
-                found, total = await self._listed(tx, listing, EVERYTHING)
-                behind = await self._resolved(tx, listing, found, EVERYTHING)
-            part = behind[: query.limit]
-            is_last = len(behind) <= query.limit
-            return EntityPage(
-                items=tuple(entity for _, entity in part),
-                total=total,
-                next_cursor=None if is_last else encode_place(part[-1][0], marks),
-            )
+                total = await self._fill_filtered(tx, sheet, listing, filters)
+                return _page(sheet, total, marks, has_more=sheet.is_full)
+            found, total = await self._listed(tx, listing, EVERYTHING)
+            await self._fill(tx, sheet, found, (owner, EVERYTHING))
+            has_more = sheet.is_full or len(found) == listing.limit
+            return _page(sheet, total, marks, has_more=has_more)
 
         return await self._store.read(look)
+
+    async def _fill(
+        self, tx: Tx, sheet: EntitySheet, found: Sequence[Listed], asked: tuple[Owner, Horizon]
+    ) -> None:
+        """Put entities on a page until it is full."""
+        for each in found:
+            sheet.put(each, await self._resolved(tx, each, asked))
+            if sheet.is_full:
+                break
+
+    async def _fill_filtered(
+        self, tx: Tx, sheet: EntitySheet, listing: Listing, filters: Mapping[str, Any]
+    ) -> int:
+        """Put those on a page that are as they are asked for; return how many there are in all."""
+        total = 0
+        # What snapshots say is known only when they are read, all of them.
+        for each in await tx.projections.page(replace(listing, after=None, limit=_EVERY)):
+            entity = await self._resolved(tx, each, (listing.owner, EVERYTHING))
+            if entity is not None and matches(entity.snapshot, filters):
+                total += 1
+                if is_behind(each, listing):
+                    sheet.put(each, entity)
+        return total
 
     async def _listed(
         self, tx: Tx, listing: Listing, seen: Horizon
@@ -113,18 +124,26 @@ class ObservationLists:
         return behind[: listing.limit], len(every)
 
     async def _resolved(
-        self, tx: Tx, listing: Listing, part: Sequence[Listed], seen: Horizon
-    ) -> list[tuple[Listed, Entity]]:
-        """Return what is known of each; one that is damaged does not hide its neighbours."""
-        items = []
-        for each in part:
-            try:
-                found = await found_in_list(tx, listing.owner, each)
-                if seen == EVERYTHING:
-                    items.append((each, await self._resolver.entity(tx, found)))
-                else:
-                    claims = await claims_of(tx, found)
-                    items.append((each, await as_of(tx, found, claims, seen)))
-            except Internal as error:
-                log.error("%s", error.message)
-        return items
+        self, tx: Tx, listed: Listed, asked: tuple[Owner, Horizon]
+    ) -> Entity | None:
+        """Return what is known of one; nothing where it is damaged, which hides no neighbours."""
+        owner, seen = asked
+        try:
+            found = await found_in_list(tx, owner, listed)
+            if seen == EVERYTHING:
+                return await self._resolver.entity(tx, found)
+            return await as_of(tx, found, await claims_of(tx, found), seen)
+        except Internal as error:
+            log.error("%s", error.message)
+            return None
+
+
+def _page(
+    sheet: EntitySheet, total: int, marks: tuple[object, ...], *, has_more: bool
+) -> EntityPage:
+    last = sheet.last if has_more else None
+    return EntityPage(
+        items=tuple(sheet.items),
+        total=total,
+        next_cursor=None if last is None else encode_place(last, marks),
+    )

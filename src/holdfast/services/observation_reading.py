@@ -3,19 +3,21 @@
 Foreign history looks exactly like history that is not there, and so does what was deleted.
 """
 
+from holdfast.domain.canonical import canonical
 from holdfast.domain.checkpoints import CheckpointState, checkpoint_of
 from holdfast.domain.entities import entity_not_found
 from holdfast.domain.histories import PAGE, PAGE_MOST, History, ObservationPage
 from holdfast.domain.horizons import EVERYTHING, Horizon, horizon
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import require_limit
-from holdfast.domain.timestamps import milliseconds
+from holdfast.domain.texts import require_encodable
 from holdfast.ports import Tx
 from holdfast.services.cursors import encode_count
 from holdfast.services.observation_cursors import decode_claim
 from holdfast.services.observation_lists import ObservationLists
 from holdfast.services.observation_resolving import Found, as_of, claims_of, find
 from holdfast.services.observation_timelines import ObservationTimelines
+from holdfast.services.page_sizes import fitting
 
 
 class ObservationReading(ObservationLists, ObservationTimelines):
@@ -40,7 +42,7 @@ class ObservationReading(ObservationLists, ObservationTimelines):
             entity = await self._resolver.entity(tx, found)
             if found.known is None:
                 return History(entity=entity, observations=(), observations_total=0)
-            newest = await tx.observations.newest(found.known, before=None, limit=PAGE)
+            newest, _ = await tx.observations.newest(found.known, before=None, limit=PAGE)
             total = found.known.count
             return History(entity=entity, observations=tuple(newest), observations_total=total)
 
@@ -59,11 +61,10 @@ class ObservationReading(ObservationLists, ObservationTimelines):
             _require_shown(found)
             if found.known is None:
                 return ObservationPage(items=(), total=0)
-            rows = await tx.observations.newest(found.known, before=before, limit=limit + 1)
-            last = rows[limit - 1] if len(rows) > limit else None
-            place = None if last is None else (milliseconds(last.observed_at), str(last.ordinal))
+            rows, last = await tx.observations.newest(found.known, before=before, limit=limit)
+            place = None if last is None else (last[0], str(last[1]))
             return ObservationPage(
-                items=tuple(rows[:limit]),
+                items=tuple(rows),
                 total=found.known.count,
                 next_cursor=encode_count(place, marks),
             )
@@ -80,6 +81,7 @@ class ObservationReading(ObservationLists, ObservationTimelines):
         at: str | None = None,
     ) -> CheckpointState:
         """Return what was kept at a checkpoint; of several of a name, the latest."""
+        require_encodable(name, field="name")
         entity = (await self.show(owner, session_id, at=at)).entity
         return checkpoint_of(entity, name, timestamp=timestamp)
 
@@ -90,9 +92,8 @@ class ObservationReading(ObservationLists, ObservationTimelines):
         # Of what was deleted at that moment nothing is shown.
         visible = sorted(visible, key=lambda each: each.place, reverse=True)
         visible = visible if entity.snapshot else []
-        return History(
-            entity=entity, observations=tuple(visible[:PAGE]), observations_total=len(visible)
-        )
+        shown = fitting(visible[:PAGE], lambda each: len(canonical(each.fields)))
+        return History(entity=entity, observations=shown, observations_total=len(visible))
 
 
 def _require_shown(found: Found) -> None:

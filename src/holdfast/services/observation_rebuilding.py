@@ -31,17 +31,19 @@ async def rebuilt(store: Store) -> Rebuilt:
 
 
 async def _some(tx: Tx, after: int) -> tuple[int | None, int, list[str]]:
-    known = await tx.observations.all(after, _AT_ONCE)
+    keys = await tx.observations.keys(after, _AT_ONCE)
     found = []
-    for each in known:
+    for key in keys:
+        # One that is damaged does not keep the others from being put right.
         try:
-            differs = await _anew(tx, each)
+            known = await tx.observations.proven(key)
+            differs = await _anew(tx, known)
         except Internal as error:
             found.append(error.message)
         else:
-            told = f"What was kept of {each.entity_id} is not what its claims come to."
+            told = f"What was kept of {known.entity_id} is not what its claims come to."
             found += [told] if differs else []
-    return (known[-1].key if known else None), len(known), found
+    return (keys[-1] if keys else None), len(keys), found
 
 
 async def _anew(tx: Tx, known: Known) -> bool:

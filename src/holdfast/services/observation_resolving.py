@@ -20,6 +20,7 @@ from holdfast.domain.observations import Observation, Subject
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.resolutions import Fold, resolve
 from holdfast.domain.sessions import Head
+from holdfast.domain.texts import require_encodable
 from holdfast.domain.timestamps import milliseconds
 from holdfast.ports import Known, Tx
 from holdfast.services.observation_memory import Folds, Remembered
@@ -43,6 +44,7 @@ class Found(NamedTuple):
 
 async def find(tx: Tx, owner: Owner, session_id: str) -> Found:
     """Return the owner's session that somebody has observed or that is ours, or refuse."""
+    require_encodable(session_id, field="session_id")
     subject = Subject(owner, EntityType.AGENT_SESSION, session_id)
     known = await tx.observations.entity(subject)
     if known is not None:
@@ -141,10 +143,10 @@ async def carried_on(tx: Tx, known: Known, before: Remembered) -> Remembered:
     if fold.count == known.count and before.newest == _newest(known):
         return before
     rows = await _since(tx, known, before)
-    if rows is None or (rows and not fold.follows(rows[0])):
-        # Something was claimed of an earlier time, or was not written after all.
-        fold = Fold(known.subject, fold.claim)
+    if rows is None or not all(map(fold.follows, rows)):
+        # Something was claimed or corrected as of an earlier time, or was not written after all.
         rows = _in_time(await tx.observations.since(known, 1))
+        fold = Fold(known.subject, fold.claim, rows)
     for row in rows:
         fold.add(row)
     written = max(rows, key=lambda row: row.ordinal, default=None)

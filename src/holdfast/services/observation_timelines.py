@@ -4,20 +4,27 @@ Most are read where they are kept. Whoever is a session of ours is computed anew
 journal goes on without a claim.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.entity_types import EntityType
+from holdfast.domain.errors import Internal
 from holdfast.domain.histories import TimelinePage, TimelineQuery
 from holdfast.domain.horizons import window
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.observations import Subject, is_entity_id
+from holdfast.domain.texts import require_encodable
 from holdfast.domain.timelines import TimelineEvent, events_of, timeline
 from holdfast.ports import EventWish, Store, Tx
 from holdfast.services.observation_cursors import decode_event, encode_event
 from holdfast.services.observation_resolving import Found, Resolver
+from holdfast.services.page_sizes import fitting
+
+log = logging.getLogger(__name__)
 
 
 class _Sources(Struct, frozen=True):
@@ -45,6 +52,7 @@ class ObservationTimelines:
         cursor: str | None = None,
     ) -> TimelinePage:
         """Return the events of an entity, given by its id, its key, or what others name it by."""
+        require_encodable(entity_id, field="entity_id")
         wanted = query or TimelineQuery()
         stretch = window(wanted.start_date, wanted.end_date)
         types = tuple(sorted(set(wanted.event_types)))
@@ -59,12 +67,9 @@ class ObservationTimelines:
         async def look(tx: Tx) -> TimelinePage:
             sources = await _sources(tx, owner, entity_id)
             events, total = await self._told(tx, sources, wish)
-            part = events[: wanted.limit]
-            is_last = len(events) <= wanted.limit
-            last = None if is_last else part[-1]
-            return TimelinePage(
-                events=tuple(part), total=total, next_cursor=encode_event(last, marks)
-            )
+            part = fitting(events[: wanted.limit], _size)
+            last = part[-1] if len(part) < len(events) else None
+            return TimelinePage(events=part, total=total, next_cursor=encode_event(last, marks))
 
         return await self._store.read(look)
 
@@ -80,8 +85,7 @@ class ObservationTimelines:
                 events = await tx.projections.events(asked.known.key, wish)
                 total += await tx.projections.count_events(asked.known.key, whole)
             else:
-                entity = await self._resolver.entity(tx, asked)
-                every = timeline(events_of(entity), window=wish.window, event_types=wish.types)
+                every = await self._computed(tx, asked, wish)
                 events = [each for each in every if not wish.after or each.place > wish.after]
                 total += len(every)
             found += _named(events, names)
@@ -91,6 +95,15 @@ class ObservationTimelines:
             found += _named(await tx.projections.mentioned(name_key, others), (name,))
             total += await tx.projections.count_mentioned(name_key, replace(others, after=None))
         return timeline(found)[: wish.limit], total
+
+    async def _computed(self, tx: Tx, asked: Found, wish: EventWish) -> tuple[TimelineEvent, ...]:
+        """Return the events of one that is told of by itself; none where it is damaged."""
+        try:
+            entity = await self._resolver.entity(tx, asked)
+        except Internal as error:
+            log.error("%s", error.message)
+            return ()
+        return timeline(events_of(entity), window=wish.window, event_types=wish.types)
 
 
 async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
@@ -134,6 +147,10 @@ async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[Found]:
 
 def _hosted(owner: Owner, session_id: SessionId, key: SessionKey) -> Found:
     return Found(Subject(owner, EntityType.AGENT_SESSION, session_id), None, key)
+
+
+def _size(event: TimelineEvent) -> int:
+    return len(msgspec.json.encode(event))
 
 
 def _named(events: Iterable[TimelineEvent], names: tuple[str, ...]) -> list[TimelineEvent]:

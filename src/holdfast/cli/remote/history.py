@@ -37,20 +37,18 @@ from holdfast.domain.horizons import horizon, window
 from holdfast.domain.ids import EntityId, ObservationId, Owner
 from holdfast.domain.observations import Observation, Subject, require_idempotency_key
 from holdfast.domain.queries import require_limit
+from holdfast.domain.shapes import STRING_LONGEST
 from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, RestorationPost
 from holdfast.http.v1.history_forms import (
     CheckpointQuery,
     ClaimsQuery,
-    EntityForm,
     HistoryPageQuery,
-    ObservationForm,
     PastQuery,
-    RemovalForm,
     RemovalQuery,
 )
 from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
+from holdfast.services.history_forms import EntityForm, ObservationForm, RemovalForm
 
-_LONGEST = 512
 _FieldWord = Literal["actions", "checkpoints", "outcomes", "duration", "started_at", "ended_at"]
 _TypeWord = Literal["feature_unit", "release", "agent_decision", "validation_result"]
 
@@ -219,7 +217,7 @@ class RemoteObservations:
         """Return the events of an entity."""
         wanted = query or TimelineQuery()
         window(wanted.start_date, wanted.end_date)
-        if not 0 < len(entity_id) <= _LONGEST:
+        if not 0 < len(entity_id) <= STRING_LONGEST:
             # Nothing is called so, here or there.
             return TimelinePage(events=(), total=0)
         asked = EventsOfQuery(

@@ -15,17 +15,11 @@ from holdfast.http.v1.history_bodies import CorrectionPost, RestorationPost, Sub
 from holdfast.http.v1.history_forms import (
     CheckpointQuery,
     ClaimsQuery,
-    HistoryForm,
     HistoryList,
     HistoryPageQuery,
-    ObservationList,
     PastQuery,
-    RemovalForm,
     RemovalQuery,
-    history_form,
     history_list,
-    observation_list,
-    removal_form,
 )
 from holdfast.http.v1.payloads import (
     Payload,
@@ -34,6 +28,14 @@ from holdfast.http.v1.payloads import (
     key_of,
     payload,
     source_of,
+)
+from holdfast.services.history_forms import (
+    HistoryForm,
+    ObservationList,
+    RemovalForm,
+    history_form,
+    observation_list,
+    removal_form,
 )
 
 HISTORY: Final = "/v1/history"

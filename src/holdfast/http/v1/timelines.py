@@ -11,10 +11,10 @@ from holdfast.http.answers import Answer
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.history import SUBMITTED, WRITING, submitted
 from holdfast.http.v1.history_bodies import EntityPost
-from holdfast.http.v1.history_forms import EntityList, entity_list
 from holdfast.http.v1.payloads import Payload, arguments, key_of, source_of
 from holdfast.http.v1.refusals import invalid_query
-from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery, TimelineForm
+from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
+from holdfast.services.history_forms import EntityList, TimelineForm, entity_list, timeline_form
 
 
 async def read_timeline(asked: Asked[EventsOfQuery, None]) -> Answer:
@@ -29,9 +29,7 @@ async def read_timeline(asked: Asked[EventsOfQuery, None]) -> Answer:
     page = await asked.house.observations.timeline(
         asked.owner, query.entity_id, wanted, cursor=query.cursor
     )
-    return Answer(
-        content=TimelineForm(events=page.events, total=page.total, next_cursor=page.next_cursor)
-    )
+    return Answer(content=timeline_form(page))
 
 
 async def submit_entity(asked: Asked[NoQuery, Payload]) -> Answer:

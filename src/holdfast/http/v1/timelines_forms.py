@@ -1,4 +1,4 @@
-"""Timelines on the wire, and how entities are asked for."""
+"""How timelines and entities are asked for."""
 
 from typing import Annotated
 
@@ -7,17 +7,9 @@ from msgspec import Meta, Struct
 from holdfast.domain.entity_queries import EntityOrder
 from holdfast.domain.entity_types import EntityType
 from holdfast.domain.histories import PAGE, Direction
-from holdfast.domain.timelines import EventType, TimelineEvent
+from holdfast.domain.timelines import EventType
 from holdfast.http.v1.history_forms import Moment, Some
 from holdfast.http.v1.scalars import Cursor
-
-
-class TimelineForm(Struct, frozen=True, kw_only=True):
-    """A part of a timeline in the order of time, and how many events it has in all."""
-
-    events: tuple[TimelineEvent, ...]
-    total: int
-    next_cursor: str | None
 
 
 class EventsOfQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +19,8 @@ class EventsOfQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         str,
         Meta(
             min_length=1,
-            max_length=512,
+            # An outcome's id may be longer; who has such a one asks over MCP.
+            max_length=8192,
             description="An entity's id, or what it is known by, or what outcomes name it by.",
         ),
     ]
