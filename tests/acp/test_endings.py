@@ -166,7 +166,9 @@ async def test_a_question_dies_with_the_program_that_asked_it(tmp_path: Path) ->
     async with open_holdfast(config=Config(home=tmp_path / "home")) as again:
         now = await _settled(again, session.id, 1)
         (row,) = (await again.approvals.list(again.owner, session.id)).items
+        calls = await calls_of(again, session.id, turn=1)
 
+    assert calls == {"call-asked": CallState.UNKNOWN}
     assert (row.state, row.answered_by) == (ApprovalState.EXPIRED, "agent_restarted")
     assert (now.status, now.last_stop) == (Status.IDLE, StopReason.INTERRUPTED)
 

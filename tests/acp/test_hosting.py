@@ -65,6 +65,8 @@ READS: dict[str, tuple[dict[str, Any], Any]] = {
     "up and in again": ({"path": "ä b/../a.txt"}, TEXT),
     "a link out": ({"path": "outer"}, -32602),
     "a sibling with the same beginning": ({"path": "../tree-evil/x.txt"}, -32602),
+    "a file as if it were a folder": ({"path": "a.txt/x"}, -32002),
+    "slashes": ({"path": "/ä b//ü.txt"}, "grün"),
 }
 
 
@@ -159,21 +161,28 @@ async def test_a_write_keeps_the_mode_and_leaves_nothing_beside_the_file(tmp_pat
     assert {each.name for each in file.parent.iterdir()} == {".git", "run.sh"}
 
 
-WAYS_OUT = ["../out.txt", "link/out.txt", "../tree-evil/out.txt", ".git/hooks/pre-commit"]
+WAYS_OUT = [
+    ("../out.txt", -32602),
+    ("link/out.txt", -32602),
+    ("../tree-evil/out.txt", -32602),
+    (".git/hooks/pre-commit", -32602),
+    ("file/out.txt", -32002),
+]
 
 
 @demands("S1-048")
-@pytest.mark.parametrize("path", WAYS_OUT)
-async def test_nothing_is_written_elsewhere(tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize(("path", "code"), WAYS_OUT)
+async def test_nothing_is_written_elsewhere(tmp_path: Path, path: str, code: int) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tmp_path / "tree-evil").mkdir()
     (tree / "link").symlink_to(tmp_path)
+    (tree / "file").touch()
     step = does("fs/write_text_file", path=f"{tree}/{path}", content="x")
     async with _free(tmp_path, on=prompt(step)) as ship:
         await _played(ship, ApprovalMode.AUTO)
 
-    assert ship.peer.answers()["it"]["error"]["code"] == -32602
+    assert ship.peer.answers()["it"]["error"]["code"] == code
     assert not _files(tmp_path, "out.txt")
 
 
@@ -186,6 +195,7 @@ async def test_a_write_nobody_has_allowed_is_asked_about(tmp_path: Path, is_allo
         await ship.house.send(session.id, "go")
         (question,) = await ship.waiting(session)
         before = file.exists()
+        noted = [part for row in await ship.house.read(session.id) for part in row.parts]
         state = ApprovalState.ALLOWED if is_allowed else ApprovalState.DENIED
         await ship.house.approvals.answer(
             ship.house.owner, session.id, question.id, Answer(state=state, by="me")
@@ -199,6 +209,7 @@ async def test_a_write_nobody_has_allowed_is_asked_about(tmp_path: Path, is_allo
         is_allowed,
         [status],
     )
+    assert [part.name for part in noted if isinstance(part, ToolCall)] == ["fs.write_text_file"]
     assert ("result" in ship.peer.answers()["it"]) is is_allowed
 
 

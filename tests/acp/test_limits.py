@@ -150,6 +150,13 @@ async def test_a_reply_that_was_too_long_fails_the_turn(
     assert now.status is Status.IDLE
 
 
+LOOK = {
+    "ask": {
+        "method": "fs/read_text_file",
+        "params": {"sessionId": "$session", "path": "/no"},
+        "seconds": 0.5,
+    }
+}
 BREAKS: dict[str, tuple[list[Any], str]] = {
     "stdout closed while it lives": (
         [{"text": "a"}, {"close": "stdout"}, "hang"],
@@ -157,13 +164,17 @@ BREAKS: dict[str, tuple[list[Any], str]] = {
     ),
     "half a line": ([{"raw": '{"jsonrpc"'}, {"signal": "KILL"}], "signal 9"),
     "input closed, then gone": ([{"close": "stdin"}, {"exit": 5}], "exit code 5"),
+    # What is on its way is still read; the answer after that finds nobody.
+    "answers find nobody": ([{"close": "stdin"}, LOOK, LOOK, {"exit": 6}], "exit code 6"),
 }
 
 
 @pytest.mark.parametrize("case", BREAKS)
 async def test_a_program_that_breaks_off_loses_the_session(tmp_path: Path, case: str) -> None:
     steps, words = BREAKS[case]
-    async with aboard(tmp_path, on={"session/prompt": steps}) as ship:
+    # Who has closed its input would take that for the end.
+    deaf = ["eof"] if LOOK in steps else []
+    async with aboard(tmp_path, on={"session/prompt": steps}, ignore=deaf) as ship:
         session = await ship.open()
         rows = await ship.tell(session)
         now = await ship.until(session, stands(ProcessState.EXITED))

@@ -178,17 +178,18 @@ async def test_a_file_is_written_with_the_folders_above_it(tmp_path: Path) -> No
     assert (ship.peer.answers()["it"]["result"], file.read_text()) == ({}, "deep\n")
 
 
-PLACES = ["..", "link", "../tree-evil", "relative", "missing", "file", "."]
+PLACES = ["..", "link", "../tree-evil", "relative", "missing", "file", ".", "ä b/"]
+INSIDE = {".", "ä b/"}
 
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_command_runs_in_the_repository_or_not_at_all(tmp_path: Path, place: str) -> None:
     tree, mark = tmp_path / "tree", tmp_path / "tree" / "here"
-    for folder in (tree / "sub", tmp_path / "tree-evil"):
+    for folder in (tree / "ä b", tmp_path / "tree-evil"):
         folder.mkdir(parents=True)
     (tree / "file").touch()
     (tree / "link").symlink_to(tmp_path)
-    given = place if place == "relative" else str(tree / place)
+    given = place if place == "relative" else f"{tree}/{place}"
     made = does("terminal/create", command="touch", args=[str(mark)], cwd=given)
     made["ask"]["save"] = {"t": "terminalId"}
     ended = does("terminal/wait_for_exit", "ended", terminalId="$t")
@@ -196,8 +197,8 @@ async def test_a_command_runs_in_the_repository_or_not_at_all(tmp_path: Path, pl
         await ship.tell(await ship.open(approval=ApprovalMode.AUTO))
 
     answer = ship.peer.answers()["it"]
-    assert mark.exists() is (place == ".")
-    assert answer.get("error", {}).get("code") in ({None} if place == "." else {-32602, -32002})
+    assert mark.exists() is (place in INSIDE)
+    assert answer.get("error", {}).get("code") in ({None} if place in INSIDE else {-32602, -32002})
 
 
 async def test_an_unknown_outcome_of_a_foreign_call_is_not_run_again(tmp_path: Path) -> None:

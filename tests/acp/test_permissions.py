@@ -206,7 +206,6 @@ async def test_several_wait_at_once_and_keep_nothing_else_waiting(tmp_path: Path
         await ship.house.send(session.id, "go")
         first, second = await ship.waiting(session, 2)
         await ship.logged("mark", name="said")
-        other = await ship.open()
         for question in (second, first):
             yes = Answer(state=ApprovalState.ALLOWED, by="me")
             await ship.house.approvals.answer(ship.house.owner, session.id, question.id, yes)
@@ -217,7 +216,25 @@ async def test_several_wait_at_once_and_keep_nothing_else_waiting(tmp_path: Path
         "two": chosen("yes"),
     }
     assert "".join(row.text for row in rows if row.role is Role.ASSISTANT) == "meanwhile done"
-    assert other.id != session.id
+
+
+async def test_two_sessions_wait_each_for_its_own_answer(tmp_path: Path) -> None:
+    async with aboard(tmp_path, on=asks(asking(name="$prompt"))) as ship:
+        sessions = [await ship.open(), await ship.open()]
+        for session, word in zip(sessions, ("one", "two"), strict=True):
+            await ship.house.send(session.id, word)
+        questions = [(await ship.waiting(session))[0] for session in sessions]
+        states = (ApprovalState.DENIED, ApprovalState.ALLOWED)
+        # The one that was asked last is answered first.
+        for session, question, state in [*zip(sessions, questions, states, strict=True)][::-1]:
+            answer = Answer(state=state, by="me")
+            await ship.house.approvals.answer(ship.house.owner, session.id, question.id, answer)
+            await ship.settled(session)
+
+    assert {name: each["result"] for name, each in ship.peer.answers().items()} == {
+        "one": chosen("no"),
+        "two": chosen("yes"),
+    }
 
 
 async def test_a_question_nobody_can_be_asked_is_a_no(tmp_path: Path) -> None:

@@ -44,7 +44,11 @@ def test_what_a_preset_needs_now_and_then_is_left_out_else() -> None:
 
     assert "environment" not in plain["claude"]
     assert "environment" not in plain["gemini"]
-    assert {name for name, options in plain.items() if "mode" in options} == {"codex"}
+    assert {name for name, options in plain.items() if "mode" in options} == {
+        "codex",
+        "goose",
+        "vibe",
+    }
 
 
 def test_no_code_asks_for_a_program_by_name() -> None:

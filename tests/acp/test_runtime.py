@@ -43,7 +43,9 @@ async def test_a_prompt_is_answered_and_the_program_stays(tmp_path: Path) -> Non
     assert (now.status, now.last_stop) == (Status.IDLE, StopReason.STOP)
     assert now.program is not None
     assert now.program.state is ProcessState.READY
-    assert len(ship.peer.log("start")) == 1
+    (start,) = ship.peer.log("start")
+    # Without `workspace_flag` nothing is added to what the agent's arguments say.
+    assert (start["argv"], start["cwd"]) == ([*ship.peer.argv[3:]], str(ship.tree))
     assert [each["params"] for each in ship.peer.got("session/new")] == [
         {"cwd": str(ship.tree), "mcpServers": []}
     ]

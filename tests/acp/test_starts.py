@@ -16,7 +16,7 @@ from holdfast.domain.messages import NoticeCode
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.programs import ProcessState
 from holdfast.domain.sessions import Status
-from tests.acp.aboard import Aboard, aboard, codes, hasty, notices
+from tests.acp.aboard import Aboard, aboard, codes, hasty, notices, stands
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
@@ -122,19 +122,32 @@ async def test_ways_to_sign_in_alone_trigger_nothing(tmp_path: Path) -> None:
     assert ship.peer.got("authenticate") == []
 
 
-@pytest.mark.parametrize("capability", [{}, {"loadSession": None}, {"sessionCapabilities": {}}])
+NOT_OFFERED: list[dict[str, Any]] = [
+    {},
+    {"loadSession": None, "sessionCapabilities": None},
+    {"loadSession": False, "sessionCapabilities": {"resume": None, "close": None, "delete": None}},
+]
+
+
+@pytest.mark.parametrize("capability", NOT_OFFERED)
+@pytest.mark.parametrize("end", ["close", "delete"])
 async def test_nothing_that_is_not_offered_is_called(
-    tmp_path: Path, capability: dict[str, Any]
+    tmp_path: Path, capability: dict[str, Any], end: str
 ) -> None:
     options = {"mode": "plan", "settings": {"model": "big"}}
-    async with aboard(tmp_path, options=options, capabilities=capability) as ship:
+    steps = [{"text": "ok"}, {"reply": {"stopReason": "end_turn"}}]
+    runs = [{"on": {"session/prompt": [*steps, {"exit": 0}]}}, {"on": {"session/prompt": steps}}]
+    async with aboard(tmp_path, options=options, capabilities=capability, runs=runs) as ship:
         session = await ship.open()
         rows = await ship.tell(session)
-        await ship.house.sessions.close(ship.house.owner, session.id)
+        await ship.until(session, stands(ProcessState.EXITED))
+        again = await ship.tell(session, "again")
+        await getattr(ship.house.sessions, end)(ship.house.owner, session.id)
 
-    methods = {each["method"] for each in ship.peer.got()}
-    assert methods == {"initialize", "session/new", "session/prompt"}
+    methods = [each["method"] for each in ship.peer.got()]
+    assert methods == ["initialize", "session/new", "session/prompt"] * 2
     assert codes(rows) == [NoticeCode.AGENT_OPTION_REFUSED] * 2
+    assert again[-1].text == "ok"
 
 
 async def test_a_start_that_may_pass_is_tried_twice_more(

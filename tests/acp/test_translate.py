@@ -604,6 +604,27 @@ def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, told: str) ->
             False,
             (FailureCode.AGENT_ERROR, "The agent answered with an error (-32603: no words)."),
         ),
+        (
+            RpcError(-32603, "Internal error", "no provider"),
+            False,
+            (
+                FailureCode.AGENT_ERROR,
+                "The agent answered with an error (-32603: Internal error: no provider).",
+            ),
+        ),
+        (
+            RpcError(-32603, "Internal error", {"n": 1, "details": "out of luck"}),
+            False,
+            (
+                FailureCode.AGENT_ERROR,
+                "The agent answered with an error (-32603: Internal error: out of luck).",
+            ),
+        ),
+        (
+            RpcError(-32603, "out of luck", {"message": "out of luck", "reason": 7}),
+            False,
+            (FailureCode.AGENT_ERROR, "The agent answered with an error (-32603: out of luck)."),
+        ),
         (RpcError(-32603, "stopped"), True, None),
         (RpcError(-32800, "cancelled"), False, None),
     ],

@@ -220,6 +220,23 @@ async def test_a_begun_request_is_answered_after_all_that_came_before(end: End) 
     assert future.result() == "done"
 
 
+async def test_an_answer_that_is_next_can_be_taken_without_waiting(end: End) -> None:
+    connection, far = end
+    future = await connection.begin("prompt", {})
+    # An array is answered as soon as it is read, so all before it was read by then.
+    await far.say({"method": "u"}, {"id": 1, "result": "done"}, {"method": "u"}, [])
+    heard = [await far.hear() for _ in range(2)]
+
+    too_early = connection.answered()
+    await take(connection, 1)
+    answered, behind = connection.answered(), connection.answered()
+
+    assert (len(heard), too_early, behind) == (2, None, None)
+    assert answered is not None
+    assert (answered.future is future, future.result()) == (True, "done")
+    assert await take(connection, 1) == [Notification(method="u")]
+
+
 async def test_an_error_to_a_begun_request_keeps_its_place_too(end: End) -> None:
     connection, far = end
     future = await connection.begin("prompt", {})

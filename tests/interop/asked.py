@@ -9,7 +9,9 @@ from typing import Any
 Json = dict[str, Any]
 
 # Notes that some programs put into a prompt beside the words of the person.
-_ASIDE = re.compile(r"<(system-reminder|environment_context|user_info)>.*?</\1>", re.DOTALL)
+_ASIDE = re.compile(
+    r"<(system-reminder|environment_context|user_info|turn-context)>.*?</\1>", re.DOTALL
+)
 
 
 @dataclass(frozen=True)

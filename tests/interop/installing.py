@@ -62,7 +62,7 @@ def _folder_name(package: Package, *, is_latest: bool) -> str:
 def _install(package: Package, folder: Path, *, is_latest: bool) -> None:
     if package.source == "pypi":
         name = package.name if is_latest else f"{package.name}=={package.version}"
-        _ran([sys.executable, "-m", "venv", str(folder)], SECONDS)
+        _ran([_interpreter(package), "-m", "venv", str(folder)], SECONDS)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
         _ran([*pip, name, *package.beside], SECONDS)
         return
@@ -72,6 +72,18 @@ def _install(package: Package, folder: Path, *, is_latest: bool) -> None:
     name = f"{package.name}@{'latest' if is_latest else package.version}"
     quiet = ["--no-audit", "--no-fund", "--loglevel=error"]
     _ran([npm, "install", "--prefix", str(folder), *quiet, name, *package.beside], SECONDS)
+
+
+def _interpreter(package: Package) -> str:
+    """Return a Python that is new enough for a package, our own if it is."""
+    least = package.python
+    if sys.version_info >= (3, least):
+        return sys.executable
+    for minor in range(least, least + 4):
+        found = shutil.which(f"python3.{minor}")
+        if found is not None:
+            return found
+    raise Missing(f"it needs Python 3.{least}")
 
 
 def _ran(command: list[str], seconds: float) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+_MACHINE: Final = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 _OPENCODE: Final = {
     "model": "fake/fake-model",
     "small_model": "fake/fake-model",
@@ -35,6 +36,20 @@ env_key = "FAKE_KEY"
 _OLD_CODEX: Final = f"""approval_policy = "on-request"
 sandbox_mode = "read-only"
 {_CODEX}"""
+_VIBE: Final = """active_model = "fake"
+enable_telemetry = false
+enable_auto_update = false
+[[providers]]
+name = "fake"
+api_base = "LLM/v1"
+api_key_env_var = "FAKE_KEY"
+api_style = "openai"
+backend = "generic"
+[[models]]
+name = "fake-model"
+provider = "fake"
+alias = "fake"
+"""
 _HERMES: Final = """model:
   default: fake-model
   provider: custom
@@ -55,6 +70,8 @@ class Package:
     # The command, in the folder where the installer puts commands.
     command: str = ""
     node: int = 20
+    # The least Python 3 it runs with.
+    python: int = 11
 
 
 @dataclass(frozen=True)
@@ -123,6 +140,29 @@ GUESTS: Final[Mapping[str, Guest]] = {
             "OPENAI_MODEL": "fake-model",
         },
     ),
+    "goose": Guest(
+        "goose",
+        Package(
+            "npm",
+            f"@aaif/goose-binary-linux-{_MACHINE}",
+            "1.52.0",
+            command=f"goose-binary-linux-{_MACHINE}",
+        ),
+        environment={
+            "GOOSE_PROVIDER": "openai",
+            "GOOSE_MODEL": "fake-model",
+            "GOOSE_DISABLE_KEYRING": "1",
+            "OPENAI_HOST": "LLM",
+            "OPENAI_API_KEY": "none",
+        },
+    ),
+    "vibe": Guest(
+        "vibe",
+        Package("pypi", "mistral-vibe", "3.0.2", command="vibe-acp", python=12),
+        environment={"FAKE_KEY": "none", "MISTRAL_API_KEY": "none"},
+        files={".vibe/config.toml": _VIBE},
+        cannot={"error": "a key that was rejected once it does not try again"},
+    ),
     "deepagents": Guest(
         "deepagents",
         Package(
@@ -144,7 +184,6 @@ GUESTS: Final[Mapping[str, Guest]] = {
 # What a run takes when nothing is named: one of each kind of model, and the seeded one.
 USUAL: Final = ("hermes", "gemini", "opencode", "codex", "claude")
 
-_MACHINE: Final = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 NODE: Final = Package("npm", f"node-linux-{_MACHINE}", "26.10.0", command="node")
 ACPX: Final = Package("npm", "acpx", "0.19.1", command="acpx", node=22)
 SDK: Final = Package("pypi", "agent-client-protocol", "0.12.1", command="python")

@@ -148,9 +148,10 @@ class Stage:
         self.repository = repository
         self._repo_id = ""
 
-    async def agent(self, *command: str) -> str:
+    async def agent(self, *command: str, **options: Any) -> str:
         """Make an agent of a command and return its name."""
         runtime = {"type": "acp", "command": command[0], "args": list(command[1:])}
+        runtime |= {"options": options}
         fields = {"name": f"Peer {time.monotonic_ns()}", "runtime": runtime}
         return (await self.house.agents.create(self.house.owner, fields)).slug
 

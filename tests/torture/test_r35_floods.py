@@ -18,6 +18,8 @@ pytestmark = pytest.mark.slow
 MEMORY = 200
 # Below this nobody notices, and twice of it is noise.
 SOON = 0.05
+# Of fewer the slowest hundredth is one, and may be anybody's.
+CALM_TURNS = 200
 MEBIBYTE = "x" * (1 << 20)
 UPDATES_MOST = 100_000
 BYTES_MOST = 64 << 20
@@ -108,10 +110,10 @@ KINDS = (
 def test_a_flood_harms_nobody_but_who_floods(
     tmp_path: Path, crew: Crew, sized: Sized, tell: Tell, kind: str
 ) -> None:
-    part = sized(test=20, torture=1)
+    part, calm = sized(test=20, torture=1), sized(test=40, torture=CALM_TURNS)
     for number in range(sized(test=1, torture=1, release=5)):
         poured = flood(kind, part)
-        told = flooded(crew, tmp_path / str(number), poured)
+        told = flooded(crew, tmp_path / str(number), poured, calm=calm)
 
         tell(
             f"{kind}: {told['stop']}/{told['failure']}, at most {told['peak']} MiB, "
@@ -123,12 +125,37 @@ def test_a_flood_harms_nobody_but_who_floods(
         assert (told["again"], told["status"]) == ("new", "idle")
 
 
-def flooded(crew: Crew, folder: Path, poured: Flood) -> dict[str, Any]:
+# Those that are told apart by the session they name; of a line that nobody can read it is unknown
+# whose it was, and it may have been anybody's last.
+TOLD_APART = ("updates", "bytes", "questions")
+
+
+@proves("R35")
+@pytest.mark.parametrize("kind", TOLD_APART)
+def test_a_flood_harms_nobody_who_shares_the_program(
+    tmp_path: Path, crew: Crew, sized: Sized, tell: Tell, kind: str
+) -> None:
+    part, calm = sized(test=50, torture=1), sized(test=40, torture=CALM_TURNS)
+    for number in range(sized(test=1, torture=1, release=5)):
+        poured = flood(kind, part)
+        told = flooded(crew, tmp_path / str(number), poured, calm=calm, is_shared=True)
+
+        tell(f"{kind}, shared: {told['stop']}/{told['failure']}, at most {told['peak']} MiB")
+        assert (told["stop"], told["failure"]) == (poured.stop, poured.failure)
+        assert told["peak"] <= MEMORY
+        assert told["during"] < sized.within(2 * max(told["before"], SOON))
+        assert (told["fellow"], told["again"], told["programs"]) == ("I am here.", "new", 1)
+
+
+def flooded(
+    crew: Crew, folder: Path, poured: Flood, *, calm: int, is_shared: bool = False
+) -> dict[str, Any]:
     """Play a flood in a process of its own and return what that tells."""
     folder.mkdir()
     steps, answer = folder / "steps.json", folder / "answer.json"
     steps.write_text(json.dumps(poured.steps), "utf-8")
-    client = crew.start("flooding", folder=folder / "place", steps=steps, answer=answer)
+    options = {"folder": folder / "place", "steps": steps, "answer": answer}
+    client = crew.start("flooding", **options, calm=calm, is_shared=is_shared)
     assert client.wait(timeout=2 * PATIENCE) == 0, crew.log_of(client)[-2000:]
     told: dict[str, Any] = json.loads(answer.read_text("utf-8"))
     return told

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.acp.process.program import Program
+from holdfast.acp.process.program import AGENT_BOUNDS, Program
+from holdfast.acp.runtime.sharing import SharedProgram
+from holdfast.acp.transport.censors import CARELESS
 from tests.acp.aboard import Aboard, aboard
 from tests.acp.peers import Peer
 from tests.houses import texts
@@ -19,6 +21,8 @@ from tests.torture.conftest import Sized, Tell
 
 pytestmark = pytest.mark.slow
 
+# So many sessions are in one program where it is shared.
+TOGETHER = 4
 # What is made once and kept: caches of the store, of Python, of the loop.
 WARM = 10
 # Of a mebibyte per thousand turns; noise is what one measurement differs from the next by.
@@ -43,41 +47,68 @@ class Held:
 
 
 @proves("R39")
-def test_what_was_opened_is_closed_again(tmp_path: Path, sized: Sized, tell: Tell) -> None:
+@pytest.mark.parametrize("size", [1, TOGETHER], ids=["alone", "shared"])
+def test_what_was_opened_is_closed_again(
+    tmp_path: Path, sized: Sized, tell: Tell, size: int
+) -> None:
     turns = sized(test=20, torture=1_000, release=10_000)
 
-    before, after, wrong = asyncio.run(_looped(tmp_path, turns))
+    before, after, wrong = asyncio.run(_looped(tmp_path, turns, size))
 
     grown = after.mebibytes - before.mebibytes
-    tell(f"{turns} turns, left behind {after.beyond(before) or 'nothing'}, {grown:.1f} MiB more")
+    left = after.beyond(before) or "nothing"
+    tell(f"{turns} turns, {size} in a program, left behind {left}, {grown:.1f} MiB more")
     assert wrong == []
     assert after.beyond(before) == {}
     assert grown < NOISE + GROWTH * turns / 1_000
 
 
-async def _looped(folder: Path, turns: int) -> tuple[Held, Held, list[int]]:
+async def _looped(folder: Path, turns: int, size: int) -> tuple[Held, Held, list[int]]:
     """Talk to many agents, one after the other, in a house that is closed in the end.
 
     Measured without one, because an open house remembers so many sessions, within its bounds.
     """
-    await _house(folder / "warm", WARM)
+    await _house(folder / "warm", WARM, size)
     before = await _held()
-    wrong = await _house(folder / "loop", turns)
+    wrong = await _house(folder / "loop", turns, size)
     return before, await _held(like=before), wrong
 
 
-async def _house(folder: Path, turns: int) -> list[int]:
-    async with aboard(folder) as ship:
-        return [number for number in range(turns) if not await _round_trip(ship)]
+async def _house(folder: Path, turns: int, size: int) -> list[int]:
+    async with aboard(folder, options={"share": size > 1}) as ship:
+        return [number for number in range(0, turns, size) if not await _round_trip(ship, size)]
 
 
-async def _round_trip(ship: Aboard) -> bool:
-    session = await ship.open()
-    rows = await ship.tell(session, "hello")
-    await ship.house.sessions.close(ship.house.owner, session.id)
-    # Written on by every process, and read by nobody here.
+async def _round_trip(ship: Aboard, size: int) -> bool:
+    """Talk in so many sessions at once; whoever comes last ends what they have shared."""
+    sessions = [await ship.open() for _ in range(size)]
+    told = await asyncio.gather(*(ship.tell(each, "hello") for each in sessions))
+    for session in sessions:
+        await ship.house.sessions.close(ship.house.owner, session.id)
+    programs = len(ship.peer.log("start"))
+    # Written on by every process.
     ship.peer.log_file.unlink()
-    return texts(rows) == [("user", "hello"), ("assistant", "ok")]
+    whole = [("user", "hello"), ("assistant", "ok")]
+    return programs == 1 and all(texts(rows) == whole for rows in told)
+
+
+@proves("R39")
+def test_control_a_seat_that_is_not_left_is_seen(tmp_path: Path, tell: Tell) -> None:
+    left = asyncio.run(_kept(Peer(tmp_path / "peer")))
+
+    tell(f"control: {left} left behind by one who stays in a shared program")
+    assert left.keys() >= {"descriptors", "tasks", "children"}
+
+
+async def _kept(peer: Peer) -> dict[str, int]:
+    before = await _held()
+    shared = await SharedProgram.spawn(peer.start(), "shared-1", AGENT_BOUNDS, CARELESS)
+    seats = [shared.seat(None) for _ in range(TOGETHER)]
+    for seat in seats[1:]:
+        await seat.leave(None, is_for_all=False)
+    after = await _held(like=before, seconds=0.5)
+    await seats[0].leave(None, is_for_all=False)
+    return after.beyond(before)
 
 
 @proves("R39")

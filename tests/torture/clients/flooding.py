@@ -14,37 +14,59 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.events import Event, TurnEnded
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.sessions import Session
-from tests.acp.aboard import Aboard, aboard
+from tests.acp.aboard import END, Aboard, aboard
 from tests.acp.peers import Peer
 from tests.houses import played
 
-CALM_TURNS = 40
+NEW: list[Any] = [{"text": "new"}, END]
 # A flood of two gibibytes takes as long as the machine lets it.
 PATIENCE = 300.0
 
 
-async def main(folder: str, steps: str, answer: str) -> None:
-    """Play the steps of a flood as one turn, and the same agent's next turn after it."""
+async def main(folder: str, steps: str, answer: str, calm: int, is_shared: bool) -> None:
+    """Play the steps of a flood as one turn, and the same agent's next turn after it.
+
+    `calm` are the turns with the other one, before it and during it at least. In a program that is
+    shared somebody else is in the middle of a turn meanwhile.
+    """
     flood = await asyncio.to_thread(Path(steps).read_text, "utf-8")
-    told = await _told(Path(folder), json.loads(flood))
+    play = _shared if is_shared else _alone
+    told = await play(Path(folder), json.loads(flood), calm)
     await asyncio.to_thread(Path(answer).write_text, json.dumps(told), "utf-8")
 
 
-async def _told(folder: Path, steps: list[Any]) -> dict[str, Any]:
-    prompts = [steps, [{"text": "new"}, {"reply": {"stopReason": "end_turn"}}]]
-    async with aboard(folder, on={"session/prompt": prompts}) as ship:
-        calm = await _calm(ship, folder)
-        before = [await _waited(ship, calm) for _ in range(CALM_TURNS)]
-        session = await ship.open()
-        await ship.house.send(session.id, "go")
-        flood = asyncio.create_task(_ended(ship, session))
-        during = [await _waited(ship, calm)]
-        while not flood.done() or len(during) < CALM_TURNS:
-            during.append(await _waited(ship, calm))
-        end = await flood
-        await ship.house.send(session.id, "again")
-        rows = await played(ship.house, session.id)
-        now = await ship.now(session)
+async def _alone(folder: Path, steps: list[Any], turns: int) -> dict[str, Any]:
+    async with aboard(folder, on={"session/prompt": [steps, NEW]}) as ship:
+        return await _told(ship, folder, turns)
+
+
+async def _shared(folder: Path, steps: list[Any], turns: int) -> dict[str, Any]:
+    gate = folder / "gate"
+    beside = [{"text": "I am "}, {"mark": "in"}, {"wait_file": str(gate)}, {"text": "here."}, END]
+    prompts = [beside, steps, NEW]
+    async with aboard(folder, on={"session/prompt": prompts}, options={"share": True}) as ship:
+        fellow = await ship.open()
+        await ship.house.send(fellow.id, "stay")
+        await ship.logged("mark", name="in")
+        told = await _told(ship, folder, turns)
+        gate.touch()
+        rows = await ship.settled(fellow)
+    return told | {"fellow": rows[-1].text, "programs": len(ship.peer.log("start"))}
+
+
+async def _told(ship: Aboard, folder: Path, turns: int) -> dict[str, Any]:
+    calm = await _calm(ship, folder)
+    before = [await _waited(ship, calm) for _ in range(turns)]
+    session = await ship.open()
+    await ship.house.send(session.id, "go")
+    flood = asyncio.create_task(_ended(ship, session))
+    during = [await _waited(ship, calm)]
+    while not flood.done() or len(during) < turns:
+        during.append(await _waited(ship, calm))
+    end = await flood
+    await ship.house.send(session.id, "again")
+    rows = await played(ship.house, session.id)
+    now = await ship.now(session)
     return end | {
         "again": rows[-1].text,
         "status": str(now.status),

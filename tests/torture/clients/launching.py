@@ -1,7 +1,7 @@
 """A process that starts a command which forks away, and is killed while that one lives.
 
 `how` is the launcher, the launcher without namespaces, the way in which somebody else's agent is
-started, or what a plain program would do.
+started, for one session or for several, or what a plain program would do.
 """
 
 import asyncio
@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 from holdfast.acp.process.launching import Start
-from holdfast.acp.process.program import Program
+from holdfast.acp.process.program import AGENT_BOUNDS, Program
+from holdfast.acp.runtime.sharing import SharedProgram
+from holdfast.acp.transport.censors import CARELESS
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.sandbox import Means
 from tests.tools.workbenches import python
@@ -37,9 +39,14 @@ async def main(folder: str, mark: str, how: str) -> None:
     if how == "plain":
         await asyncio.create_subprocess_exec(sys.executable, "-c", source, start_new_session=True)
         await asyncio.sleep(600)
+    start = Start(argv=(sys.executable, "-c", source), folder=folder, environment={})
     if how == "agent":
-        argv = (sys.executable, "-c", source)
-        await Program.spawn(Start(argv=argv, folder=folder, environment={}))
+        await Program.spawn(start)
         await asyncio.sleep(600)
+    if how == "shared":
+        shared = await SharedProgram.spawn(start, f"shared-{mark}", AGENT_BOUNDS, CARELESS)
+        # Held, because whoever sits in it keeps it.
+        seats = [shared.seat(None) for _ in range(3)]
+        await asyncio.sleep(600 * len(seats))
     launcher = Launcher(Means()) if how == "open" else Launcher()
     await launcher.run(python(source, Path(folder)), time_limit=600)

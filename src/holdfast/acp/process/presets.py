@@ -83,6 +83,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"),
         package="goose",
         install="brew install block-goose-cli",
+        # In its own default mode it does everything, and nobody is asked.
+        mode="approve",
     ),
     "hermes": Preset(
         title="Hermes",
@@ -115,6 +117,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("MISTRAL_API_KEY",),
         package="mistral-vibe",
         install="pip install mistral-vibe",
+        # In its own default mode it edits files, and nobody is asked.
+        mode="ask",
     ),
 }
 

@@ -14,6 +14,7 @@ from holdfast.acp.runtime.companions import entries_of
 from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.translate.introductions import introduction_of
 from holdfast.acp.translate.readings import fields, name, word
+from holdfast.acp.translate.stops import words_of
 from holdfast.acp.translate.told import opened
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import AUTH_REQUIRED, RpcError
@@ -184,7 +185,7 @@ def _other_version(said: str) -> Failure:
 
 
 def _refused(error: RpcError) -> Failure:
-    message = f"The agent opens no session ({error.code}: {error.message[:1_000]})."
+    message = f"The agent opens no session ({words_of(error)})."
     return Failure(code=FailureCode.AGENT_ERROR, message=message)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.acp.runtime.conversation import Conversation
+from holdfast.acp.translate.stops import words_of
 from holdfast.acp.translate.told import opened
 from holdfast.acp.transport.connection import Refused
 from holdfast.domain.drafts import MessageDraft
@@ -27,7 +28,7 @@ async def apply_options(
             except TimeoutError:
                 refusal = f"no answer within {within:g} s"
             except Refused as refused:
-                refusal = f"{refused.error.code}: {refused.error.message[:500]}"
+                refusal = words_of(refused.error)
             else:
                 conversation.told = opened(conversation.told, result)
                 continue

@@ -53,6 +53,7 @@ class Playing:
         self._connection = stage.conversation.connection
         self._silence = silence
         self._shelf = shelf
+        self._is_first = False
         self._excused_at = 0.0
         self._is_silence_told = False
         self._dropped_at: float | None = None
@@ -70,7 +71,7 @@ class Playing:
             self.prompt = await self._connection.begin("session/prompt", params)
         except Lost:
             raise Gone from None
-        is_first, conversation.is_prompted = not conversation.is_prompted, True
+        self._is_first, conversation.is_prompted = not conversation.is_prompted, True
         self._excused_at = self._stage.now()
         while True:
             item = await self._next()
@@ -79,11 +80,13 @@ class Playing:
                 yield await self._ready(tuple(written))
             if isinstance(item, Answered) and item.future is self.prompt:
                 self.is_over = True
-                yield await self._ready(self._ended(is_first))
+                yield await self._ready(self._ended())
                 return
             async with aclosing(self._heard(item)) as batches:
                 async for batch in batches:
                     yield await self._ready(batch)
+            if self.is_over:
+                return
             if self._translator.is_flooded:
                 yield self._translator.flooded()
                 return
@@ -99,7 +102,7 @@ class Playing:
                     yield tuple(batch)
         elif isinstance(item, Notification):
             if found := self._updates(item):
-                yield found
+                yield self._with_the_end(found)
             elif self._stage.now() >= self._written_at + ACTIVITY_SECONDS:
                 # Work that nothing is written of is work all the same: nobody is idle.
                 self._written_at = self._stage.now()
@@ -126,14 +129,28 @@ class Playing:
         now = self._stage.now()
         return self._joined(self._translator.update(item.params, now=now, size=item.size))
 
-    def _ended(self, is_first: bool) -> Batch:
+    def _with_the_end(self, said: Batch) -> Batch:
+        """Return what was said, and the end of the turn where the reply has come with it.
+
+        Not while somebody works beside the turn, who may have something to write before that.
+        """
+        if self._connection.owed or self._translator.is_flooded:
+            return said
+        answer = self._connection.answered()
+        is_ours = answer is not None and answer.future is self.prompt
+        if answer is None or not is_ours or isinstance(answer.future.exception(), Lost):
+            return said
+        self.is_over = True
+        return (*said, *self._ended())
+
+    def _ended(self) -> Batch:
         """Return the last batch, by what the program has answered."""
         if self.prompt is None:
             raise Gone
         try:
             return self._translator.ended(self.prompt.result())
         except Refused as refused:
-            is_first = is_first and not self._stage.conversation.is_fresh
+            is_first = self._is_first and not self._stage.conversation.is_fresh
             is_lost = is_unknown_session(refused.error, is_first_prompt=is_first)
             if is_lost and not self._has_said_something:
                 raise Forgotten from None

@@ -17,6 +17,7 @@ from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.runtime.ladder import NotReady, Wish, climb, introduce
 from holdfast.acp.translate.prompt_blocks import is_offered
 from holdfast.acp.translate.readings import fields, items, name, text
+from holdfast.acp.translate.stops import words_of
 from holdfast.acp.translate.told import Told
 from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Lost, Refused
@@ -131,7 +132,7 @@ def _told(trouble: Exception) -> str:
         case NotReady():
             return trouble.failure.message
         case Refused():
-            return f"The agent refused it ({trouble.error.code}: {trouble.error.message[:1_000]})."
+            return f"The agent refused it ({words_of(trouble.error)})."
         case Lost():
             return "The agent's program ended before it had answered."
         case _:

@@ -108,6 +108,10 @@ class Strand:
         """Return what `incoming()` comes to next, if it has come and is a notification."""
         return self._inbox.ready(Notification)
 
+    def answered(self) -> Answered | None:
+        """Return what `incoming()` comes to next, if it has come and is the answer to a `begin`."""
+        return self._inbox.ready(Answered)
+
     async def bring(self, item: Item) -> bool:
         """Take in what came for this conversation, as soon as there is room; `False` if it left."""
         await self._inbox.room()

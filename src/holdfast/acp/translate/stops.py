@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.acp.translate.readings import fields, text
+from holdfast.acp.translate.readings import fields, text, word
 from holdfast.acp.transport.framing import (
     AUTH_REQUIRED,
     CANCELLED,
@@ -18,6 +18,8 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import StopReason
 
 _WORDS_LONGEST: Final = 1_000
+# Many programs answer "Internal error", and say what it was in their data.
+_REASONS: Final = ("details", "message", "reason")
 
 ASKED_TOO_OFTEN: Final = Failure(
     code=FailureCode.TURN_LIMIT,
@@ -64,18 +66,27 @@ def outcome_of_refusal(refusal: RpcError, *, is_cancelled: bool) -> Outcome:
     """Return how an error reply ends the turn."""
     if is_cancelled or refusal.code == CANCELLED:
         return ABORTED
-    said = text(refusal.message, longest=_WORDS_LONGEST) or "no words"
+    said = words_of(refusal)
     if refusal.code == AUTH_REQUIRED:
         failure = Failure(
             code=FailureCode.AGENT_AUTH_REQUIRED,
-            message=f"The agent wants somebody to sign in ({refusal.code}: {said}).",
+            message=f"The agent wants somebody to sign in ({said}).",
         )
     else:
         failure = Failure(
-            code=FailureCode.AGENT_ERROR,
-            message=f"The agent answered with an error ({refusal.code}: {said}).",
+            code=FailureCode.AGENT_ERROR, message=f"The agent answered with an error ({said})."
         )
     return Outcome(stop_reason=StopReason.ERROR, failure=failure)
+
+
+def words_of(refusal: RpcError) -> str:
+    """Return what a refusal says: its code, its words, and the reason that is told beside them."""
+    said = text(refusal.message, longest=_WORDS_LONGEST) or "no words"
+    data = refusal.data
+    told = (data, *(fields(data).get(name) for name in _REASONS))
+    reason = next(filter(None, (word(each, longest=_WORDS_LONGEST) for each in told)), None)
+    # Some say it twice.
+    return f"{refusal.code}: {said}" + (f": {reason}" if reason and reason not in said else "")
 
 
 def is_unknown_session(refusal: RpcError, *, is_first_prompt: bool) -> bool:

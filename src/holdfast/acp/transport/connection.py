@@ -193,6 +193,14 @@ class Connection:
         """Return what `incoming()` comes to next, if it has come and is a notification."""
         return self._inbox.ready(Notification)
 
+    def answered(self) -> Answered | None:
+        """Return what `incoming()` comes to next, if it has come and is the answer to a `begin`."""
+        reached = self._inbox.ready(Reached)
+        if reached is None:
+            return None
+        reached.settle()
+        return Answered(reached.future)
+
     async def ended(self) -> LossReason:
         """Wait until nothing more can come, and return why."""
         await asyncio.wait([self._reading])

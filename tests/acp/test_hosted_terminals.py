@@ -1,0 +1,79 @@
+"""Terminals as a program sees them: bounded, waited for, released, and not without number."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.domain.approvals import ApprovalMode
+from tests.acp.aboard import END, aboard
+from tests.acp.test_hosting import does
+
+pytestmark = pytest.mark.anyio
+
+MOST = 16
+
+
+def runs(line: str, name: str, **more: Any) -> dict[str, Any]:
+    """Return the step that has a line of shell run; its terminal is `$name` afterwards."""
+    step = does("terminal/create", name, command="sh", args=["-c", line], **more)
+    step["ask"]["save"] = {name: "terminalId"}
+    return step
+
+
+async def _answers(folder: Path, *steps: Any) -> dict[str, Any]:
+    async with aboard(
+        folder, on={"session/prompt": [*steps, END]}, config_approval=ApprovalMode.AUTO
+    ) as ship:
+        await ship.tell(await ship.open(approval=ApprovalMode.AUTO))
+    return ship.peer.answers()
+
+
+async def test_the_beginning_is_dropped_between_two_characters(tmp_path: Path) -> None:
+    answers = await _answers(
+        tmp_path,
+        runs("printf aäöü", "t", outputByteLimit=5),
+        does("terminal/wait_for_exit", "ended", terminalId="$t"),
+        does("terminal/output", "shown", terminalId="$t"),
+    )
+
+    assert answers["shown"]["result"] == {
+        "output": "öü",
+        "truncated": True,
+        "exitStatus": {"exitCode": 0, "signal": None},
+    }
+
+
+async def test_two_may_wait_and_both_are_told(tmp_path: Path) -> None:
+    answers = await _answers(
+        tmp_path,
+        runs("sleep 0.2; exit 3", "t"),
+        *(does("terminal/wait_for_exit", name, terminalId="$t", wait=False) for name in "ab"),
+        {"await": "a"},
+        {"await": "b"},
+        does("terminal/wait_for_exit", "c", terminalId="$t"),
+    )
+
+    ended = {"exitCode": 3, "signal": None}
+    assert [answers[name]["result"] for name in "abc"] == [ended] * 3
+
+
+async def test_one_more_than_there_may_be_is_refused_until_one_is_released(
+    tmp_path: Path,
+) -> None:
+    many = [runs("sleep 600", f"t{number}") for number in range(MOST)]
+    answers = await _answers(
+        tmp_path,
+        *many,
+        runs("sleep 600", "refused"),
+        does("terminal/release", "released", terminalId="$t0"),
+        does("terminal/output", "gone", terminalId="$t0"),
+        runs("true", "again"),
+    )
+
+    assert [answers[name].get("result") is not None for name in ("refused", "again")] == [
+        False,
+        True,
+    ]
+    assert answers["released"]["result"] == {}
+    assert answers["gone"]["error"]["code"] == -32002
