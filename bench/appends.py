@@ -28,11 +28,11 @@ async def _appends(folder: Path) -> dict[str, Figure]:
         many = [await holdfast.open() for _ in range(100)]
         # A log that has been round once no longer grows, which is how it spends its life.
         raw_appends(raw, 0, WARM_UP)
-        await _send(holdfast, [single], WARM_UP)
+        await send_all(holdfast, [single], WARM_UP)
         for number in range(1, ROUNDS + 1):
             bare.append(raw_appends(raw, WARM_UP * number, ROWS))
-            one.append(await _send(holdfast, [single], ROWS))
-            hundred.append(await _send(holdfast, many, ROWS // 20))
+            one.append(await send_all(holdfast, [single], ROWS))
+            hundred.append(await send_all(holdfast, many, ROWS // 20))
     yardstick = middle(bare)
     return {
         "append_1": at_least(middle(one), "messages/s", yardstick, 0.5),
@@ -40,7 +40,7 @@ async def _appends(folder: Path) -> dict[str, Figure]:
     }
 
 
-async def _send(holdfast: Holdfast, sessions: list[Session], rows: int) -> float:
+async def send_all(holdfast: Holdfast, sessions: list[Session], rows: int) -> float:
     """Return messages per second, each acknowledged before the session's next one."""
 
     async def one(session: Session) -> None:

@@ -54,16 +54,16 @@ async def _turns(folder: Path) -> dict[str, Figure]:
         many = [await holdfast.open(agent.slug, UNCAPPED) for _ in range(50)]
         # A log that has been round once no longer grows, which is how it spends its life.
         raw_turns(raw, 0, 500)
-        await _played(holdfast, [single], 50)
+        await played(holdfast, [single], 50)
         for number in range(1, ROUNDS + 1):
             bare.append(raw_turns(raw, number * 500, 200))
-            one.append(await _played(holdfast, [single], each // 2))
+            one.append(await played(holdfast, [single], each // 2))
             bare_many.append(raw_turns_at_once(raw_many, number * 500, 10))
-            fifty.append(await _played(holdfast, many, each // 10))
+            fifty.append(await played(holdfast, many, each // 10))
         with splitting() as of_one:
-            await _played(holdfast, [single], each // 2)
+            await played(holdfast, [single], each // 2)
         with splitting() as of_fifty:
-            await _played(holdfast, many, each // 10)
+            await played(holdfast, many, each // 10)
     turn_1 = at_least(middle(one), "turns/s", middle(bare), 0.6)
     turn_50 = at_least(middle(fifty), "turns/s", middle(bare_many), 3)
     return {
@@ -72,7 +72,7 @@ async def _turns(folder: Path) -> dict[str, Figure]:
     }
 
 
-async def _played(holdfast: Holdfast, sessions: list[Session], rounds: int) -> float:
+async def played(holdfast: Holdfast, sessions: list[Session], rounds: int) -> float:
     """Return turns per second, each ended before its session's next one begins."""
 
     async def play(session: Session) -> None:

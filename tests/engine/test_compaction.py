@@ -251,7 +251,7 @@ async def test_a_window_that_fills_up_in_a_turn_is_folded_in_it_after_the_result
     batches = await stage.play(a_turn(stage, last_usage=None))
 
     kinds = [[type(draft).__name__ for draft in batch] for batch in batches]
-    assert kinds[3:6] == [
+    assert kinds[2:5] == [
         # On disk before the summary is asked for: whatever happens then, the call was answered.
         ["ToolEnded", "MessageDraft"],
         ["Summary", "CostDraft"],

@@ -60,15 +60,16 @@ DENIED = ResultStatus.DENIED
 
 def tool_drafts(batches: list[tuple[Draft, ...]]) -> list[tuple[Draft, ...]]:
     """Return what was written about the calls of a one-round turn, intent and steps aside."""
-    return [
+    about = (
         tuple(
             draft
             for draft in batch
             if isinstance(draft, ToolStarted | ToolEnded | Question)
             or (isinstance(draft, MessageDraft) and draft.role is Role.TOOL_RESULT)
         )
-        for batch in named(batches)[2:-1]
-    ]
+        for batch in named(batches)
+    )
+    return [drafts for drafts in about if drafts]
 
 
 async def answered(
@@ -319,7 +320,7 @@ async def test_an_id_that_no_row_can_hold_is_replaced(call_id: str) -> None:
     batches = named(await stage.play(stage.turn()))
 
     assert batches[1][1].parts == (ToolCall(id=CallId("id2"), name="look", arguments={}),)
-    assert batches[2] == start("id2", arguments={})
+    assert batches[1][3:] == start("id2", arguments={})
 
 
 async def test_an_id_that_comes_twice_is_given_to_the_first_call_only() -> None:
@@ -449,7 +450,7 @@ async def test_a_long_error_is_cut_and_kept() -> None:
 
     batches = await stage.play(stage.turn())
 
-    [_, row, *_] = batches[3]
+    [_, row, *_] = batches[2]
     assert isinstance(row, MessageDraft)
     [part] = row.parts
     assert isinstance(part, ToolResult)

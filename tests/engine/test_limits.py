@@ -92,8 +92,7 @@ async def test_every_call_of_the_step_too_many_is_answered() -> None:
 
     assert named(batches) == [
         (started(1, "id1"),),
-        (ended(1, "id1"), intent("c1"), cost("id2")),
-        start("c1"),
+        (ended(1, "id1"), intent("c1"), cost("id2"), *start("c1")),
         (*good("c1"), started(2, "id3")),
         (
             ended(2, "id3"),

@@ -347,8 +347,7 @@ async def test_a_question_that_waits_is_not_asked_twice() -> None:
         StandInApprover(ApprovalMode.ASK, ApprovalState.ALLOWED),
     )
     batches = await first.play(first.turn())
-    [[question]] = [batch for batch in batches if isinstance(batch[0], Question)]
-    assert isinstance(question, Question)
+    [question] = [each for batch in batches for each in batch if isinstance(each, Question)]
     approver = StandInApprover(
         ApprovalMode.ASK, ApprovalState.ALLOWED, earlier=an_approval(question)
     )

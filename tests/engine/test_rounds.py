@@ -6,7 +6,7 @@ from holdfast.domain.drafts import Draft
 from holdfast.domain.events import Channel
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.models import model_of
-from holdfast.domain.tools import Effect
+from holdfast.domain.tools import Effect, ToolSpec
 from holdfast.ports import (
     FailureKind,
     LlmMessage,
@@ -44,8 +44,7 @@ async def test_one_round_is_a_step_a_call_and_another_step() -> None:
 
     assert named(await stage.play(stage.turn())) == [
         (started(1, "id1"),),
-        (ended(1, "id1"), intent("c1"), cost("id2")),
-        start("c1"),
+        (ended(1, "id1"), intent("c1"), cost("id2"), *start("c1")),
         (*good("c1"), started(2, "id3")),
         (delta(2, "id3", "Seen."), ended(2, "id3"), said("id3", "Seen."), cost("id4"), ENDED),
     ]
@@ -58,15 +57,13 @@ async def test_two_rounds_with_several_calls_run_one_after_the_other() -> None:
 
     assert named(await stage.play(stage.turn())) == [
         (started(1, "id1"),),
-        (ended(1, "id1"), intent("c1"), intent("c2"), intent("c3"), cost("id2")),
-        start("c1"),
+        (ended(1, "id1"), *map(intent, ("c1", "c2", "c3")), cost("id2"), *start("c1")),
         good("c1"),
         start("c2"),
         good("c2"),
         start("c3"),
         (*good("c3"), started(2, "id3")),
-        (ended(2, "id3"), intent("c4"), cost("id4")),
-        start("c4"),
+        (ended(2, "id3"), intent("c4"), cost("id4"), *start("c4")),
         (*good("c4"), started(3, "id5")),
         (delta(3, "id5", "Seen."), ended(3, "id5"), said("id5", "Seen."), cost("id6"), ENDED),
     ]
@@ -110,6 +107,7 @@ async def test_text_before_calls_is_a_row_of_its_own() -> None:
         said("id1", "Let me look."),
         intent("c1"),
         cost("id2"),
+        *start("c1"),
     )
 
 
@@ -151,6 +149,7 @@ async def test_a_thought_goes_back_to_its_provider_with_its_signature_and_nowher
         said("id1", thought="Hm."),
         intent("c1"),
         cost("id2"),
+        *start("c1"),
     )
     require_no_canary(batches)
 
@@ -173,7 +172,13 @@ async def test_a_signature_without_any_words_goes_back_with_the_calls_it_came_wi
 
     thought = LlmReasoning(text="", signature=CANARY, provider="maker")
     assert thoughts_of(stage) == [[], [(thought,)]]
-    assert named(batches)[1] == (ended(1, "id1"), intent("c1", id="id2"), intent("c2"), cost("id3"))
+    assert named(batches)[1] == (
+        ended(1, "id1"),
+        intent("c1", id="id2"),
+        intent("c2"),
+        cost("id3"),
+        *start("c1"),
+    )
     require_no_canary(batches)
 
 
@@ -214,8 +219,25 @@ async def test_a_turn_without_a_place_offers_no_tools_and_knows_none() -> None:
     batches = await stage.play(stage.turn(place=None))
 
     assert [request.tools for request in stage.llm.requests] == [(), ()]
-    assert "There is no tool 'look'." in repr(batches[2])
+    assert "There is no tool 'look'." in repr(batches[1])
     assert stage.toolbox.done == []
+
+
+@pytest.mark.parametrize(
+    ("effect", "name"), [(Effect.UNSAFE, "look"), (Effect.PURE, "mcp_server_look")]
+)
+async def test_a_call_that_is_unsafe_or_a_servers_is_intended_before_it_is_planned(
+    effect: Effect, name: str
+) -> None:
+    toolbox = StandInToolbox({name: StandInTool(effect=effect)})
+    stage = Stage(ScriptedLlm(asks(("c1", name, "{}")), says("Seen.")), toolbox)
+
+    batches = named(await stage.play(stage.turn(tools=(ToolSpec(name=name),))))
+
+    assert [[type(draft).__name__ for draft in batch] for batch in batches[1:3]] == [
+        ["StepEnded", "MessageDraft", "CostDraft"],
+        ["ToolStarted"],
+    ]
 
 
 async def test_an_intent_says_what_running_it_twice_would_do() -> None:

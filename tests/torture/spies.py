@@ -32,8 +32,9 @@ KINDS = (
     ("turn.started", "turn start"),
     ("approval.requested", "question"),
     ("approval.answered", "answer"),
-    ("tool.started", "start"),
+    # Perhaps together with the start of a call that may be run twice.
     ("message:tool_call", "intent"),
+    ("tool.started", "start"),
     # Often together with the start of the next step.
     ("message:tool_result", "result"),
     ("step.started", "step"),

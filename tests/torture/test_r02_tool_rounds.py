@@ -175,7 +175,7 @@ def test_a_turn_with_tools_goes_on_wherever_it_was_killed(
         f"same record, {kills - alone} acts in flight are unknown, none ran again unasked"
     )
     assert in_flight == {
-        ("commit", _number(marks, "commit", "start", 2), "after"): 0,
+        ("commit", _number(marks, "commit", "start", 1), "after"): 0,
         ("run", 2, "before"): 0,
         ("run", 2, "after"): 1,
         ("commit", _number(marks, "commit", "result", 2), "before"): 1,

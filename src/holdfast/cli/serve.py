@@ -1,6 +1,7 @@
 """`holdfast serve`: the server in the foreground, until Ctrl-C or SIGTERM."""
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -157,6 +158,7 @@ async def _serve(printer: Printer, post: Post) -> None:
         await holdfast.tokens.ensure_local()
         link = await _link(holdfast) if post.duty.is_herald else ""
         app = application(holdfast, lambda: probe(holdfast), post.door(guest))
+        _spare_the_collector()
 
         def announce() -> None:
             if post.duty.is_herald:
@@ -169,6 +171,14 @@ async def _serve(printer: Printer, post: Post) -> None:
             card.withdraw()
     if post.duty.is_herald:
         printer.remark("Stopped; open turns go on with the next start.")
+
+
+def _spare_the_collector() -> None:
+    """Have the collector look only at what is made from now on."""
+    # What stands by now stands until the end; to walk through it again and again takes a tenth of
+    # the time that a turn takes.
+    gc.collect()
+    gc.freeze()
 
 
 def _told_to_stop(duty: "Duty") -> asyncio.Event:

@@ -3,14 +3,15 @@
 A batch of drafts is one transaction; nothing in a batch counts before all of it is on disk.
 """
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.domain.approvals import Answer, Question
-from holdfast.domain.costs import Usage
+from holdfast.domain.costs import CostEntry, Usage
 from holdfast.domain.events import Failure, Payload
-from holdfast.domain.ids import CallId, MessageId, ModelId
+from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
 from holdfast.domain.messages import Part, Role
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
@@ -40,6 +41,19 @@ class CostDraft(Struct, frozen=True, kw_only=True):
     microcents: int = 0
     priced: bool = False
     is_aside: bool = False
+
+    def entry(self, session_id: SessionId, turn: int, at: datetime) -> CostEntry:
+        """Return the request as the ledger of a session has it."""
+        return CostEntry(
+            request_id=self.request_id,
+            session_id=session_id,
+            turn=0 if self.is_aside else turn,
+            model_id=self.model_id,
+            usage=self.usage or Usage(),
+            microcents=self.microcents,
+            priced=self.priced,
+            at=at,
+        )
 
 
 class Summary(Struct, frozen=True, kw_only=True):

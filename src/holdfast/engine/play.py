@@ -4,7 +4,6 @@ The rows here are what the journal was given, not what it stored: ids and number
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Final
 
 from holdfast.domain.agents import LlmRuntime
@@ -75,9 +74,10 @@ class Play:
     def take_call_id(self, call_id: str) -> bool:
         """Take an id for a call; `False` when a call of this session has it already."""
         if self._call_ids is None:
-            asking = (row.parts for row in self.rows if row.role is Role.TOOL_CALL)
-            parts = chain.from_iterable(asking)
-            self._call_ids = {part.id for part in parts if isinstance(part, ToolCall)}
+            asking = [row.parts for row in self.rows if row.role is Role.TOOL_CALL]
+            self._call_ids = {
+                part.id for parts in asking for part in parts if isinstance(part, ToolCall)
+            }
         is_free = call_id not in self._call_ids
         self._call_ids.add(call_id)
         return is_free

@@ -33,7 +33,7 @@ from holdfast.ports import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 REMARKS: Final[Mapping[NoticeCode, str]] = {
     NoticeCode.ABORTED: "(The turn above was stopped by the user before it was finished.)",
     NoticeCode.INTERRUPTED: "(The turn above was cut off before it was finished.)",
-    NoticeCode.TURN_LIMIT: "(The turn above was not played: the limit of turns was reached.)",
+    NoticeCode.TURN_LIMIT: "(The turn above was not finished: a limit was reached.)",
     NoticeCode.BUDGET: "(The turn above was not finished: the budget was spent.)",
     NoticeCode.ERROR: "(The turn above failed before it was finished.)",
 }

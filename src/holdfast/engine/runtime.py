@@ -78,16 +78,16 @@ class EngineRuntime:
 
     async def _rounds(self, play: Play) -> AsyncGenerator[Batch, None]:
         calls = [call for call in play.turn.calls if is_open(call)]
+        carried: Batch = ()
         while True:
-            carried: Batch = ()
             async with aclosing(self._dispatched(play, calls)) as batches:
                 async for batch, is_last in batches:
                     play.note(batch)
+                    carried = (*carried, *batch)
                     # The last result goes to disk with what comes next: one transaction less.
-                    if is_last:
-                        carried = batch
-                    else:
-                        yield batch
+                    if not is_last:
+                        yield carried
+                        carried = ()
             if ending := _ending(play):
                 yield (*carried, ending)
                 return
@@ -107,9 +107,11 @@ class EngineRuntime:
             if heard is None:
                 return
             calls = await self._calls(play, heard)
-            ended = self._ended(play, heard, calls)
-            play.note(ended)
-            yield ended
+            carried = self._ended(play, heard, calls)
+            play.note(carried)
+            if isinstance(carried[-1], Outcome) or not _may_start_with_its_intent(calls):
+                yield carried
+                carried = ()
 
     async def _dispatched(
         self, play: Play, calls: Sequence[Call]
@@ -254,6 +256,20 @@ def _ending(play: Play) -> Outcome | None:
     if len(rounds) >= HOPELESS and not any(rounds[-HOPELESS:]):
         return Outcome(stop_reason=StopReason.ERROR, failure=TOOLS_FAIL)
     return None
+
+
+def _may_start_with_its_intent(calls: Sequence[Call]) -> bool:
+    """Tell whether the first call may be written down as intended and as started in one.
+
+    Not one that must not run twice: cut off in between, it could be run as if nothing had been.
+    Not one of a server either, which has to be waited for before it can be planned.
+    """
+    first = calls[0] if calls else None
+    return (
+        first is not None
+        and first.effect is not Effect.UNSAFE
+        and not first.name.startswith(REMOTE)
+    )
 
 
 def _refusal(play: Play, heard: Heard) -> tuple[MessageDraft, ...]:

@@ -1,0 +1,142 @@
+"""Sessions that once failed, somewhere: each a file with its rows, and what is derived from them.
+
+`python -m tests.torture.failures` derives anew, for a new file or a change that is meant; what
+changed is then in the difference, to be read by a person.
+"""
+
+import asyncio
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast import Holdfast, Scope, open_holdfast
+from holdfast.bootstrap import Outside
+from holdfast.config import load
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.events import ToolStarted
+from holdfast.domain.ids import MessageId, SessionId
+from holdfast.domain.messages import Part, ResultStatus, Role, ToolResult
+from holdfast.domain.sessions import admitting
+from holdfast.engine.projection import project
+from holdfast.services.exports import ExportFormat
+from holdfast.services.ink import Ink
+from holdfast.services.journal import Journal, Pen
+from holdfast.services.mint import Mint
+from tests.builders import an_id
+from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
+from tests.torture.strict import prefix_faults
+
+FOLDER = Path(__file__).with_name("failed")
+
+
+class FailedRow(Struct, frozen=True, kw_only=True):
+    """A row as it was written, in the turn it was written in."""
+
+    turn: int
+    role: Role
+    parts: tuple[Part, ...]
+
+
+class Derived(Struct, frozen=True, kw_only=True):
+    """What follows from the rows alone: their chain, the next request, and both exports."""
+
+    chain: str
+    request: list[dict[str, Any]]
+    exports: dict[str, str]
+
+
+class FailedSession(Struct, frozen=True, kw_only=True):
+    """`why` says what the failure was, and where it is known from."""
+
+    why: str
+    rows: tuple[FailedRow, ...]
+    derived: Derived | None = None
+
+
+class Deaf:
+    """A doorbell that nobody listens to."""
+
+    def ring(self, key: int) -> None:
+        """Tell nobody."""
+
+
+def failed_sessions() -> dict[str, FailedSession]:
+    """Return every file by its name."""
+    files = sorted(FOLDER.glob("*.json"))
+    return {file.stem: _decoder.decode(file.read_bytes()) for file in files}
+
+
+async def loaded(home: Path, failed: FailedSession) -> tuple[Derived, list[str]]:
+    """Write the rows into a store, close it, and derive from what is read back."""
+    session = SessionId(an_id(1))
+    async with _opened(home) as house:
+        await house.open(id=session)
+        await _written(house, session, failed.rows)
+    async with _opened(home) as house:
+        rows = await house.read(session)
+        request = project(rows, turn=max(row.turn for row in rows))
+        exports = {
+            str(form): await house.exports.export(house.owner, session, form)
+            for form in (ExportFormat.JSONL, ExportFormat.MARKDOWN)
+        }
+    derived = Derived(
+        chain=rows[-1].hash,
+        request=msgspec.json.decode(msgspec.json.encode(request)),
+        exports={form: _digest(made.content, home) for form, made in exports.items()},
+    )
+    return derived, list(prefix_faults(rows))
+
+
+def _opened(home: Path) -> Any:
+    outside = Outside(
+        clock=SettableClock(), randomness=SeededRandomness(), machine=StandInMachine()
+    )
+    config = load({"home": home, "encryption": "off"}, environment={})
+    return open_holdfast(config=config, scope=Scope.NONE, outside=outside)
+
+
+async def _written(house: Holdfast, session: SessionId, rows: tuple[FailedRow, ...]) -> None:
+    clock = SettableClock()
+    ink = Ink(clock=clock, mint=Mint(clock, SeededRandomness(7)))
+    journal = Journal(house.store, Deaf(), ink)  # type: ignore[arg-type]
+
+    async def write(pen: Pen) -> None:
+        for number, row in enumerate(rows, start=1):
+            if row.turn > pen.head.turn:
+                pen.head = admitting(pen.head)
+            draft = MessageDraft(id=MessageId(an_id(100 + number)), role=row.role, parts=row.parts)
+            # A result that only a call can have which was run.
+            match row.parts:
+                case (ToolResult(status=ResultStatus.OK | ResultStatus.UNKNOWN) as result,):
+                    started = ToolStarted(call_id=result.call_id, name=result.name, arguments={})
+                    await pen.tell(started, row.turn)
+            await pen.append(draft, row.turn)
+            clock.advance(seconds=1)
+
+    await journal.write(house.owner, session, write)
+
+
+def _digest(content: bytes, home: Path) -> str:
+    # Where the store lies is not derived from the rows.
+    return hashlib.sha256(content.replace(bytes(home), b"home")).hexdigest()
+
+
+_decoder = msgspec.json.Decoder(FailedSession)
+
+
+def main() -> None:
+    """Derive every file anew."""
+    for name, failed in failed_sessions().items():
+        with tempfile.TemporaryDirectory() as folder:
+            derived, faults = asyncio.run(loaded(Path(folder) / "home", failed))
+        encoded = msgspec.json.encode(msgspec.structs.replace(failed, derived=derived))
+        (FOLDER / f"{name}.json").write_bytes(msgspec.json.format(encoded, indent=1) + b"\n")
+        print(name, *faults)
+
+
+if __name__ == "__main__":
+    main()

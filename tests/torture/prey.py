@@ -1,0 +1,238 @@
+"""Every reader that takes bytes or words from outside: wire decoders, transcripts, policies."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.acp.transport.framing import Junk, Notification, Reply, Request, Splitter, parse
+from holdfast.client.frames import Frames, NotAStreamError
+from holdfast.domain.errors import Invalid
+from holdfast.domain.events import decode_payload
+from holdfast.domain.messages import decode_parts
+from holdfast.domain.tools import Grant
+from holdfast.domain.zone_lines import Tally, tallied
+from holdfast.domain.zone_previews import output_preview, snapshot_preview
+from holdfast.domain.zone_replays import PAGE, WINDOW, planned
+from holdfast.http.api.routes import ROUTES as API_ROUTES
+from holdfast.http.requests import Request as HttpRequest
+from holdfast.http.requests import decoded_body, decoded_query
+from holdfast.http.sse import event_frames
+from holdfast.http.table import Route
+from holdfast.http.v1.routes import ROUTES as V1_ROUTES
+from holdfast.parsing.agent_files import parse_agent
+from holdfast.parsing.http1 import End, NeedMore, NotHttpError, Talk
+from holdfast.services.cursors import decode_count, decode_cursor, encode_count
+from holdfast.tools.addresses import blocked_because
+from holdfast.tools.allowlists import is_allowed, words
+from holdfast.tools.commands import CommandArguments
+from holdfast.tools.kernel import ask_kernel
+from holdfast.tools.opening import Doorkeeper, FileSettings
+from holdfast.tools.patterns import LinePattern, glob_matcher
+from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.urls import read_url, require_domain
+from tests.acp.sayings import a_translator
+from tests.tools.workshops import Workshop
+from tests.torture.frames import frame_of
+from tests.torture.fuzzing import Prey
+
+GRANTS = (Grant(commands=("git status", "ls"), domains=("example.com",)),)
+STORED = (msgspec.MsgspecError, ValueError, RecursionError)
+FILTERS = ("sessions", "local")
+UPDATE = {
+    "update": {
+        "sessionUpdate": "tool_call",
+        "toolCallId": "c",
+        "title": "read",
+        "kind": "read",
+        "status": "completed",
+        "rawInput": {"path": "a"},
+        "locations": [{"path": "a", "line": 1}],
+        "content": [{"type": "content", "content": {"type": "text", "text": "x"}}],
+    }
+}
+SNAPSHOT = {
+    "version": 2,
+    "highWaterMark": 3,
+    "nodes": [{"type": "user", "message": "hello"}],
+    "filters": {"showThinking": True},
+}
+
+
+def prey(folder: Path) -> Iterator[Prey]:
+    """Yield every reader; files are looked for below a folder of the test's own."""
+    yield from wires()
+    yield from transcripts()
+    yield from policies(folder)
+
+
+def wires() -> Iterator[Prey]:
+    """Yield what reads a wire, and the one that writes to it."""
+    routes = [route for route in (*V1_ROUTES, *API_ROUTES) if isinstance(route, Route)]
+    bodies = [route.body for route in routes if route.body is not None and route.reads is None]
+    queries = [route.query for route in routes if route.query is not None]
+    good = tuple(_line(each) for route in routes for each in route.examples.values())
+    yield Prey("bodies", good, _each(bodies, _body), (Invalid,))
+    yield Prey("queries", (b"limit=5&cursor=x&status=idle",), _each(queries, _query), (Invalid,))
+    yield Prey("cursors", (_cursor(), b"e30"), _cursors, (Invalid,))
+    yield Prey("streams", (b"id: 7\nevent: x\ndata: {}\n\n: hb\n\n",), _stream, (NotAStreamError,))
+    yield Prey("stream writer", (b"a word", b"\n\ndata: x"), _written)
+    yield Prey("answers of servers", (_ANSWER, _CHUNKED), _answer, (NotHttpError,))
+    lines = (b'{"jsonrpc":"2.0","id":1,"method":"a","params":{}}\n', _line({"result": {}}))
+    yield Prey("lines of programs", lines, _lines)
+    yield Prey("updates of programs", (_line(UPDATE),), _update)
+
+
+def transcripts() -> Iterator[Prey]:
+    """Yield what reads what was written down, by us or by others."""
+    parts = b'[{"type":"text","text":"a"},{"type":"media","mime_type":"image/png","ref":"m"}]'
+    yield Prey("stored parts", (parts,), decode_parts, STORED)
+    told = b'{"type":"step.delta","step":1,"channel":"text","offset":0,"text":"a"}'
+    yield Prey("stored news", (told,), decode_payload, STORED)
+    yield Prey("snapshots", (_line(SNAPSHOT),), _snapshot)
+    said = b'{"type":"user","message":{"content":[{"type":"text","text":"hi"}]}}\n{"role":"user"}\n'
+    yield Prey("transcripts", (said,), _transcript)
+    yield Prey("agent files", (_AGENT,), _agent, (Invalid,))
+
+
+def policies(folder: Path) -> Iterator[Prey]:
+    """Yield what decides about paths, addresses, arguments and patterns."""
+    shop = Workshop(folder)
+    keeper = Doorkeeper(FileSettings(protected=(str(folder / "home"),)), ask_kernel())
+    scope = keeper.scope(shop.place)
+
+    def path(given: bytes) -> None:
+        with keeper.way_to(scope, given.decode("utf-8", "replace")):
+            pass
+
+    paths = (b"a/b.txt", b"../outside/canary.txt", bytes(folder) + b"/inside")
+    yield Prey("paths", paths, path, (ToolTrouble,))
+    yield Prey("addresses of the web", _URLS, _url, (ToolTrouble,))
+    yield Prey("addresses of machines", (b"10.0.0.1", b"::ffff:127.0.0.1", b"fe80::1%eth0"), _host)
+    calls = (b'{"command":"git","args":["status"],"timeout_s":5}', b'{"command":"ls"}')
+    yield Prey("arguments", calls, _arguments, (msgspec.MsgspecError, ValueError))
+    yield Prey("patterns", (b"a*b", b"**/[a-z]?.py", b"(a|b)+"), _pattern, (ToolTrouble,))
+
+
+_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: text/plain\r\n\r\nok"
+_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+_AGENT = b"id: a\nprovider: p\nmodel: m\ntools:\n  - read_file\nsystem_prompt: |\n  Hi\n"
+_URLS = (b"https://example.com/a?b=c", b"https://[::1]:443/", b"https://xn--bcher-kva.example/")
+_HEADERS = {"content-type": "application/json"}
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+def _cursor() -> bytes:
+    return (encode_count((5, "a"), FILTERS) or "").encode()
+
+
+def _each(kinds: list[Any], read: Callable[[bytes, Any], object]) -> Callable[[bytes], None]:
+    """Return a reader that gives each input to one kind after the other."""
+    turn = [0]
+
+    def reader(given: bytes) -> None:
+        turn[0] += 1
+        read(given, kinds[turn[0] % len(kinds)])
+
+    return reader
+
+
+async def _nothing() -> Any:
+    raise AssertionError("a body that was read is read again")
+
+
+def _body(given: bytes, kind: Any) -> None:
+    request = HttpRequest(method="POST", path="/", query="", headers=_HEADERS, receive=_nothing)
+    decoded_body(request, given, kind)
+
+
+def _query(given: bytes, kind: Any) -> None:
+    decoded_query(given.decode("latin-1"), kind, tolerant=bool(len(given) % 2))
+
+
+def _cursors(given: bytes) -> None:
+    text = given.decode("utf-8", "replace")
+    decode_count(text, FILTERS)
+    decode_cursor(text, FILTERS)
+
+
+def _stream(given: bytes) -> None:
+    frames = Frames()
+    for start in range(0, len(given), 7):
+        frames.feed(given[start : start + 7])
+
+
+def _written(given: bytes) -> None:
+    """Write any words, and read them back by the letter of the contract."""
+    said = given.decode("utf-8", "replace")
+    frame = frame_of(
+        event_frames(7, [("message", msgspec.json.encode(said))]).removesuffix(b"\n\n")
+    )
+    if (frame.id, frame.data) != (7, said):
+        raise AssertionError(f"written {said!r}, read {frame}")
+
+
+def _answer(given: bytes) -> None:
+    talk = Talk()
+    talk.request("GET", "/", [("host", "example.com")])
+    talk.receive(given)
+    while not isinstance(talk.next(), NeedMore | End):
+        pass
+
+
+def _lines(given: bytes) -> None:
+    splitter = Splitter()
+    for line in (*splitter.feed(given), *splitter.rest()):
+        found = line if isinstance(line, Junk) else parse(line)
+        if not isinstance(found, Junk | Request | Notification | Reply):
+            raise AssertionError(found)
+
+
+def _update(given: bytes) -> None:
+    found = parse(b'{"jsonrpc":"2.0","method":"session/update","params":' + given.strip() + b"}")
+    if isinstance(found, Notification):
+        translator = a_translator()
+        translator.update(found.params, now=0.0, size=len(given))
+        translator.ended(found.params)
+
+
+def _snapshot(given: bytes) -> None:
+    planned(given, 10, window=WINDOW, page=PAGE)
+    snapshot_preview(given)
+
+
+def _transcript(given: bytes) -> None:
+    lines = given.split(b"\n")
+    output_preview(lines)
+    whole = tallied(Tally(), given)
+    halves = tallied(tallied(Tally(), given[: len(given) // 2]), given[len(given) // 2 :])
+    if whole.lines != halves.lines:
+        raise AssertionError(f"{whole.lines} lines, in two pieces {halves.lines}")
+
+
+def _agent(given: bytes) -> None:
+    parse_agent(given.decode("utf-8", "replace"), where="a.agent.yaml")
+
+
+def _url(given: bytes) -> None:
+    require_domain(read_url(given.decode("utf-8", "replace")), GRANTS)
+
+
+def _host(given: bytes) -> None:
+    blocked_because(given.decode("utf-8", "replace"))
+
+
+def _arguments(given: bytes) -> None:
+    is_allowed(GRANTS, msgspec.json.decode(given, type=CommandArguments).call)
+    words(given.decode("utf-8", "replace"))
+
+
+def _pattern(given: bytes) -> None:
+    text = given.decode("utf-8", "replace")
+    glob_matcher(text)("a/b.py")
+    LinePattern(text).matches(b"a line")
