@@ -1,17 +1,119 @@
-"""`holdfast sessions export`: a session as a file, or on the standard output."""
+"""`holdfast sessions export`, `chat-export`: a session as a file, or on the standard output."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from holdfast.parsing.workflow_files import parse_workflow, read_workflow
 from tests.cli.conftest import Cli
+from tests.marks import demands
 
 NOBODY = "019b7a00-0000-7000-8000-000000000000"
+NAME = "what-is-2-3.relavium.yaml"
+REVIEW = "Review it before you share or commit it: it holds all that was said, also what you typed."
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder of its own, because a workflow is written where one stands."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@demands("S0-501", "S0-401", "S0-401b")
+@pytest.mark.parametrize("words", [("sessions", "export"), ("chat-export",)])
+def test_a_session_is_written_out_as_a_workflow(
+    cli: Cli, chatted: str, folder: Path, words: tuple[str, ...]
+) -> None:
+    ran = cli(*words, chatted)
+
+    assert (ran.code, ran.out) == (0, f"Session {chatted} is written to {NAME}.\n")
+    assert ran.err == f"{REVIEW}\n"
+    workflow = read_workflow(folder / NAME)
+    assert list(workflow.nodes) == ["input", "turn-1", "output"]
+    assert workflow.nodes["turn-1"]["prompt_template"] == "What is 2+3?"
+    assert list(workflow.agents) == ["holdfast"]
+    assert (folder / NAME).stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in folder.iterdir()] == [NAME]
+
+
+@demands("S0-422", "S0-500")
+def test_with_json_the_event_is_printed_and_every_export_is_the_same(
+    cli: Cli, chatted: str, folder: Path
+) -> None:
+    first = cli("chat-export", chatted, "--json", "--out", "deep/down/a.yaml")
+    again = cli("chat-export", chatted, "--json", "--out", str(folder / "b.yaml"))
+
+    assert (first.err, again.err) == ("", "")
+    told = first.document
+    assert (told["type"], told["sessionId"]) == ("session:exported", chatted)
+    assert told["workflowPath"] == str(folder / "deep/down/a.yaml")
+    assert again.document["sequenceNumber"] == told["sequenceNumber"] + 1
+    one, other = folder / "deep/down/a.yaml", folder / "b.yaml"
+    assert one.read_bytes() == other.read_bytes()
+    printed = cli("chat-export", chatted, "--out", "-")
+    assert printed.out == one.read_text()
+    assert parse_workflow(printed.out, where="it").id == "what-is-2-3"
+
+
+def test_a_file_that_is_there_is_not_replaced_unasked(cli: Cli, chatted: str, folder: Path) -> None:
+    (folder / NAME).write_text("mine")
+    before = cli("sessions", "show", chatted, "--json").document
+
+    refused = cli("chat-export", chatted, "--json")
+
+    assert (refused.code, refused.out, refused.error["error"]) == (5, "", "file_exists")
+    assert (folder / NAME).read_text() == "mine"
+    assert cli("sessions", "show", chatted, "--json").document == before
+    assert cli("chat-export", chatted, "--force").code == 0
+    assert read_workflow(folder / NAME).id == "what-is-2-3"
+
+
+@pytest.mark.parametrize(
+    ("out", "error"),
+    [(".", "not_a_file"), ("/dev/null/x", "invalid_input"), ("x" * 300, "invalid_input")],
+)
+def test_a_place_that_cannot_be_written_is_refused(
+    cli: Cli, chatted: str, folder: Path, out: str, error: str
+) -> None:
+    ran = cli("chat-export", chatted, "--out", out, "--json")
+
+    assert (ran.code, ran.out, ran.error["error"]) == (2, "", error)
+    assert list(folder.iterdir()) == []
+
+
+def test_json_and_a_workflow_do_not_share_the_standard_output(cli: Cli, chatted: str) -> None:
+    ran = cli("chat-export", chatted, "--out", "-", "--json")
+
+    assert (ran.code, ran.out, ran.error["error"]) == (2, "", "invalid_input")
+
+
+def test_a_tool_that_was_refused_is_named(cli: Cli, script: object, folder: Path) -> None:
+    assert callable(script)
+    steps = [{"tool_calls": [{"name": "ghost", "arguments": {}}]}, {"text": "no"}]
+    lines = cli("chat", "go", "--model", script(json.dumps(steps)), "--json").lines
+
+    ran = cli("chat-export", str(lines[0]["sessionId"]))
+
+    assert ran.err == f"ghost is in no node: it was called, and refused.\n{REVIEW}\n"
+    assert "tools" not in read_workflow(folder / "go.relavium.yaml").nodes["turn-1"]
+
+
+def test_an_agent_that_does_not_come_along_is_named(cli: Cli, folder: Path) -> None:
+    cli("agents", "create", "--name", "Bare")
+    session = str(cli("chat", "hi", "--agent", "bare", "--json").lines[0]["sessionId"])
+
+    ran = cli("chat-export", session)
+
+    assert ran.err.startswith("Bind agent_ref: the file brings no agent bare along.\n")
+    assert "agents" not in read_workflow(folder / "hi.relavium.yaml").body
 
 
 def test_a_session_is_written_out_to_be_read(cli: Cli, chatted: str) -> None:
-    ran = cli("sessions", "export", chatted[:23])
+    ran = cli("sessions", "export", chatted[:23], "--format", "markdown")
 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("# ")
@@ -19,40 +121,31 @@ def test_a_session_is_written_out_to_be_read(cli: Cli, chatted: str) -> None:
     assert "What is 2+3?" in ran.out
 
 
-def test_with_json_every_line_is_a_message(cli: Cli, chatted: str) -> None:
-    lines = cli("sessions", "export", chatted, "--json").lines
+def test_every_line_is_a_message(cli: Cli, chatted: str) -> None:
+    lines = cli("sessions", "export", chatted, "--format", "jsonl").lines
+    first = cli("sessions", "export", chatted, "--through", "1", "--format", "jsonl")
+    all_of_it = cli("sessions", "export", chatted, "--through", "99", "--format", "jsonl")
 
     listed = cli("sessions", "messages", chatted, "--json").document["data"]
     assert lines == listed
-    assert cli("sessions", "export", chatted, "--format", "jsonl").lines == lines
-    assert cli("sessions", "export", chatted, "--through", "1", "--json").lines == lines[:1]
-    assert cli("sessions", "export", chatted, "--through", "99", "--json").lines == lines
+    assert (first.lines, all_of_it.lines) == (lines[:1], lines)
 
 
-def test_a_file_is_written_and_not_replaced_unasked(cli: Cli, chatted: str, tmp_path: Path) -> None:
-    file = tmp_path / "talk.md"
+def test_a_file_of_another_form_is_told_as_such(cli: Cli, chatted: str, folder: Path) -> None:
+    markdown = ("--format", "markdown", "--out", "talk.md")
 
-    first = cli("sessions", "export", chatted, "--out", str(file), "--json", "--format", "markdown")
-    again = cli("sessions", "export", chatted, "--out", str(file), "--json")
-    forced = cli("sessions", "export", chatted, "--out", str(file), "--force")
+    first = cli("sessions", "export", chatted, "--json", *markdown)
+    forced = cli("sessions", "export", chatted, "--force", *markdown)
 
+    file = folder / "talk.md"
     assert first.document == {
         "session_id": chatted,
         "format": "markdown",
-        "file": str(file),
+        "file": "talk.md",
         "bytes": file.stat().st_size,
     }
-    assert (again.code, again.error["error"]) == (5, "file_exists")
-    assert (forced.code, forced.out) == (0, f"Session {chatted} is written to {file}.\n")
-    assert file.read_text() == cli("sessions", "export", chatted).out
-    assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_place_that_cannot_be_written_is_refused(cli: Cli, chatted: str, tmp_path: Path) -> None:
-    ran = cli("sessions", "export", chatted, "--out", str(tmp_path / "no" / "where"), "--json")
-
-    assert (ran.code, ran.error["error"]) == (2, "invalid_input")
-    assert "No such file" in ran.error["message"]
+    assert (forced.code, forced.out) == (0, f"Session {chatted} is written to talk.md.\n")
+    assert file.read_text() == cli("sessions", "export", chatted, "--format", "markdown").out
 
 
 @pytest.mark.parametrize("through", ["0", "-3"])
@@ -62,10 +155,14 @@ def test_what_is_no_number_of_a_message_is_refused(cli: Cli, chatted: str, throu
     assert (ran.code, ran.error["error"]) == (2, "invalid_input")
 
 
-def test_a_session_that_is_not_there_is_not_found(cli: Cli) -> None:
-    ran = cli("sessions", "export", NOBODY, "--json")
+@pytest.mark.parametrize("words", [("sessions", "export"), ("chat-export",)])
+def test_a_session_that_is_not_there_is_not_found(
+    cli: Cli, folder: Path, words: tuple[str, ...]
+) -> None:
+    ran = cli(*words, NOBODY, "--json")
 
-    assert (ran.out, ran.error["error"]) == ("", "session_not_found")
+    assert (ran.code, ran.out, ran.error["error"]) == (4, "", "session_not_found")
+    assert list(folder.iterdir()) == []
 
 
 def test_a_terminal_gets_no_codes(
@@ -74,10 +171,11 @@ def test_a_terminal_gets_no_codes(
     assert callable(script)
     model = script(json.dumps([{"text": "a\x1b[31mb"}]))
     session = str(cli("chat", "hello", "--model", model, "--json").lines[0]["sessionId"])
-    assert "\x1b[31m" in cli("sessions", "export", session).out
+    words = ("sessions", "export", session, "--format", "markdown")
+    assert "\x1b[31m" in cli(*words).out
     monkeypatch.setattr("holdfast.cli.session_export.is_terminal", lambda _: True)
 
-    shown = cli("sessions", "export", session).out
+    shown = cli(*words).out
 
     assert "\x1b" not in shown
     assert "## 1. User" in shown

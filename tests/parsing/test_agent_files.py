@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.domain.agent_forms import file_form
 from holdfast.domain.agents import (
     AcpRuntime,
     LlmRuntime,
@@ -24,7 +25,6 @@ from holdfast.parsing.agent_files import (
     AgentFile,
     FileModel,
     agent_of,
-    file_form,
     find_agent_file,
     parse_agent,
     read_agent_file,

@@ -46,6 +46,12 @@ def test_true_is_not_mixed_up_with_one() -> None:
     [
         ("a: [1, 2", "this is not valid YAML", (1, 9)),
         ("a: b: c", "this is not valid YAML", (1, 5)),
+        ('a: "\\UFFFFFFFF"', "this is not valid YAML", (0, 0)),
+        ('a: "\\U00110000"', "this is not valid YAML", (0, 0)),
+        (f"%YAML 1.{'9' * 5000}\n---\n", "this is not valid YAML", (0, 0)),
+        ("%YAML 1.3\n---\n", "this is not valid YAML", (0, 0)),
+        ("%YAML 2.0\n---\n", "this is not valid YAML", (1, 1)),
+        ("!" * 100_000, "tags cannot be used in our YAML files", (1, 1)),
         ("a: \x07", "the text contains a character that YAML does not allow", (0, 0)),
         ("a: \ud800", "the text contains a character that YAML does not allow", (0, 0)),
         ("a: 1\na: 2", "a key twice in one mapping cannot be used in our YAML files", (2, 1)),
@@ -71,3 +77,12 @@ def test_a_text_outside_our_profile_is_refused_with_its_place(
         read_yaml(text)
 
     assert (refused.value.problem, (refused.value.line, refused.value.column)) == (problem, place)
+
+
+def test_more_values_than_a_file_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.parsing.yaml_files.VALUES_MOST", 10)
+
+    assert read_yaml("[1, 2, 3, 4]") == [1, 2, 3, 4]
+    with pytest.raises(YamlError) as refused:
+        read_yaml("[1, 2, 3, 4, 5, 6, 7, 8, 9]")
+    assert (refused.value.problem, refused.value.line) == ("more than 10 keys and values", 1)

@@ -1,6 +1,5 @@
-"""`holdfast sessions export`: a session written out, to keep or to read."""
+"""`holdfast sessions export`, `holdfast chat-export`: a session written out, to keep or to read."""
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,62 +8,157 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.commands import command
+from holdfast.cli.file_output import write_file
 from holdfast.cli.opening import find_session, opened
 from holdfast.cli.options import OneSession
 from holdfast.cli.output import Printer
+from holdfast.cli.places import named_path
 from holdfast.cli.terminal import is_terminal
-from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.errors import Code, Invalid
 from holdfast.services.exports import ExportFormat
 
 if TYPE_CHECKING:
+    from holdfast.cli.house import House
+    from holdfast.domain.events import Event
+    from holdfast.domain.ids import SessionId
+    from holdfast.domain.workflows import Workflow
     from holdfast.services.exports import Export
 
 STDOUT: Final = "-"
+REVIEW: Final = (
+    "Review it before you share or commit it: it holds all that was said, also what you typed."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(OneSession):
-    """In which form, how much of it, and where to."""
+class WorkflowOptions(OneSession):
+    """Where a workflow is written to."""
 
-    form: Annotated[
-        ExportFormat | None,
+    out: Annotated[
+        str | None,
         typer.Option(
-            "--format",
-            metavar="FORM",
-            help=f"One of {', '.join(ExportFormat)}; else markdown, and jsonl with --json.",
+            metavar="FILE",
+            help="Write this file; - is the standard output. Without it a workflow is named after "
+            "its session, and everything else is printed.",
+            show_default=False,
         ),
     ] = None
-    through: Annotated[int | None, typer.Option(metavar="N", help="Only up to this message.")] = (
-        None
-    )
-    out: Annotated[
-        str, typer.Option(metavar="FILE", help="Write this file; - is the standard output.")
-    ] = STDOUT
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
 
 
-async def export(printer: Printer, wanted: ExportOptions) -> None:
-    """Write a session out: one message per line, or to be read.
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(WorkflowOptions):
+    """In which form, how much of it, and where to."""
 
+    form: Annotated[
+        ExportFormat,
+        typer.Option("--format", metavar="FORM", help=f"One of {', '.join(sorted(ExportFormat))}."),
+    ] = ExportFormat.WORKFLOW
+    through: Annotated[int | None, typer.Option(metavar="N", help="Only up to this message.")] = (
+        None
+    )
+
+
+async def export(printer: Printer, wanted: ExportOptions) -> None:
+    """Write a session out, as a workflow or to be read.
+
+    A workflow is a file, .relavium.yaml: one node for each answered turn, and the transcript.
     Secrets that Holdfast knows are masked; what was typed is not.
     """
-    from holdfast.http.v1.messages_forms import export_line
-
-    form = wanted.form or (ExportFormat.JSONL if printer.is_json else ExportFormat.MARKDOWN)
     if wanted.through is not None and wanted.through < 1:
         raise Invalid(Code.INVALID_INPUT, "--through is the number of a message, 1 or more.")
+    is_workflow = wanted.form is ExportFormat.WORKFLOW
+    if is_workflow and printer.is_json and wanted.out == STDOUT:
+        raise Invalid(
+            Code.INVALID_INPUT, "With --json the event is printed; name a file for the workflow."
+        )
     async with opened(printer) as holdfast:
         session_id = await find_session(holdfast, wanted.id)
-        file = await holdfast.exports.export(
-            holdfast.owner, session_id, form, through=wanted.through, line=export_line(session_id)
-        )
-    if wanted.out == STDOUT:
+        file = await _exported(holdfast, session_id, wanted)
+        if is_workflow:
+            await _keep_workflow(printer, holdfast, session_id, (file, wanted))
+            return
+    if wanted.out in (None, STDOUT):
         _print(printer, file)
         return
-    path = Path(wanted.out)
-    _write(path, file.content, force=wanted.force)
-    told = {"session_id": session_id, "format": form, "file": str(path), "bytes": len(file.content)}
+    path = Path(str(wanted.out))
+    write_file(path, file.content, force=wanted.force)
+    told = {
+        "session_id": session_id,
+        "format": wanted.form,
+        "file": str(path),
+        "bytes": len(file.content),
+    }
     printer.done(told, f"Session {session_id} is written to {path}.")
+
+
+async def chat_export(printer: Printer, wanted: WorkflowOptions) -> None:
+    """Write a session out as a workflow.
+
+    The same as `sessions export`.
+    """
+    await export(printer, ExportOptions(id=wanted.id, out=wanted.out, force=wanted.force))
+
+
+def remarks_on(workflow: "Workflow") -> list[str]:
+    """Return what its author should know about a workflow that was exported."""
+    from holdfast.domain.workflow_checks import check, unresolved
+    from holdfast.domain.workflow_exports import left_out
+
+    bound = unresolved(workflow)
+    told = [f"Bind agent_ref: the file brings no agent {ref} along." for ref in bound]
+    told += [f"{name} is in no node: it was called, and refused." for name in left_out(workflow)]
+    found = [each for each in check(workflow) if each.code != "agent_ref_unresolved"]
+    return told + list(dict.fromkeys(f"{each.code}: {each.message}." for each in found))
+
+
+async def _exported(holdfast: "House", session_id: "SessionId", wanted: ExportOptions) -> "Export":
+    from holdfast.http.v1.messages_forms import export_line
+
+    line = export_line(session_id)
+    return await holdfast.exports.export(
+        holdfast.owner, session_id, wanted.form, through=wanted.through, line=line
+    )
+
+
+async def _keep_workflow(
+    printer: Printer,
+    holdfast: "House",
+    session_id: "SessionId",
+    made: "tuple[Export, ExportOptions]",
+) -> None:
+    """Write a workflow where it belongs, then write down that it was, then tell."""
+    file, wanted = made
+    workflow = _workflow_in(file)
+    target = wanted.out or workflow.file_name
+    if target == STDOUT:
+        _print(printer, file)
+    else:
+        write_file(Path(target), file.content, force=wanted.force)
+    # As a whole path: the event is read in other folders than this one.
+    noted = target if target == STDOUT else str(named_path(Path(target)))
+    event = await holdfast.exports.record(holdfast.owner, session_id, noted)
+    for remark in remarks_on(workflow):
+        printer.warn(remark)
+    printer.remark(REVIEW)
+    if printer.is_json:
+        printer.document(await _line(holdfast, session_id, event))
+    elif target != STDOUT:
+        printer.line(f"Session {session_id} is written to {target}.")
+
+
+def _workflow_in(file: "Export") -> "Workflow":
+    """Return what a file says; a server sends its text only."""
+    from holdfast.parsing.workflow_files import parse_workflow
+
+    return file.workflow or parse_workflow(file.content.decode(), where=file.file_name)
+
+
+async def _line(holdfast: "House", session_id: "SessionId", event: "Event") -> object:
+    from holdfast.cli.stream import EventLines
+
+    session = await holdfast.sessions.get(holdfast.owner, session_id)
+    return await EventLines(holdfast, session).line(event)
 
 
 def _print(printer: Printer, file: "Export") -> None:
@@ -77,20 +171,11 @@ def _print(printer: Printer, file: "Export") -> None:
     sys.stdout.buffer.write(file.content)
 
 
-def _write(path: Path, content: bytes, *, force: bool) -> None:
-    # Only its owner may read it, like everything that holds conversations.
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
-    try:
-        with open(os.open(path, flags, 0o600), "wb") as stream:
-            stream.write(content)
-    except FileExistsError:
-        told = f"{path} exists; choose another, or add --force to replace it."
-        raise Conflict(Code.FILE_EXISTS, told, {"file": str(path)}) from None
-    except OSError as error:
-        told = f"{path} cannot be written: {error.strerror}."
-        raise Invalid(Code.INVALID_INPUT, told, {"file": str(path)}) from None
-
-
 def register(group: typer.Typer) -> None:
     """Put the command into the group."""
     command(group, "export", ExportOptions)(export)
+
+
+def register_alone(app: typer.Typer) -> None:
+    """Put the command's other name into the command line."""
+    command(app, "chat-export", WorkflowOptions)(chat_export)

@@ -44,15 +44,9 @@ from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, Restorat
 from holdfast.http.v1.history_forms import (
     CheckpointQuery,
     ClaimsQuery,
-    EntityForm,
-    EntityList,
-    HistoryForm,
     HistoryList,
     HistoryPageQuery,
-    ObservationForm,
-    ObservationList,
     PastQuery,
-    RemovalForm,
     RemovalQuery,
 )
 from holdfast.http.v1.messages_forms import (
@@ -79,7 +73,7 @@ from holdfast.http.v1.sessions_forms import (
     SessionPost,
     SessionsQuery,
 )
-from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery, TimelineForm
+from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
 from holdfast.http.v1.words import Deltas, EventForm
 from holdfast.http.v1.zones_forms import (
     DeskForm,
@@ -94,6 +88,15 @@ from holdfast.http.v1.zones_forms import (
 )
 from holdfast.services.calls import How
 from holdfast.services.exports import ExportFormat
+from holdfast.services.history_forms import (
+    EntityForm,
+    EntityList,
+    HistoryForm,
+    ObservationForm,
+    ObservationList,
+    RemovalForm,
+    TimelineForm,
+)
 
 __all__ = [
     "AcpRuntimeForm",

@@ -11,16 +11,19 @@ from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, Restorat
 from holdfast.http.v1.history_forms import (
     CheckpointQuery,
     ClaimsQuery,
-    EntityList,
-    HistoryForm,
     HistoryList,
     HistoryPageQuery,
-    ObservationList,
     PastQuery,
-    RemovalForm,
     RemovalQuery,
 )
-from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery, TimelineForm
+from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
+from holdfast.services.history_forms import (
+    EntityList,
+    HistoryForm,
+    ObservationList,
+    RemovalForm,
+    TimelineForm,
+)
 
 T = TypeVar("T")
 

@@ -8,6 +8,8 @@ from holdfast.client.requests import Requests, path_of
 from holdfast.domain.sessions import OnBusy
 from holdfast.http.v1.endings_forms import (
     ClosePost,
+    Exported,
+    ExportPost,
     ExportQuery,
     ForkPost,
     Interrupted,
@@ -97,8 +99,13 @@ class Sessions:
         await self._requests.delete(of(session_id), forks)
 
     async def export(self, session_id: str, query: ExportQuery | None = None) -> bytes:
-        """Return a session written out: one message per line, or to be read."""
+        """Return a session written out: one message per line, to be read, or as a workflow."""
         return await self._requests.content(of(session_id, "export"), query)
+
+    async def note_export(self, session_id: str, target: str) -> Exported:
+        """Write down where a session's workflow was written to."""
+        path = of(session_id, "export")
+        return await self._requests.post(path, ExportPost(target=target), Exported)
 
 
 class Messages:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from holdfast.domain.agent_forms import NOT_APPLIED, file_form
 from holdfast.domain.agents import Agent, LlmRuntime, Memory, ModelChoice, Recovery, Retry
 from holdfast.domain.credentials import is_credential
 from holdfast.domain.errors import Code, Invalid, NotFound
@@ -21,17 +22,14 @@ from holdfast.domain.models import model_of
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.texts import is_encodable
 from holdfast.domain.variables import has_secret_reference
-from holdfast.parsing.agent_schema import AgentForm, Fault, FormError, form_of
+from holdfast.parsing.agent_schema import AgentForm, form_of
+from holdfast.parsing.faults import Fault, FormError
 from holdfast.parsing.files import FileError, read_text
 from holdfast.parsing.yaml_files import LARGEST, YamlError, read_yaml
 from holdfast.parsing.yaml_output import write_yaml
 
 ENDING: Final = ".agent.yaml"
-# Kept and written back; nothing here acts on them yet.
-NOT_APPLIED: Final = ("input_schema", "output_schema")
 _FAULTS_TOLD: Final = 10
-# What a chain entry says that was made without a number.
-_USUAL_ATTEMPTS: Final = 2
 
 
 class FileModel(Struct, frozen=True, kw_only=True):
@@ -142,49 +140,6 @@ def agent_of(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Agent
     return _described(form)
 
 
-def file_form(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> dict[str, Any]:
-    """Return an agent as its file says it; `default` stands where it leaves the model open.
-
-    Its grant, its tags and the rest of its tools' descriptions have no place in a file.
-    """
-    runtime = agent.runtime
-    if not isinstance(runtime, LlmRuntime):
-        raise Invalid(
-            Code.AGENT_INVALID,
-            "An agent with a program of its own has no file form.",
-            {"fields": ["runtime"]},
-        )
-    if not agent.system_prompt:
-        raise Invalid(
-            Code.AGENT_INVALID,
-            f"Agent {agent.slug} has no system prompt, and a file needs one; `holdfast agents edit "
-            f"{agent.slug} --system-prompt TEXT` gives it one.",
-            {"fields": ["system_prompt"]},
-        )
-    chain = [(refs[each.model_id], each.max_attempts) for each in runtime.models]
-    (first, _), *others = chain or [(default, None)]
-    settings = msgspec.to_builtins(runtime)
-    form = {
-        "id": agent.slug,
-        "name": agent.name,
-        "description": agent.description,
-        **_provider_and_model(first),
-        "system_prompt": agent.system_prompt,
-        **{key: settings[key] for key in ("temperature", "max_tokens", "reasoning_effort")},
-        "tools": [tool.name for tool in agent.tools],
-        "mcp_servers": list(agent.mcp_servers),
-        "fallback_chain": [
-            {**_provider_and_model(ref), "max_attempts": attempts or _USUAL_ATTEMPTS}
-            for ref, attempts in others
-        ],
-        "retry": _without_nothing(settings["retry"] or {}),
-        "memory": _without_nothing(settings["memory"] or {}),
-        "recovery": agent.recovery.value,
-    }
-    said = {key: value for key, value in form.items() if value not in (None, [], {})}
-    return said | {key: agent.extra[key] for key in NOT_APPLIED if key in agent.extra}
-
-
 def write_agent(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> str:
     """Return the text of an agent's file: the same bytes for the same agent, every time."""
     return write_yaml(file_form(agent, refs, default=default))
@@ -242,15 +197,6 @@ def _texts(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str]]:
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _texts(inner, f"{path}[{number}]", name)
-
-
-def _provider_and_model(ref: str) -> dict[str, str]:
-    provider, _, model = ref.partition(":")
-    return {"model": model, "provider": provider}
-
-
-def _without_nothing(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _syntax(where: str, error: YamlError) -> Invalid:

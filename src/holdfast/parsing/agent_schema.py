@@ -3,8 +3,7 @@
 A fault has a path and a rule, never a value. What the keys mean is in `agent_files.py`.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -12,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.domain.agents import ReasoningEffort, Recovery
+from holdfast.parsing.faults import Fault, FormError, fault_of, repeated
 
 PROMPT_LARGEST: Final = 256 << 10
 
@@ -113,23 +113,6 @@ _SCHEMES: Final = {
     "sse": {"http", "https"},
     "websocket": {"ws", "wss"},
 }
-_PLACE: Final = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
-_FIELD: Final = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
-
-
-class Fault(Struct, frozen=True):
-    """A place in a file, and the rule that it breaks."""
-
-    path: str
-    problem: str
-
-
-class FormError(ValueError):
-    """The file is not an agent's; it says everything that is wrong."""
-
-    def __init__(self, faults: list[Fault]) -> None:
-        super().__init__(", ".join(fault.path for fault in faults))
-        self.faults = faults
 
 
 def form_of(raw: Any) -> AgentForm:
@@ -145,7 +128,7 @@ def form_of(raw: Any) -> AgentForm:
             try:
                 values[name] = msgspec.convert(raw[name], field.type)
             except msgspec.ValidationError as error:
-                faults.append(_fault(name, error))
+                faults.append(fault_of(name, error))
     faults += _broken_rules(values)
     if faults:
         raise FormError(faults)
@@ -156,7 +139,7 @@ def _broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield what types cannot express."""
     if len(values.get("system_prompt", "").encode("utf-8", "replace")) > PROMPT_LARGEST:
         yield Fault("system_prompt", "it may have 256 KiB at most")
-    yield from _repeated("tools", values.get("tools", ()))
+    yield from repeated("tools", values.get("tools", ()))
     memory = values.get("memory")
     if memory is not None and (memory.type == "window") is (memory.window_size is UNSET):
         yield Fault("memory.window_size", "it belongs to the type window, and only to that")
@@ -164,7 +147,7 @@ def _broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
     for number, server in enumerate(servers):
         yield from _broken_server(f"mcp_servers[{number}]", server)
     names = [str(server.get("ref", server.get("id", ""))) for server in servers]
-    yield from _repeated("mcp_servers", names)
+    yield from repeated("mcp_servers", names)
 
 
 def _broken_server(path: str, raw: dict[str, Any]) -> Iterator[Fault]:
@@ -173,7 +156,7 @@ def _broken_server(path: str, raw: dict[str, Any]) -> Iterator[Fault]:
     try:
         server = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        yield _fault(path, error)
+        yield fault_of(path, error)
         return
     if isinstance(server, ServerProgram):
         for name, value in server.env.items():
@@ -190,23 +173,3 @@ def _is_plain_address(server: ServerAddress) -> bool:
     except ValueError:
         return False
     return has_host and "@" not in parts.netloc and parts.scheme in _SCHEMES[server.transport]
-
-
-def _repeated(path: str, names: Iterable[str]) -> Iterator[Fault]:
-    seen: set[str] = set()
-    for number, name in enumerate(names):
-        if name in seen:
-            yield Fault(f"{path}[{number}]", "it stands there twice")
-        seen.add(name)
-
-
-def _fault(path: str, error: msgspec.ValidationError) -> Fault:
-    """Return the fault that the library tells, without the value that it may quote."""
-    found = _PLACE.fullmatch(str(error))
-    problem, inner = (found["problem"], found["path"] or "") if found else ("it does not fit", "")
-    if named := _FIELD.fullmatch(problem):
-        told = "it is missing" if named[1] == "missing required" else "there is no such key"
-        return Fault(f"{path}{inner}.{named[2]}", told)
-    if problem.startswith("Invalid"):
-        problem = "it is none of the words that may stand here"
-    return Fault(f"{path}{inner}", problem[:1].lower() + problem[1:])

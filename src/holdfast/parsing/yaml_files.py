@@ -1,15 +1,19 @@
 """Reads YAML the way all our files are written: YAML 1.2, core schema, nothing clever.
 
-No tags, anchors, aliases, merge keys, repeated or non-text keys; one document, at most 2 MiB and
-64 levels. Faults name a place and never a value. What the content means is not judged.
+No tags, anchors, aliases, merge keys, repeated or non-text keys; one document, at most 2 MiB, 64
+levels and 150,000 keys and values. Faults name a place and never a value. What the content means
+is not judged.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, Final
 
 LARGEST: Final = 2 << 20
 DEEPEST: Final = 64
+# Each takes the parser some thirty microseconds, so a file of nothing else would take a minute.
+VALUES_MOST: Final = 150_000
 
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset({"true", "True", "TRUE"})
@@ -42,9 +46,12 @@ def read_yaml(text: str) -> Any:
     # Lone surrogates pass here, because the parser is the one to refuse them.
     if len(text.encode(errors="surrogatepass")) > LARGEST:
         raise YamlError("the file is larger than 2 MiB")
-    events = YAML(typ="safe", pure=True).parse(text)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner = _scanner()
     try:
-        return _document(events)
+        return _document(_bounded(yaml.parse(text)))
+    except YamlError:
+        raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = (mark.line + 1, mark.column + 1) if mark else (0, 0)
@@ -52,6 +59,32 @@ def read_yaml(text: str) -> Any:
         raise YamlError("this is not valid YAML", *place) from None
     except YAMLError:
         raise YamlError("the text contains a character that YAML does not allow") from None
+    except (AssertionError, OverflowError, ValueError):
+        # A version or an escape of a number that the library did not think of.
+        raise YamlError("this is not valid YAML") from None
+
+
+@cache
+def _scanner() -> Any:
+    """Return the library's scanner, which stops where it meets what no file of ours has."""
+    from ruamel.yaml.scanner import Scanner
+
+    def refusing(what: str) -> Callable[[Any], None]:
+        def fetch(self: Any) -> None:
+            raise _misplaced(what, self.reader.get_mark())
+
+        return fetch
+
+    # Here and not later: the library reads a long tag in quadratic time.
+    refused = {"fetch_tag": "tags", "fetch_anchor": "anchors", "fetch_alias": "aliases"}
+    return type("Scanner", (Scanner,), {name: refusing(what) for name, what in refused.items()})
+
+
+def _bounded(events: Iterator[Any]) -> Iterator[Any]:
+    for number, event in enumerate(events):
+        if number > VALUES_MOST:
+            raise _fault(f"more than {VALUES_MOST:,} keys and values", event)
+        yield event
 
 
 def _document(events: Iterator[Any]) -> Any:
@@ -71,9 +104,6 @@ def _document(events: Iterator[Any]) -> Any:
 def _value(event: Any, events: Iterator[Any], *, depth: int) -> Any:
     # By name, because importing the classes would load the package for everyone.
     kind = type(event).__name__
-    _refuse_if(kind == "AliasEvent", "aliases", event)
-    _refuse_if(event.anchor is not None, "anchors", event)
-    _refuse_if(event.tag is not None, "tags", event)
     if kind == "ScalarEvent":
         # Only a plain scalar can be anything but text; what was quoted was meant.
         return _scalar(event) if event.implicit[0] else event.value
@@ -118,7 +148,12 @@ def _scalar(event: Any) -> Any:
 
 def _refuse_if(holds: object, what: str, event: Any) -> None:
     if holds:
-        raise _fault(f"{what} cannot be used in our YAML files", event)
+        raise _misplaced(what, event.start_mark)
+
+
+def _misplaced(what: str, mark: Any) -> YamlError:
+    problem = f"{what} cannot be used in our YAML files"
+    return YamlError(problem, mark.line + 1, mark.column + 1)
 
 
 def _fault(problem: str, event: Any) -> YamlError:

@@ -7,6 +7,7 @@ from typing import Any, Final, assert_never
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.events import Event, SessionExported
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import (
     Compaction,
@@ -23,10 +24,14 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.sessions import Session
+from holdfast.domain.texts import require_text
 from holdfast.domain.turns import interrupted
+from holdfast.domain.workflows import Workflow
 from holdfast.ports import Store, Tx
 from holdfast.services.heads import session_not_found
 from holdfast.services.histories import Stretch, rows_of
+from holdfast.services.journal import Journal, Pen
+from holdfast.services.workflows import WorkflowTexts
 
 
 class ExportFormat(StrEnum):
@@ -34,23 +39,27 @@ class ExportFormat(StrEnum):
 
     JSONL = "jsonl"
     MARKDOWN = "markdown"
+    WORKFLOW = "workflow"
 
 
 # How a file of each form ends, and what it is.
 FILES: Final[Mapping[ExportFormat, tuple[str, str]]] = {
     ExportFormat.JSONL: ("jsonl", "application/x-ndjson"),
     ExportFormat.MARKDOWN: ("md", "text/markdown; charset=utf-8"),
+    ExportFormat.WORKFLOW: ("relavium.yaml", "application/yaml"),
 }
 
 
 class Export(Struct, frozen=True, kw_only=True):
-    """A file: its name, what it is, and what is in it."""
+    """A file: its name, what it is, and what is in it; a workflow also as a value."""
 
     file_name: str
     media_type: str
     content: bytes
+    workflow: Workflow | None = None
 
 
+_TARGET: Final = {"shortest": 1, "longest": 4_096}
 Line = Callable[[Message, bool], object]
 _encoder: Final = msgspec.json.Encoder()
 
@@ -60,10 +69,18 @@ def _as_stored(row: Message, _: bool) -> object:
 
 
 class Exports:
-    """Writes records out, for their owner; nothing changes by it."""
+    """Writes records out, for their owner; nothing in them changes by it."""
 
-    def __init__(self, store: Store, scrubber: Callable[[], Scrubber] = Scrubber) -> None:
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        workflows: WorkflowTexts,
+        scrubber: Callable[[], Scrubber] = Scrubber,
+    ) -> None:
         self._store = store
+        self._journal = journal
+        self._workflows = workflows
         self._scrubber = scrubber
 
     async def export(
@@ -91,8 +108,29 @@ class Exports:
             case ExportFormat.MARKDOWN:
                 text = self._scrubber().clean_and_mask(_document(session, rows))
                 return _file(session, form, text.encode())
+            case ExportFormat.WORKFLOW:
+                return await self._workflow(session, rows)
             case _:
                 assert_never(form)
+
+    async def record(self, owner: Owner, session_id: SessionId, target: str) -> Event:
+        """Write down where a workflow was written to; the session stays as it was."""
+        told = SessionExported(target=require_text(target, field="target", **_TARGET))
+
+        async def compose(pen: Pen) -> Event:
+            return pen.note(told)
+
+        return await self._journal.write(owner, session_id, compose)
+
+    async def _workflow(self, session: Session, rows: tuple[Message, ...]) -> Export:
+        scrubber = self._scrubber()
+        # Before and not after: an id or a name that is masked would be no id any more.
+        clean = tuple(map(scrubber.cleaned, rows))
+        made, text = await self._workflows.text_of(scrubber.cleaned(session), clean)
+        _, media_type = FILES[ExportFormat.WORKFLOW]
+        return Export(
+            file_name=made.file_name, media_type=media_type, content=text.encode(), workflow=made
+        )
 
     async def _rows(
         self, owner: Owner, session_id: SessionId

@@ -10,10 +10,13 @@ import pytest
 
 from holdfast import open_holdfast
 from holdfast.bootstrap import Outside
+from holdfast.domain.events import Event, SessionExported
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import model_of
+from holdfast.parsing.workflow_files import parse_workflow
 from tests.houses import open_house
 from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
+from tests.marks import demands
 from tests.stand_ins import Gate, GatedRuntime, HeldStore, an_answer, asked, streamed
 from tests.tooled import a_config, says
 
@@ -282,6 +285,43 @@ async def test_an_export_can_be_read_and_shows_no_secret(visitor: Visitor) -> No
         assert b"my key is" in answer.body
 
 
+@demands("S0-422")
+async def test_an_export_is_a_workflow_and_the_same_bytes_every_time(visitor: Visitor) -> None:
+    session = await visitor.session(title="Sums")
+    await visitor.told(session, "hello")
+    path = f"/v1/sessions/{session['id']}/export"
+
+    first = await visitor.get(f"{path}?format=workflow")
+    noted = await visitor.post(path, {"target": "/desk/sums.relavium.yaml"})
+    again = await visitor.get(f"{path}?format=workflow")
+    cut = await visitor.get(f"{path}?format=workflow&through=1")
+
+    assert first.headers["content-type"] == "application/yaml"
+    assert first.headers["content-disposition"] == 'attachment; filename="sums.relavium.yaml"'
+    workflow = parse_workflow(first.body.decode(), where="it")
+    assert list(workflow.nodes) == ["input", "turn-1", "output"]
+    assert list(parse_workflow(cut.body.decode(), where="it").nodes) == ["input", "output"]
+    assert again.body == first.body
+    house = visitor.house
+    news = (await house.events.list(house.owner, SessionId(session["id"]))).items
+    assert [event.payload for event in news if isinstance(event, Event)][-1] == SessionExported(
+        target="/desk/sums.relavium.yaml"
+    )
+    assert json.loads(noted.body) == {
+        "target": "/desk/sums.relavium.yaml",
+        "sequence": len(news),
+    }
+
+
+@pytest.mark.parametrize("body", [{}, {"target": ""}, {"target": "x" * 5000}, {"to": "x"}])
+async def test_a_place_that_is_none_is_refused(visitor: Visitor, body: Any) -> None:
+    session = await visitor.session()
+
+    answer = await visitor.post(f"/v1/sessions/{session['id']}/export", body)
+
+    assert refusal(answer) == (400, "invalid_body")
+
+
 @pytest.mark.parametrize("query", ["format=pdf", "through=0", "through=x", "x=1"])
 async def test_an_export_that_there_is_not_is_refused(visitor: Visitor, query: str) -> None:
     session = await visitor.session()
@@ -300,6 +340,8 @@ async def test_nothing_of_this_can_be_done_to_a_strangers_session(visitor: Visit
         for verb in ("interrupt", "close", "resume", "fork"):
             assert refusal(await other.post(f"{path}/{verb}")) == (404, "session_not_found")
         assert refusal(await other.get(f"{path}/export")) == (404, "session_not_found")
+        noted = await other.post(f"{path}/export", {"target": "x"})
+        assert refusal(noted) == (404, "session_not_found")
 
 
 def _documents(*answers: Any) -> list[dict[str, Any]]:

@@ -14,6 +14,8 @@ from holdfast.http.v1.endings_forms import (
     ClosePost,
     Compacted,
     CompactPost,
+    Exported,
+    ExportPost,
     ExportQuery,
     ForkPost,
     Interrupted,
@@ -93,6 +95,13 @@ async def export_session(asked: Asked[ExportQuery, None]) -> Answer:
     )
     named = {"content-disposition": f'attachment; filename="{file.file_name}"'}
     return Answer(content=file.content, media_type=file.media_type, headers=named)
+
+
+async def note_export(asked: Asked[NoQuery, ExportPost]) -> Answer:
+    """Write down where a session's workflow was written to."""
+    session_id = await session_of(asked)
+    event = await asked.house.exports.record(asked.owner, session_id, asked.body.target)
+    return Answer(content=Exported(target=asked.body.target, sequence=event.sequence))
 
 
 def _change(verb: str, summary: str, act: Any, **rest: Any) -> tuple[Route, Route]:
@@ -193,15 +202,29 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/export",
             name="sessions.export",
-            summary="Write a session out: one message per line, or to be read.",
+            summary="Write a session out: one message per line, to be read, or as a workflow.",
             act=export_session,
             needs=Scope.READ,
             query=ExportQuery,
             gives={200: bytes},
             tells={200: ("content-disposition",)},
             media_type="application/x-ndjson",
-            kinds=("text/markdown",),
-            refuses=(Code.MESSAGE_NOT_FOUND, Code.SESSION_NOT_FOUND),
+            kinds=("text/markdown", "application/yaml"),
+            refuses=(Code.MESSAGE_NOT_FOUND, Code.SESSION_NOT_FOUND, Code.WORKFLOW_TOO_LARGE),
+        )
+    ),
+    *of_session(
+        Route(
+            method="POST",
+            path="/export",
+            name="sessions.exported",
+            summary="Write down where a session's workflow was written to.",
+            act=note_export,
+            needs=Scope.WRITE,
+            body=ExportPost,
+            examples={"body": {"target": "plan.relavium.yaml"}},
+            gives={200: Exported},
+            refuses=(Code.INVALID_TEXT, Code.SESSION_NOT_FOUND),
         )
     ),
 )

@@ -81,6 +81,19 @@ class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     through: Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None = None
 
 
+class ExportPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where a workflow was written to."""
+
+    target: Annotated[str, Meta(min_length=1, max_length=4_096)]
+
+
+class Exported(Struct, frozen=True, kw_only=True):
+    """What was written down, and the number of the event that says so."""
+
+    target: str
+    sequence: int
+
+
 def fork_of(body: ForkPost) -> ForkRequest:
     """Return the wishes of who forks a session."""
     return ForkRequest(
