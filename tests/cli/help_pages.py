@@ -1,4 +1,4 @@
-"""The help of every command, as `docs/cli.md` shows it.
+"""The help of every command, on the line and behind a slash, as `docs/cli.md` shows it.
 
 `python -m tests.cli.help_pages` writes it into the page anew; a test compares the two.
 """
@@ -15,8 +15,10 @@ from unittest.mock import patch
 import typer
 
 from holdfast.cli.app import build, run
+from holdfast.cli.slash import REGISTRY
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+_SLASHES = re.compile(r"<!-- slash commands -->\n(?:\|.*\n)*")
 _BLOCK = re.compile(r"<!-- help: (?P<path>[^>]*?) ?-->\n```text\n.*?```\n", re.DOTALL)
 
 
@@ -42,7 +44,14 @@ def help_of(path: tuple[str, ...]) -> str:
 
 def rendered(page: str) -> str:
     """Return the page with the help of each command as it is now."""
-    return _BLOCK.sub(lambda found: block(tuple(found["path"].split())), page)
+    whole = _BLOCK.sub(lambda found: block(tuple(found["path"].split())), page)
+    return _SLASHES.sub(lambda _: slashes(), whole)
+
+
+def slashes() -> str:
+    """Return the table of what can be typed behind a slash."""
+    rows = [f"| `{each.usage.replace('|', chr(92) + '|')}` | {each.help} |" for each in REGISTRY]
+    return "\n".join(["<!-- slash commands -->", "| command | to |", "|---|---|", *rows, ""])
 
 
 def block(path: tuple[str, ...]) -> str:

@@ -107,6 +107,10 @@ class Terminal:
             pass
         return self._process.wait(timeout=PATIENCE)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send the command a signal."""
+        self._process.send_signal(number)
+
     def close(self) -> None:
         """Take the terminal away, and whatever is left in it."""
         with suppress(ProcessLookupError):

@@ -278,6 +278,18 @@ def test_a_program_that_is_missing_leaves_nothing_behind(
     assert cli("sessions", "list", "--json").document["data"] == []
 
 
+def test_a_well_known_program_that_is_no_agent_yet_is_told_how_to_become_one(cli: Cli) -> None:
+    ran, made = (
+        cli("chat", "--agent", "goose", "hello"),
+        cli("agents", "create", "--preset", "goose"),
+    )
+    again = cli("chat", "--agent", "goose", "hello")
+
+    told = "There is no agent goose yet; `holdfast agents create --preset goose` makes it."
+    assert (ran.code, ran.err, made.code) == (4, f"holdfast: {told}\n", 0)
+    assert "There is no agent" not in again.err
+
+
 def test_a_program_works_in_a_repository_only(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

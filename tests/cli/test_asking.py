@@ -19,6 +19,7 @@ from holdfast.cli.screen import TextScreen
 from holdfast.cli.settings import Settings
 from holdfast.cli.signals import Signals
 from holdfast.domain.approvals import Answer, Approval, ApprovalState
+from holdfast.domain.events import ApprovalRequested, Event
 from holdfast.domain.sessions import Status
 from tests.stand_ins import PATIENCE
 
@@ -194,7 +195,7 @@ async def test_ctrl_d_at_a_question_leaves_it_and_whoever_comes_next_is_asked(
         await conversation.say("write a.txt: hi")
         left, open_questions = conversation.has_finished(), await waiting(holdfast)
         conversation.is_left = False
-        await conversation.join()
+        await conversation.settle(1)
 
     assert left is True
     assert len(open_questions) == 1
@@ -207,9 +208,11 @@ async def test_a_question_that_was_asked_before_we_came_is_asked_too(
 ) -> None:
     async with asking(holdfast, desk, StandInPrompt(types("y"))) as conversation:
         await holdfast.send(conversation.session_id, "write a.txt: hi")
-        await conversation.until_asked()
+        async for item in holdfast.follow(conversation.session_id):
+            if isinstance(item, Event) and isinstance(item.payload, ApprovalRequested):
+                break
         # As for a chat that resumes: the question is behind its cursor.
         conversation.cursor = (await conversation.session()).last_event
-        await conversation.join()
+        await conversation.settle(1)
 
     assert (desk / "a.txt").read_text() == "hi\n"

@@ -14,6 +14,7 @@ from tests.cli.conftest import Cli
 from tests.cli.processes import COMMAND, PATIENCE, environment
 from tests.cli.test_places import git
 from tests.cli.test_sessions import leave_a_turn_waiting
+from tests.marks import demands
 
 Script = Callable[[str], str]
 
@@ -72,6 +73,7 @@ def test_each_line_of_a_pipe_is_a_message(cli: Cli) -> None:
     assert said == ["My name is Ada", "what is my name?", "/help"]
 
 
+@demands("S0-303", "S0-302")
 def test_json_is_events_and_nothing_else(cli: Cli) -> None:
     ran = cli("chat", "--json", "--title", "T", stdin="hello\nWhat is 1+1?\n")
 
@@ -217,6 +219,7 @@ def test_a_script_is_found_again_from_every_folder(
     assert (other.code, other.out) == (0, "one\n")
 
 
+@demands("S0-115c")
 def test_a_session_has_the_caps_that_are_configured(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +234,7 @@ def test_a_session_has_the_caps_that_are_configured(
     assert session["budget"] == {"microcents": 1000, "on_exceed": "fail"}
 
 
+@demands("S0-008", "S0-006", "S0-303b")
 def test_the_place_is_detected(cli: Cli, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
@@ -329,6 +333,7 @@ def test_what_was_fixed_at_opening_cannot_be_wished_for_again(cli: Cli, chatted:
 
 
 @pytest.mark.parametrize("words", [["chat", "--resume"], ["chat-resume"]])
+@demands("S0-006")
 def test_a_session_whose_folder_is_gone_goes_on_in_another_one(
     cli: Cli, tmp_path: Path, words: list[str]
 ) -> None:
@@ -357,6 +362,18 @@ def test_a_session_keeps_its_agent_as_it_was_and_says_so(cli: Cli) -> None:
 
     told = "Agent helper was changed since; this session keeps it as it was opened."
     assert (told in before.err, told in after.err) == (False, True)
+
+
+def test_a_session_whose_limits_are_reached_says_so(
+    cli: Cli, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TURN_CAP", "1")
+    first = cli("chat", "hi", "--model", script("[{text: hello}]"), "--json").lines
+
+    again = cli("chat", "--resume", first[0]["sessionId"])
+
+    assert again.code == 0
+    assert again.err == "The session has had its 1 turns, and none is left; fork it to go on.\n"
 
 
 def test_an_unknown_session_cannot_be_picked_up(cli: Cli) -> None:

@@ -107,16 +107,20 @@ def test_a_key_is_taken_from_the_line_or_the_document(cli: Cli) -> None:
     assert (other.code, "another one" in other.err) == (5, True)
 
 
-def test_what_is_left_of_a_session_that_was_deleted_is_shown_without_its_times(cli: Cli) -> None:
+def test_what_is_left_of_a_session_that_was_deleted_began_when_it_was_first_spoken_of(
+    cli: Cli,
+) -> None:
     cli("chat", "hello")
     (session,) = cli("sessions", "list", "--json").document["data"]
     cli("history", "correct", session["id"], "duration", "5")
+    (claim,) = cli("history", "observations", session["id"], "--json").document["observations"]
     cli("sessions", "delete", session["id"], "--yes")
 
     table, one = cli("history", "query"), cli("history", "query", session["id"])
 
-    assert (table.code, table.out.splitlines()[1]) == (0, f"{session['id']}\t-\t-\t0\t0")
-    assert (one.code, "started" in one.out) == (0, False)
+    began = claim["observed_at"]
+    assert (table.code, table.out.splitlines()[1]) == (0, f"{session['id']}\t{began}\t-\t0\t0")
+    assert (one.code, f"started       {began}" in one.out.splitlines()) == (0, True)
 
 
 def test_sessions_are_listed_with_all_filters(cli: Cli) -> None:

@@ -83,15 +83,33 @@ def test_a_session_is_written_out_as_at_home(far: Far, tmp_path: Path) -> None:
     far("chat", "What is 2+3?", "--title", "Sums")
     session = session_in(far)
 
-    for flags in (("--json",), ("--through", "1"), ("--format", "jsonl", "--through", "1")):
+    readable = ("--format", "markdown")
+    for flags in (readable, (*readable, "--through", "1"), ("--format", "jsonl")):
         there, here = (
             far("sessions", "export", session, *flags),
             far.here("sessions", "export", session, *flags),
         )
         assert (there.code, there.out, there.err) == (0, here.out, here.err)
     file = tmp_path / "sums.md"
-    assert far("sessions", "export", session[:23], "--out", str(file)).code == 0
-    assert file.read_text() == far.here("sessions", "export", session).out
+    assert far("sessions", "export", session[:23], *readable, "--out", str(file)).code == 0
+    assert file.read_text() == far.here("sessions", "export", session, *readable).out
+
+
+def test_a_session_becomes_a_workflow_and_is_played_as_at_home(far: Far, tmp_path: Path) -> None:
+    first = far("chat", "What is 2+3?", "--title", "Sums")
+    session = session_in(far)
+    there, here = tmp_path / "there.relavium.yaml", tmp_path / "here.relavium.yaml"
+
+    told = far("chat-export", session, "--out", str(there), "--json").document
+    noted = far.here("chat-export", session, "--out", str(here), "--json").document
+
+    assert there.read_bytes() == here.read_bytes()
+    assert (told["type"], told["workflowPath"]) == ("session:exported", str(there))
+    assert noted["sequenceNumber"] == told["sequenceNumber"] + 1
+    assert far("workflow", "validate", str(there)).code == 0
+    played = far("workflow", "run", str(there))
+    assert (played.code, played.out) == (0, first.out)
+    assert len(far.both("sessions", "list")["data"]) == 2
 
 
 def test_sessions_are_looked_at_as_at_home(far: Far) -> None:
@@ -283,6 +301,7 @@ def test_an_unknown_call_is_settled_from_afar(home: Path, cli: Cli, tmp_path: Pa
         ("migrate", "up"),
         ("backup", "copy.db"),
         ("restore", "copy.db"),
+        ("copy", "--to", "copy.db"),
         ("doctor",),
         ("key", "list"),
         ("token", "list"),

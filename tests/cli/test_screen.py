@@ -1,6 +1,5 @@
 """What a conversation looks like."""
 
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -41,7 +40,6 @@ from holdfast.domain.tools import ToolClass
 from holdfast.engine.dispatch import REFUSALS
 from holdfast.services.policy import Ruling
 from tests.builders import MODEL_ID, an_event, an_id
-from tests.cli.test_terminal import StandInTerminal
 
 pytestmark = pytest.mark.anyio
 
@@ -83,33 +81,6 @@ async def test_thoughts_are_for_terminals_only(
     assert capsys.readouterr().out == "yes\n"
 
 
-async def test_at_a_terminal_thoughts_are_dim_and_stand_apart(
-    quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = at_a_terminal(monkeypatch)
-    screen = TextScreen(Printer(Settings()), quiet)
-
-    await shown(screen, STARTED, delta("hm", channel=Channel.REASONING), delta("yes"), STOPPED)
-
-    assert stream.getvalue() == "\x1b[2mhm\x1b[0m\nyes\n"
-
-
-async def test_a_wheel_turns_until_the_answer_begins(
-    quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = at_a_terminal(monkeypatch)
-    screen = TextScreen(Printer(Settings()), quiet)
-
-    screen.waiting()
-    waiting = stream.getvalue()
-    await shown(screen, STARTED, delta("yes"), STOPPED)
-
-    hidden, visible = "\x1b[?25l", "\x1b[?25h"
-    assert waiting.startswith(hidden)
-    assert visible in stream.getvalue().partition("yes\n")[0]
-    assert stream.getvalue().endswith("yes\n")
-
-
 @pytest.mark.parametrize("settings", [Settings(quiet=True), Settings()])
 async def test_no_wheel_turns_in_a_pipe_or_when_silence_is_wanted(
     quiet: Holdfast, settings: Settings, capsys: pytest.CaptureFixture[str]
@@ -117,17 +88,6 @@ async def test_no_wheel_turns_in_a_pipe_or_when_silence_is_wanted(
     TextScreen(Printer(settings), quiet).waiting()
 
     assert capsys.readouterr() == ("", "")
-
-
-async def test_no_wheel_turns_without_colours(
-    quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = at_a_terminal(monkeypatch)
-    monkeypatch.setenv("TERM", "dumb")
-
-    TextScreen(Printer(Settings()), quiet).waiting()
-
-    assert stream.getvalue() == ""
 
 
 async def test_a_step_that_was_in_vain_is_told_of_when_the_next_begins(
@@ -354,12 +314,3 @@ async def answered(holdfast: Holdfast, model: str | None = None) -> Session:
         if not isinstance(item, Gap) and isinstance(item.payload, TurnEnded):
             break
     return await holdfast.sessions.get(holdfast.owner, session.id)
-
-
-def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> StandInTerminal:
-    """Put a person before stdout."""
-    stream = StandInTerminal()
-    monkeypatch.setattr(sys, "stdout", stream)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return stream

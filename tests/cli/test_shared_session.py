@@ -71,10 +71,7 @@ def test_what_was_said_behind_another_turn_is_answered_when_that_has_ended(
             out, err = mine.communicate()
 
     assert (mine.returncode, out) == (0, "next\n")
-    stopped, *rest = err.splitlines()
-    assert stopped == "Stopped; what was said so far is kept."
-    # The other process may have begun the next turn before it went: then it is taken over.
-    assert rest in ([], ["The model's answer was cut off. Asking again."])
+    assert err == "Stopped; what was said so far is kept.\n"
 
 
 def test_over_a_server_it_is_on_disk_at_once_too(home: Path, script: Script) -> None:

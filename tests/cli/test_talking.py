@@ -68,8 +68,8 @@ async def test_what_is_typed_is_sent_and_answered(
     assert told.out.startswith("2+3 = 5\n")
     assert await said(holdfast, conversation.session_id) == ["What is 2+3?", "/exit"]
     assert told.err.startswith(
-        f"Holdfast {__version__}, agent holdfast, model offline:holdfast, "
-        f"session {conversation.session_id}\n"
+        f"Holdfast {__version__}, agent holdfast, model offline:holdfast\n"
+        f"Session {conversation.session_id}\n"
     )
     assert f"`holdfast chat --resume {conversation.session_id}` goes on." in told.err
 
@@ -82,7 +82,7 @@ async def test_the_greeting_names_the_model_that_answers(
         keys.send_text(CTRL_D)
         await talked(conversation)
 
-    assert f", agent holdfast, model {model}, session " in capsys.readouterr().err
+    assert f", agent holdfast, model {model}\nSession " in capsys.readouterr().err
 
 
 async def test_one_ctrl_c_at_the_prompt_warns_and_two_in_a_row_leave(
@@ -201,7 +201,9 @@ async def test_a_session_that_is_closed_elsewhere_is_left(
         code = await talked(conversation)
 
     assert code == 0
-    assert "holdfast: The session is completed; resume it first." in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "The session was closed: completed.\n" in told
+    assert told.endswith(f"Session {conversation.session_id} is closed and saved.\n")
 
 
 async def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(

@@ -40,6 +40,9 @@ class StandInTerminal(io.StringIO):
         ("a\u202eb\u2066c\u200fd", "abcd"),
         ("a\x00b\x07c\x08d\x7fe\x85f", "abcdef"),
         ("ein Bär, 熊, 🐻‍❄️", "ein Bär, 熊, 🐻‍❄️"),
+        ("a\u200bb\u200cc\xadd\ufeffe\U000e0041", "abcde"),
+        ("\u200c\u200c", ""),
+        ("\u0645\u06cc\u200c\u062e\u0648", "\u0645\u06cc\u200c\u062e\u0648"),
     ],
 )
 def test_what_steers_a_terminal_is_taken_out(text: str, shown: str) -> None:

@@ -1,5 +1,6 @@
 """`holdfast chat` as a person meets it: at a real terminal, with real keys."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,23 @@ def test_ctrl_c_stops_the_answer_again_and_again_and_the_session_stays_open(
 
     assert code == 0
     assert ran(home, "sessions", "list").stdout.splitlines()[1].split("\t")[1] == "idle"
+
+
+def test_sigterm_stops_the_turn_and_leaves(home: Path, script: Script) -> None:
+    with at_terminal(home, "chat", "--model", script(FAST_AND_SLOW)) as terminal:
+        terminal.wait_for("Ctrl-D leaves.")
+        terminal.wait_for(">")
+        terminal.type("slow\r")
+        terminal.wait_for("saved, waiting …")
+        terminal.send(signal.SIGTERM)
+        terminal.wait_for("Left; what was said is saved")
+        code = terminal.ended()
+
+    session = ran(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
+    assert code == 130
+    assert (
+        "[The turn was stopped by its user.]" in ran(home, "sessions", "messages", session).stdout
+    )
 
 
 def test_what_an_agent_says_cannot_steer_the_terminal(home: Path, script: Script) -> None:

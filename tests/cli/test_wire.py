@@ -41,6 +41,7 @@ from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.domain.tools import FsTier, ToolClass
 from tests.builders import AT, MODEL_ID, SESSION_ID, a_context, an_event, an_id
+from tests.marks import demands
 
 OTHER_MODEL = ModelId(an_id(50))
 ROW = MessageId(an_id(51))
@@ -259,6 +260,7 @@ def a_dialect() -> Dialect:
     return Dialect("helper", {MODEL_ID: "offline:holdfast"}, "offline:holdfast")
 
 
+@demands("S0-303", "S0-303c")
 def test_the_dialect_has_a_word_for_every_event() -> None:
     assert set(TABLE) == set(get_args(Payload))
     assert {type(payload) for payload, _, _ in OF_EACH} == set(get_args(Payload))
@@ -267,6 +269,7 @@ def test_the_dialect_has_a_word_for_every_event() -> None:
 @pytest.mark.parametrize(
     ("payload", "word", "data"), OF_EACH, ids=[type(each[0]).__name__ for each in OF_EACH]
 )
+@demands("S0-300")
 def test_an_event_is_its_envelope_and_its_data(
     payload: Payload, word: str, data: dict[str, Any]
 ) -> None:
@@ -281,6 +284,7 @@ def test_an_event_is_its_envelope_and_its_data(
     }
 
 
+@demands("S0-137")
 def test_reserved_names_are_never_sent() -> None:
     sent = {a_dialect().line(an_event(payload))["type"] for payload, _, _ in OF_EACH}
 
@@ -329,6 +333,7 @@ def test_every_stop_reason_has_a_word() -> None:
         ),
     ],
 )
+@demands("S0-304")
 def test_a_turn_that_failed_says_why(ended: TurnEnded, word: str, error: object) -> None:
     line = a_dialect().line(an_event(ended))
 
@@ -370,6 +375,7 @@ def test_costs_add_up_and_attempts_are_counted() -> None:
     assert told == [(2, 3, 0), (1, 7, 0)]
 
 
+@demands("S0-302")
 def test_numbers_that_will_not_come_are_covered() -> None:
     assert gap_line(Gap(from_sequence=3, to_sequence=9), SESSION_ID, AT) == {
         "type": "holdfast:gap",

@@ -12,8 +12,7 @@ from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session
-from holdfast.domain.tools import CATALOGUE, FsTier, Grant
-from holdfast.services.snapshots import ELSEWHERE
+from holdfast.domain.tools import CATALOGUE, ELSEWHERE, FsTier, Grant
 from tests.houses import played
 from tests.marks import demands
 from tests.tooled import a_config, asks, call, outcomes, says, started

@@ -16,6 +16,7 @@ from holdfast.cli.secrets import secrets_here
 from holdfast.domain.agents import Agent, LlmRuntime
 
 if TYPE_CHECKING:
+    from holdfast.cli.house import House
     from holdfast.parsing.agent_files import AgentFile
 
 
@@ -36,27 +37,41 @@ async def import_file(printer: Printer, wanted: ImportOptions) -> None:
     default.
     """
     from holdfast.cli.forms import agent_form
-    from holdfast.config import absolute_model
-    from holdfast.domain.errors import NotFound
-    from holdfast.parsing.agent_files import read_agent_file
 
-    # A script's path begins where the file lies, wherever this command runs.
-    rename = partial(absolute_model, folder=wanted.file.absolute().parent)
-    described = read_agent_file(wanted.file, secrets_here().scrubber).with_models(rename)
+    described = described_in(wanted.file)
     for key in described.not_applied:
         printer.warn(f"field_not_applied: {key} is kept with the agent, and changes nothing yet.")
     async with opened(printer) as holdfast:
-        fields = described.fields()
-        try:
-            known = await holdfast.agents.get(holdfast.owner, described.slug)
-        except NotFound:
-            agent = await holdfast.agents.create(holdfast.owner, {**fields, "grant": None})
-            told = f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
-        else:
-            fields |= _kept(known, described, holdfast.config.default_model)
-            agent = await holdfast.agents.update(holdfast.owner, described.slug, fields)
-            told = f"Agent {agent.slug} is what {wanted.file} says."
+        agent, is_new = await imported(holdfast, described)
+    told = (
+        f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
+        if is_new
+        else f"Agent {agent.slug} is what {wanted.file} says."
+    )
     printer.done(agent_form(agent), told)
+
+
+def described_in(file: Path) -> "AgentFile":
+    """Return the agent of a file; a script's path begins where the file lies."""
+    from holdfast.config import absolute_model
+    from holdfast.parsing.agent_files import read_agent_file
+
+    rename = partial(absolute_model, folder=file.absolute().parent)
+    return read_agent_file(file, secrets_here().scrubber).with_models(rename)
+
+
+async def imported(holdfast: "House", described: "AgentFile") -> tuple[Agent, bool]:
+    """Make an agent what a file says, and tell whether it is a new one."""
+    from holdfast.domain.errors import NotFound
+
+    fields = described.fields()
+    try:
+        known = await holdfast.agents.get(holdfast.owner, described.slug)
+    except NotFound:
+        agent = await holdfast.agents.create(holdfast.owner, {**fields, "grant": None})
+        return agent, True
+    fields |= _kept(known, described, holdfast.config.default_model)
+    return await holdfast.agents.update(holdfast.owner, described.slug, fields), False
 
 
 def _kept(known: Agent, described: "AgentFile", default: str) -> dict[str, Any]:
@@ -83,7 +98,7 @@ async def export_file(printer: Printer, wanted: OneAgent) -> None:
     Its grant and its tags have no place in one. A file names a model, and an agent that leaves it
     open is written with the default of now.
     """
-    from holdfast.parsing.agent_files import file_form
+    from holdfast.domain.agent_forms import file_form
     from holdfast.parsing.yaml_output import write_yaml
 
     async with opened(printer) as holdfast:

@@ -3,57 +3,32 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from io import TextIOWrapper
 from typing import Final, TextIO, cast
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from holdfast.cli import (
-    acp,
-    agents,
-    approvals,
-    calls,
-    chat,
-    configuration,
-    costs,
-    doctor,
-    history,
-    imports,
-    keys,
-    mcp,
-    repos,
-    search,
-    serve,
-    sessions,
-    store,
-    timeline,
-    tokens,
-    zones,
-)
 from holdfast.cli.commands import signature_of
 from holdfast.cli.errors import INTERRUPTED, exit_code, understood
+from holdfast.cli.parts import HOMES, homes_of, part
 from holdfast.cli.settings import Settings, hoisted
 from holdfast.cli.terminal import one_line
 from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.texts import is_encodable
 
 PROGRAM: Final = "holdfast"
-_PARTS: Final = (
-    *(chat, sessions, search, approvals, calls, costs, agents, zones, repos, keys, tokens),
-    *(history, timeline),
-    *(acp, mcp, serve, imports, store, doctor, configuration),
-)
 HELP: Final = """Holdfast: the durable session layer for AI agents.
 
 Everything that happens in a session is written down before it counts, and can be picked up
 again. Start with `holdfast chat`."""
 
 
-def build() -> typer.Typer:
-    """Return the command line with all its commands."""
+def build(homes: Iterable[str] = HOMES) -> typer.Typer:
+    """Return the command line with the commands of all modules, or of some."""
     app = typer.Typer(
         name=PROGRAM,
         help=HELP,
@@ -64,8 +39,8 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(_globals())
-    for part in _PARTS:
-        part.register(app)
+    for home in homes:
+        part(home).register(app)
     return app
 
 
@@ -80,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         _require_text(arguments)
         # Standalone, the library would print errors its own way and end the process.
-        return cast(int, _command().main(words, PROGRAM, standalone_mode=False) or 0)
+        return cast(int, _command(homes_of(words)).main(words, PROGRAM, standalone_mode=False) or 0)
     except TyperException as error:
         return _report_usage(error, as_json=as_json)
     except typer.Abort:
@@ -90,9 +65,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 @cache
-def _command() -> typer.core.TyperGroup:
+def _command(homes: tuple[str, ...]) -> TyperGroup:
     """Return the command line ready to run; to read its signatures takes longer than most runs."""
-    return cast(typer.core.TyperGroup, typer.main.get_command(build()))
+    return cast(TyperGroup, typer.main.get_command(build(homes)))
 
 
 def _globals() -> Callable[..., None]:

@@ -8,6 +8,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from holdfast.cli.live.keyboard import Keyboard
 from holdfast.cli.prompts import PressedError
 from holdfast.cli.questions import Questions
 from holdfast.cli.screen import Screen
@@ -33,10 +34,18 @@ class _Open(NamedTuple):
 class Asking:
     """Asks in the background, so that news are heard while a person thinks."""
 
-    def __init__(self, holdfast: "House", screen: Screen, questions: Questions) -> None:
+    def __init__(
+        self,
+        holdfast: "House",
+        screen: Screen,
+        questions: Questions,
+        keyboard: Keyboard | None = None,
+    ) -> None:
+        """`keyboard` is shared with whoever else reads keys here."""
         self._holdfast = holdfast
         self._screen = screen
         self._questions = questions
+        self.keyboard = keyboard or Keyboard()
         self._alone = asyncio.Lock()
         self._open: dict[ApprovalId, _Open] = {}
         self._closed: set[ApprovalId] = set()
@@ -92,9 +101,10 @@ class Asking:
                 if found.state is not ApprovalState.WAITING:
                     return
                 session = await self._holdfast.sessions.get(owner, session_id)
-                self._screen.pause()
-                with suppress(PressedError):
-                    answer = await self._questions.answer(found, own=own)
+                async with self.keyboard.for_question():
+                    self._screen.pause()
+                    with suppress(PressedError):
+                        answer = await self._questions.answer(found, own=own)
         finally:
             # From here on the news of an answer may be that of ours.
             self._open.pop(approval.id, None)

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,11 @@ from msgspec.structs import replace
 from holdfast.cli.answering import Answering, allow_by_flag
 from holdfast.cli.asking import Asking
 from holdfast.cli.conversation import Conversation
+from holdfast.cli.live.fitting import fitting_page
 from holdfast.cli.manners import Manner
 from holdfast.cli.opening import find_session
-from holdfast.cli.options import ChatOptions
-from holdfast.cli.output import Printer
+from holdfast.cli.options import ChatOptions, InputForm
+from holdfast.cli.output import Printer, money
 from holdfast.cli.places import git_ref, named_path, repository_around, working_dir
 from holdfast.cli.prompts import AnswerPrompt
 from holdfast.cli.questions import Questions
@@ -55,6 +57,8 @@ def require_fitting(wanted: ChatOptions) -> None:
             f"{', '.join(named)} cannot be changed in a session that is resumed; leave it out, or "
             "open a new session.",
         )
+    if wanted.prompt is not None and wanted.input is not InputForm.TEXT:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of PROMPT and --input; one is what is said.")
     if wanted.repo is not None and wanted.cwd is not None:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --repo and --cwd.")
 
@@ -77,6 +81,8 @@ async def begin(
         place = await _place(wanted.cwd, is_remote=manner.is_remote)
         await holdfast.sessions.resume(holdfast.owner, session.id, context=place)
         await _tell_changed(holdfast, session, conversation)
+        for told in _limits(session):
+            conversation.screen.remark(told)
         return conversation
     session = await _opened(holdfast, wanted, is_remote=manner.is_remote)
     # Before its own opening, because a stream of JSON begins with that.
@@ -106,6 +112,16 @@ async def _tell_changed(holdfast: "House", session: Session, conversation: Conve
         conversation.screen.remark(
             f"Agent {agent.slug} was changed since; this session keeps it as it was opened."
         )
+
+
+def _limits(session: Session) -> Iterator[str]:
+    """Yield which of a session's limits are reached: what is said now ends at once."""
+    if session.settled >= session.turn_cap:
+        cap = session.turn_cap
+        yield f"The session has had its {cap} turns, and none is left; fork it to go on."
+    budget = session.budget
+    if budget is not None and 0 < budget.microcents <= session.microcents:
+        yield f"The session's budget of {money(budget.microcents, priced=True)} is spent."
 
 
 async def _require_answered(holdfast: "House", session: Session, manner: Manner) -> None:
@@ -150,7 +166,7 @@ def conversing(
     manner: Manner,
 ) -> Conversation:
     """Return a conversation in words for people; remarks are left out where JSON is wanted."""
-    screen = TextScreen(printer, holdfast, manner)
+    screen = TextScreen(printer, holdfast, manner, fitting_page(printer, manner))
     asking: Asking | Answering = Answering(holdfast, screen, manner)
     if manner.asks:
         asking = Asking(holdfast, screen, Questions(printer, AnswerPrompt(), manner))
@@ -159,6 +175,7 @@ def conversing(
 
 async def _opened(holdfast: "House", wanted: ChatOptions, *, is_remote: bool) -> Session:
     """Open the session; whatever can be refused is refused before anything is written."""
+    wanted = await _answered_by(holdfast, wanted, is_remote=is_remote)
     wanted = wanted if is_remote else await _housed(holdfast, wanted)
     context = _remote_context(wanted) if is_remote else await _context(holdfast, wanted)
     request = SessionRequest(
@@ -176,6 +193,17 @@ async def _opened(holdfast: "House", wanted: ChatOptions, *, is_remote: bool) ->
         if is_remote and context is not None:
             request = replace(request, context=replace(context, working_dir=repo.path))
     return await holdfast.open(wanted.agent or BUILT_IN, request)
+
+
+async def _answered_by(holdfast: "House", wanted: ChatOptions, *, is_remote: bool) -> ChatOptions:
+    """Name the stored agent that is meant: its reference may be that of a file."""
+    from holdfast.cli.agent_refs import agent_named
+
+    if wanted.agent is None:
+        return wanted
+    folder = _folder(wanted) if not is_remote else None
+    named = await agent_named(holdfast, wanted.agent, Path(folder) if folder else None)
+    return dataclasses.replace(wanted, agent=named)
 
 
 async def _housed(holdfast: "House", wanted: ChatOptions) -> ChatOptions:
@@ -228,7 +256,7 @@ def _tools(names: str | None) -> tuple[str, ...] | None:
 
 async def _context(holdfast: "House", wanted: ChatOptions) -> SessionContext | None:
     """Return the workspace as it is detected; without a folder the session gets its own."""
-    folder = working_dir(wanted.cwd) if wanted.repo is None else _resolved(wanted.repo)
+    folder = _folder(wanted)
     variables = dict(_variable(each) for each in wanted.var or ())
     if folder is None:
         if variables:
@@ -273,6 +301,10 @@ async def widest_tier(holdfast: "House", agent: str | None) -> FsTier:
     if agent is not None and agent != BUILT_IN:
         granted = (await holdfast.agents.get(holdfast.owner, agent)).grant
     return allowed if granted is None else narrowest_tier([granted, Grant(fs=allowed)])
+
+
+def _folder(wanted: ChatOptions) -> str | None:
+    return working_dir(wanted.cwd) if wanted.repo is None else _resolved(wanted.repo)
 
 
 def _resolved(repo: Path) -> str:

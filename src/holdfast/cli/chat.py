@@ -1,13 +1,14 @@
 """`holdfast chat`: open a session, or pick one up, and converse in it."""
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING
 
 import typer
 
 from holdfast.cli.commands import command
 from holdfast.cli.manners import manner_of
-from holdfast.cli.options import ChatOptions, ResumeOptions
+from holdfast.cli.options import ChatOptions, InputForm, ResumeOptions
 from holdfast.cli.output import Printer
 
 if TYPE_CHECKING:
@@ -67,19 +68,28 @@ async def _converse(
 ) -> int:
     from holdfast.cli.beginnings import begin, require_fitting
     from holdfast.cli.opening import opened
-    from holdfast.cli.talking import talk
 
     require_fitting(wanted)
     manner = manner_of(printer, wanted.yes_to)
+    is_typed = said is None and wanted.input is InputForm.TEXT
+    manner = dataclasses.replace(manner, converses=is_typed and manner.asks)
     incoming = None
-    if said is not None or not manner.asks:
+    if not manner.converses:
         incoming = await _incoming(printer, wanted, said)
     # By the configuration's own rule, which names the key that would have to be edited.
     flags = {"chat.fs_scope": wanted.fs_scope}
     async with opened(printer, "own", manner=manner, flags=flags) as holdfast:
         conversation = await begin(printer, holdfast, wanted, signals, manner)
         if incoming is None:
+            # Here, because only who types needs what reads keys.
+            from holdfast.cli.talking import talk
+
             return await talk(printer, conversation, resumed=wanted.resume, whole=wanted.all)
+        if wanted.input is InputForm.NDJSON:
+            from holdfast.cli.ndjson import say_each
+
+            await say_each(conversation, incoming)
+            return _code(conversation)
         return await _said(conversation, incoming)
 
 
@@ -89,8 +99,8 @@ async def _incoming(
     """Return what will be said; a new session without anything to say is refused."""
     from holdfast.cli.lines import lines_of_stdin, sayings
 
-    if wanted.resume is not None and said is None:
-        # A turn that was left open is reason enough.
+    # A turn that was left open is reason enough; and a program may have nothing to say yet.
+    if wanted.input is InputForm.NDJSON or (wanted.resume is not None and said is None):
         return lines_of_stdin()
     # A program may want to see its session opened before it says something.
     return await sayings(said, patient=not printer.is_json)
@@ -98,9 +108,6 @@ async def _incoming(
 
 async def _said(conversation: "Conversation", incoming: "AsyncIterator[str]") -> int:
     """Say one thing, or each line of stdin, and end with the code of the last turn."""
-    from holdfast.cli.errors import EXIT_CODES, INTERRUPTED, turn_code
-    from holdfast.domain.errors import Conflict
-
     # That it was opened or resumed is news too, also where nothing is said.
     await conversation.catch_up()
     session = await conversation.session()
@@ -114,6 +121,13 @@ async def _said(conversation: "Conversation", incoming: "AsyncIterator[str]") ->
             await conversation.say(text)
             if conversation.has_finished():
                 break
+    return _code(conversation)
+
+
+def _code(conversation: "Conversation") -> int:
+    from holdfast.cli.errors import EXIT_CODES, INTERRUPTED, turn_code
+    from holdfast.domain.errors import Conflict
+
     if conversation.is_left:
         return _left(conversation.screen)
     if conversation.signals.is_leaving:

@@ -23,7 +23,7 @@ def show(printer: Printer, _: Nothing) -> None:
     forms = [
         {
             "name": name,
-            "value": _plain(value_of(config, name)),
+            "value": _shown(name, value_of(config, name)),
             "origin": origins[name],
             "key": key,
             "environment": variable,
@@ -43,6 +43,14 @@ def show(printer: Printer, _: Nothing) -> None:
         for form in forms
     ]
     printer.table(("SETTING", "VALUE", "FROM", "SET BY"), rows)
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return a value as everybody may see it."""
+    from holdfast.storage.database_urls import shown_url
+
+    is_address = name == "database_url" and value is not None
+    return shown_url(value) if is_address else _plain(value)
 
 
 def _plain(value: Any) -> Any:

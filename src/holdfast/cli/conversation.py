@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.answering import Answering
 from holdfast.cli.asking import Asking
+from holdfast.cli.live.keyboard import Keyboard
 from holdfast.cli.prompts import LeftError
 from holdfast.cli.screen import Screen
 from holdfast.cli.signals import Signals
@@ -17,12 +18,13 @@ from holdfast.domain.events import (
     ApprovalRequested,
     Event,
     Gap,
+    MessageAppended,
     SessionClosed,
     ToolEnded,
     TurnEnded,
 )
-from holdfast.domain.messages import Message
-from holdfast.domain.sessions import Session, Status
+from holdfast.domain.messages import Message, Role
+from holdfast.domain.sessions import OnBusy, Session, Status
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
@@ -53,7 +55,12 @@ class Conversation:
         # Somebody else had its turn in hand when this conversation came.
         self.is_theirs = session.status is Status.RUNNING
         self.last: TurnEnded | None = None
+        # Set while no turn is open or waits, as far as the news have told.
+        self.is_calm = asyncio.Event()
+        self.keyboard = asking.keyboard if isinstance(asking, Asking) else Keyboard()
         self._asking = asking
+        self._own_turns: set[int] = set()
+        self._know(session)
 
     def has_finished(self) -> bool:
         """Tell whether nothing more can or should be said."""
@@ -63,6 +70,8 @@ class Conversation:
         """Go on in another session."""
         self.session_id = session.id
         self.cursor = session.last_event
+        self._own_turns.clear()
+        self._know(session)
 
     async def session(self) -> Session:
         """Return the session as it is now."""
@@ -74,9 +83,16 @@ class Conversation:
         self.screen.waiting()
         await self.settle(message.turn, own=True)
 
-    async def put(self, text: str) -> Message:
+    async def put(
+        self, text: str, *, id: str | None = None, on_busy: OnBusy = OnBusy.QUEUE
+    ) -> Message:
         """Write a message down; it is on disk when this returns."""
-        return await self.holdfast.send(self.session_id, text, id=_new_id())
+        message = await self.holdfast.send(
+            self.session_id, text, id=id or _new_id(), on_busy=on_busy
+        )
+        self._own_turns.add(message.turn)
+        self._open(message.turn)
+        return message
 
     async def settle(self, turn: int, *, own: bool = False) -> None:
         """Show the news until a turn has settled, or the session was closed.
@@ -91,24 +107,25 @@ class Conversation:
                     # Otherwise the group would wait for a Ctrl-C that nobody owes it.
                     stopping.cancel()
         except ExceptionGroup as group:
-            # Of the tasks only one fails, and its error is told as it is.
-            error = group.exceptions[0]
-            # The question waits in the store; whoever resumes the session is asked again.
-            self.is_left = isinstance(error, LeftError)
-            if not self.is_left:
-                raise error from None
+            self._left_or_raise(group)
 
-    async def until_asked(self) -> None:
-        """Return when a question waits that can be asked here, whoever's turn has it."""
+    async def watch(self) -> None:
+        """Show all news as they come, and ask what is asked, until the session is closed."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._follow(None, tasks, own=False)
+        except ExceptionGroup as group:
+            self._left_or_raise(group)
+
+    async def interrupt(self) -> bool:
+        """Stop the turn that runs; tell whether there was one."""
+        owner, id_ = self.holdfast.owner, self.session_id
         session = await self.session()
-        is_open = session.turn > session.settled
-        if is_open and self._asking is not None and await self._asking.waiting(session.id):
-            return
-        after = session.last_event
-        async with aclosing(self.holdfast.follow(session.id, after=after)) as news:
-            async for item in news:
-                if self._asking is not None and _is_question(item):
-                    return
+        if session.turn <= session.settled:
+            return False
+        # This one and no other: it may end by itself at this very moment.
+        done = await self.holdfast.sessions.interrupt(owner, id_, turn=session.settled + 1)
+        return done.turn is not None
 
     async def until_begun(self, turn: int) -> None:
         """Return when a turn runs or has ended: what is written before would be a part of it."""
@@ -118,12 +135,6 @@ class Conversation:
                 await anext(news)
                 session = await self.session()
 
-    async def join(self) -> None:
-        """Show the turn that runs now to its end, and ask what it asks."""
-        session = await self.session()
-        if session.turn > session.settled:
-            await self.settle(session.settled + 1)
-
     async def catch_up(self) -> None:
         """Show the news that is there already."""
         page = await self.holdfast.events.list(
@@ -132,7 +143,28 @@ class Conversation:
         for item in page.items:
             await self._show(item)
 
-    async def _follow(self, turn: int, tasks: asyncio.TaskGroup, *, own: bool) -> None:
+    def _left_or_raise(self, group: ExceptionGroup[Exception]) -> None:
+        # Of the tasks only one fails, and its error is told as it is.
+        error = group.exceptions[0]
+        # The question waits in the store; whoever resumes the session is asked again.
+        self.is_left = isinstance(error, LeftError)
+        if not self.is_left:
+            raise error from None
+
+    def _know(self, session: Session) -> None:
+        self._turn, self._settled = session.turn, session.settled
+        self._open(0)
+
+    def _open(self, turn: int) -> None:
+        """Take note of a turn that is open or waits."""
+        self._turn = max(self._turn, turn)
+        if self._turn > self._settled:
+            self.is_calm.clear()
+        else:
+            self.is_calm.set()
+
+    async def _follow(self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool) -> None:
+        """Show the news until a turn has settled; without one, until the session is closed."""
         # What is there already is shown first: its questions may have their answers.
         known = (await self.session()).last_event
         if self.cursor >= known:
@@ -146,13 +178,16 @@ class Conversation:
                 if self.cursor >= known and (is_behind or _is_question(item)):
                     await self._ask_what_waits(turn, tasks, own=own)
 
-    async def _ask_what_waits(self, turn: int, tasks: asyncio.TaskGroup, *, own: bool) -> None:
+    async def _ask_what_waits(
+        self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool
+    ) -> None:
         """Ask what waits in the session; it may have been asked before this conversation came."""
         waiting = await self._asking.waiting(self.session_id) if self._asking is not None else []
         if self._asking is None or not waiting:
             return
         # While ours waits behind another turn, the questions are that one's.
-        is_ours = own and (await self.session()).settled + 1 >= turn
+        now = (await self.session()).settled + 1
+        is_ours = now in self._own_turns if turn is None else own and now >= turn
         for approval in waiting:
             self._asking.begin(tasks, approval, own=is_ours)
 
@@ -161,6 +196,25 @@ class Conversation:
         if isinstance(item, Event):
             await self._note(item)
         await self.screen.show(item)
+        # Behind it, because whoever waits for the end of a turn leaves when it is told.
+        await self._count(item)
+
+    async def _count(self, item: Event | Gap) -> None:
+        """Take note of turns that wait, and of those that have settled."""
+        if isinstance(item, Gap):
+            # The end of a turn may be among the numbers that will not come.
+            self._know(await self.session())
+            return
+        match item.payload:
+            case MessageAppended(role=Role.USER):
+                self._open(item.turn or 0)
+            case TurnEnded():
+                self._settled = max(self._settled, item.turn or 0)
+                self._open(0)
+            case SessionClosed():
+                self.is_calm.set()
+            case _:
+                pass
 
     async def _note(self, event: Event) -> None:
         match event.payload:
@@ -182,7 +236,9 @@ class Conversation:
         if self._asking is not None:
             await self._asking.withdraw_all()
 
-    async def _has_settled(self, item: Event | Gap, turn: int) -> bool:
+    async def _has_settled(self, item: Event | Gap, turn: int | None) -> bool:
+        if turn is None:
+            return False
         if isinstance(item, Gap):
             # The end of the turn may be among the numbers that will not come.
             return (await self.session()).settled >= turn

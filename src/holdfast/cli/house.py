@@ -4,30 +4,19 @@ Only the verbs that commands use, with the services' own signatures; a type chec
 kinds of house to them.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.cli.house_records import Observations, Zones
 
 if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.domain.agents import Agent
     from holdfast.domain.approvals import Answer, Approval, ApprovalState
     from holdfast.domain.calls import Call, CallState
-    from holdfast.domain.checkpoints import CheckpointState
     from holdfast.domain.contexts import SessionContext
     from holdfast.domain.costs import CostQuery, CostReport, CostSum
     from holdfast.domain.events import Event, Gap
-    from holdfast.domain.histories import (
-        Correction,
-        EntityPage,
-        EntityQuery,
-        History,
-        HistoryQuery,
-        ObservationPage,
-        Removal,
-        Submitted,
-        TimelinePage,
-        TimelineQuery,
-    )
     from holdfast.domain.ids import Owner, SessionId
     from holdfast.domain.messages import Message
     from holdfast.domain.models import Model
@@ -36,19 +25,7 @@ if TYPE_CHECKING:
     from holdfast.domain.repeats import Made
     from holdfast.domain.repos import Repo
     from holdfast.domain.search import Hit, SearchQuery
-    from holdfast.domain.sessions import Session, Status
-    from holdfast.domain.zone_lines import LineQuery, Lines
-    from holdfast.domain.zone_replays import Replay
-    from holdfast.domain.zones import (
-        Archive,
-        Archived,
-        ArchiveSummary,
-        Desk,
-        OutputAppended,
-        Restored,
-        State,
-        StateWritten,
-    )
+    from holdfast.domain.sessions import OnBusy, Session, Status
     from holdfast.services.calls import Wish
     from holdfast.services.endings import Heirs
     from holdfast.services.exports import Export, ExportFormat, Line
@@ -218,135 +195,13 @@ class Exports(Protocol):
         through: int | None = None,
         line: "Line" = ...,
     ) -> "Export": ...
+    async def record(self, owner: "Owner", session_id: "SessionId", target: str) -> "Event": ...
 
 
 class Compactions(Protocol):
     """Summaries that stand for what came before."""
 
     async def compact(self, owner: "Owner", session_id: "SessionId") -> bool: ...
-
-
-class Observations(Protocol):
-    """What agents say they did, wherever they ran, and what all of it comes to."""
-
-    async def submit(
-        self,
-        owner: "Owner",
-        payload: Any,
-        *,
-        idempotency_key: str | None = None,
-        source: str = "",
-    ) -> "Submitted": ...
-    async def submit_entity(
-        self,
-        owner: "Owner",
-        entity_type: str,
-        fields: Any,
-        *,
-        idempotency_key: str | None = None,
-        source: str = "",
-    ) -> "Submitted": ...
-    async def correct(
-        self,
-        owner: "Owner",
-        correction: "Correction",
-        *,
-        idempotency_key: str | None = None,
-        source: str = "",
-    ) -> "Submitted": ...
-    async def delete(
-        self,
-        owner: "Owner",
-        session_id: str,
-        *,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-        source: str = "",
-    ) -> "Removal": ...
-    async def restore(
-        self,
-        owner: "Owner",
-        session_id: str,
-        *,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-        source: str = "",
-    ) -> "Removal": ...
-    async def show(
-        self,
-        owner: "Owner",
-        session_id: str,
-        *,
-        at: str | None = None,
-        at_ingested: str | None = None,
-    ) -> "History": ...
-    async def query(
-        self, owner: "Owner", query: "HistoryQuery | None" = None, *, cursor: str | None = None
-    ) -> "EntityPage": ...
-    async def entities(
-        self, owner: "Owner", query: "EntityQuery", *, cursor: str | None = None
-    ) -> "EntityPage": ...
-    async def list_observations(
-        self, owner: "Owner", session_id: str, *, limit: int = ..., cursor: str | None = None
-    ) -> "ObservationPage": ...
-    async def checkpoint(
-        self,
-        owner: "Owner",
-        session_id: str,
-        name: str,
-        *,
-        timestamp: str | None = None,
-        at: str | None = None,
-    ) -> "CheckpointState": ...
-    async def timeline(
-        self,
-        owner: "Owner",
-        entity_id: str,
-        query: "TimelineQuery | None" = None,
-        *,
-        cursor: str | None = None,
-    ) -> "TimelinePage": ...
-
-
-class Zones(Protocol):
-    """What lies on agents' desks, and what was cleared from them."""
-
-    async def show(self, owner: "Owner", definition_id: str) -> "Desk": ...
-    async def read_state(self, owner: "Owner", definition_id: str) -> "State": ...
-    async def write_state(
-        self,
-        owner: "Owner",
-        definition_id: str,
-        content: str | bytes,
-        *,
-        if_modified_ms: int | None = None,
-    ) -> "StateWritten": ...
-    async def append_lines(
-        self, owner: "Owner", definition_id: str, lines: "Sequence[str]", /
-    ) -> "OutputAppended": ...
-    async def read_lines(
-        self,
-        owner: "Owner",
-        definition_id: str,
-        query: "LineQuery | None" = None,
-        *,
-        archive: int | None = None,
-    ) -> "Lines": ...
-    def follow(
-        self, owner: "Owner", definition_id: str, *, start: int | None = None
-    ) -> "AsyncGenerator[Lines, None]": ...
-    async def replay(
-        self, owner: "Owner", definition_id: str, *, window: int = ..., page: int = ...
-    ) -> "Replay": ...
-    async def archive(self, owner: "Owner", definition_id: str) -> "Archived | None": ...
-    async def list_archives(
-        self, owner: "Owner", definition_id: str, *, limit: int | None = None
-    ) -> "tuple[ArchiveSummary, ...]": ...
-    async def read_archive(self, owner: "Owner", definition_id: str, ms: int) -> "Archive": ...
-    async def restore_archive(
-        self, owner: "Owner", definition_id: str, ms: int, /
-    ) -> "Restored": ...
-    async def delete_archive(self, owner: "Owner", definition_id: str, ms: int) -> bool: ...
 
 
 class House(Protocol):
@@ -389,7 +244,12 @@ class House(Protocol):
         self, agent: str = ..., request: "SessionRequest | None" = None
     ) -> "Session": ...
     async def send(
-        self, session_id: "SessionId", content: str, *, id: str | None = None
+        self,
+        session_id: "SessionId",
+        content: str,
+        *,
+        id: str | None = None,
+        on_busy: "OnBusy" = ...,
     ) -> "Message": ...
     def follow(
         self, session_id: "SessionId", *, after: int = 0

@@ -34,6 +34,8 @@ class Manner:
 
     is_attended: bool = True
     asks: bool = False
+    # Somebody types here, line by line.
+    converses: bool = False
     yes_to: frozenset[str] = frozenset()
     # Behind a server, whose own rules say nothing about who sits here.
     is_remote: bool = False

@@ -1,6 +1,7 @@
 """Options that several modules share, and how a listing is paged."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,6 +17,13 @@ YES_TO_HELP: Final = (
     "Allow what this tool asks about, without asking; repeatable. Commits, files that run later "
     "by themselves, and money are still asked about."
 )
+
+
+class InputForm(StrEnum):
+    """What stdin brings."""
+
+    TEXT = "text"
+    NDJSON = "ndjson"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +120,14 @@ class ChatOptions:
     all: Annotated[
         bool, typer.Option("--all", help="With --resume: print all turns of the past.")
     ] = False
+    input: Annotated[
+        InputForm,
+        typer.Option(
+            metavar="FORM",
+            help="What stdin is: text, a message on each line; or ndjson, a JSON object with text, "
+            "id and on_busy on each, taken while turns run.",
+        ),
+    ] = InputForm.TEXT
 
 
 def message_cursor(cursor: str | None, after: int) -> int:

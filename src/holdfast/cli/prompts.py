@@ -5,14 +5,24 @@ what was typed before a question was shown is never taken for its answer.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.cli.live.keys import keys_of
+from holdfast.cli.live.regions import PromptRegion
+from holdfast.cli.terminal import size_of_screen
 
 if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
     from prompt_toolkit.document import Document
+    from prompt_toolkit.formatted_text import AnyFormattedText
+    from prompt_toolkit.history import History
     from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyPress
+
+MARK: Final = "> "
 
 
 class PressedError(Exception):
@@ -23,23 +33,74 @@ class LeftError(Exception):
     """Ctrl-D was pressed at a question: the person leaves, and the question waits."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What stands around the line at a terminal that can be redrawn, and what its keys stop."""
+
+    region: PromptRegion
+    # Given the columns there are.
+    meter: Callable[[int], str]
+    stop: Callable[[], bool]
+    is_colored: bool
+
+
 class Prompt:
-    """The line at which a person types; what was typed before is remembered while it lives."""
+    """The line at which a person types."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        """`names` are offered for completion behind a slash."""
+    def __init__(
+        self,
+        completer: "Completer | None" = None,
+        history: "History | None" = None,
+        around: Surroundings | None = None,
+    ) -> None:
         from prompt_toolkit import PromptSession
-        from prompt_toolkit.completion import WordCompleter
-        from prompt_toolkit.history import InMemoryHistory
+        from prompt_toolkit.application.current import get_app_session
+        from prompt_toolkit.output.vt100 import Vt100_Output
 
+        self._around = around
+        output = get_app_session().output
+        if isinstance(output, Vt100_Output):
+            # Where the cursor is need not be asked: the lines stand where the text ends.
+            output.enable_cpr = False
         self._session: PromptSession[str] = PromptSession(
-            # A history on disk would lie beside the encrypted store as plain text.
-            history=InMemoryHistory(),
-            # The whole line is matched, because to the completer a slash is no part of a word.
-            completer=WordCompleter(list(names), sentence=True),
-            complete_while_typing=False,
+            completer=completer, history=history, complete_while_typing=False
         )
+        if around is not None:
+            self._dress(around)
         self._begun: Document | str = ""
+
+    def _dress(self, around: Surroundings) -> None:
+        from prompt_toolkit.filters import Condition
+        from prompt_toolkit.output import ColorDepth
+
+        session = self._session
+        session.multiline = True
+        session.key_bindings = keys_of(around.stop)
+        session.complete_while_typing = Condition(self._is_naming)
+        session.reserve_space_for_menu = 5
+        session.prompt_continuation = "  "
+        if not around.is_colored:
+            session.color_depth = ColorDepth.DEPTH_1_BIT
+        # What was typed is written by the page, when its turn has come.
+        session.app.erase_when_done = True
+        # A lone Esc is told from the beginning of a longer key by a pause.
+        session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.2
+        around.region.belong_to(session.app)
+
+    def _is_naming(self) -> bool:
+        """Tell whether a command or a file is being named, so that names are offered at once."""
+        text = self._session.default_buffer.document.text_before_cursor
+        return text.startswith("/") or (text.split() or [""])[-1].startswith("@")
+
+    def _message(self) -> "AnyFormattedText":
+        from prompt_toolkit.formatted_text import ANSI
+
+        around = self._around
+        if around is None:
+            return MARK
+        meter = around.meter(size_of_screen().columns)
+        below = f"\x1b[2m{meter}\x1b[0m" if around.is_colored else meter
+        return ANSI("\n".join([*around.region.lines, below, MARK]))
 
     async def line(self) -> str | None:
         """Return the next line; `None` when the person leaves with Ctrl-D.
@@ -49,12 +110,16 @@ class Prompt:
         """
         begun, self._begun = self._begun, ""
         try:
-            return await _typed(self._session, "> ", begun)
+            return await _typed(self._session, self._message, begun)
         except EOFError:
             return None
         except asyncio.CancelledError:
             self._begun = self._session.default_buffer.document
             raise
+
+    def begin_with(self, text: str) -> None:
+        """Give a line back that could not be taken, so that it can be mended."""
+        self._begun = text
 
 
 class AnswerPrompt:
@@ -86,7 +151,7 @@ class AnswerPrompt:
             raise LeftError from None
 
 
-async def _typed(session: Any, asked: str, begun: "Document | str") -> str:
+async def _typed(session: Any, asked: "AnyFormattedText", begun: "Document | str") -> str:
     try:
         # Its own handler would take ours away: Ctrl-C must stop the next answer, too.
         line = await session.prompt_async(asked, default=begun, handle_sigint=False)

@@ -1,15 +1,16 @@
 """What a conversation looks like: text as it arrives for people, lines of JSON for programs."""
 
 import re
-import sys
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.cli.forms import words_of
 from holdfast.cli.manners import ANYBODY, Manner
 from holdfast.cli.output import Printer, price
+from holdfast.cli.pages import Page, PlainPage
 from holdfast.cli.stream import EventLines
-from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line
+from holdfast.cli.terminal import one_line
 from holdfast.cli.working import Working
+from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -26,12 +27,14 @@ from holdfast.domain.events import (
     ToolEnded,
     ToolStarted,
     TurnEnded,
+    TurnStarted,
 )
 from holdfast.domain.messages import CLOSING, Message, Notice, NoticeCode, Role
 from holdfast.domain.sessions import StopReason
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
+    from holdfast.cli.live.meter import Meter
 
 
 class Screen(Protocol):
@@ -80,66 +83,67 @@ class JsonScreen:
 
 
 class TextScreen:
-    """The answer as it arrives; everything else stands aside, on stderr."""
+    """The conversation in words: the answer as it arrives, and what is done for it."""
 
-    def __init__(self, printer: Printer, holdfast: "House", manner: Manner = ANYBODY) -> None:
-        self._printer = printer
+    def __init__(
+        self,
+        printer: Printer,
+        holdfast: "House",
+        manner: Manner = ANYBODY,
+        page: Page | None = None,
+    ) -> None:
+        self.page = page or PlainPage(printer)
+        self.meter: Meter | None = None
         self._holdfast = holdfast
         self._manner = manner
-        self._working = Working(self.remark, manner)
-        self._spinner: Any = None
+        self._working = Working(self.page, manner)
         self._shown = 0
-        self._open_line = False
-        self._thinking = False
         self._missed = False
         self._failure: str | None = None
 
     async def show(self, item: Event | Gap) -> None:
         """Show a piece of news as far as it says something to a person."""
+        if self.meter is not None:
+            self.meter.hear(item)
         if isinstance(item, Gap):
             # From here on offsets do not fit; the message itself brings the rest of its text.
             self._missed = True
             return
         match item.payload:
+            case TurnStarted():
+                self.page.said(item.turn or 0)
+                self.waiting()
             case StepStarted():
                 self._begin()
             case StepDelta():
                 self._delta(item.payload)
-            case MessageAppended(role=Role.ASSISTANT | Role.TOOL_CALL | Role.SYSTEM):
-                await self._row(item, item.payload)
+            case MessageAppended(role=Role.USER) as row if self.page.hears_users:
+                self.page.queued(await self._message(item, row))
+            case MessageAppended(role=Role.ASSISTANT | Role.TOOL_CALL | Role.SYSTEM) as row:
+                await self._row(item, row)
             case StepFailed() as failed:
                 self._failure = failed.failure.message
             case ToolStarted() | ToolEnded() | ApprovalRequested() | ApprovalAnswered() as work:
                 self._working.show(work)
-            case CallSettled() as settled:
-                self.remark(f"The unknown call {settled.call_id} was {settled.how}.")
-            case SessionCompacted() as folded:
-                self.remark(f"What came before message {folded.dropped_through + 1} is summed up.")
             case TurnEnded() as ended:
                 self._end(ended)
                 self._tell_cost(ended)
-            case SessionClosed() as closed:
-                self.remark(f"The session was closed: {closed.reason or closed.status}.")
+            case CallSettled() | SessionCompacted() | SessionClosed() as change:
+                self.remark(_told(change))
             case _:
                 pass
 
     def waiting(self) -> None:
-        """Turn a wheel on a terminal: the message is saved, the answer is on its way."""
-        if self._printer.settings.quiet or not is_terminal(sys.stdout):
-            return
-        if is_colored(sys.stdout, self._printer.settings.color):
-            self._spinner = self._printer.console(sys.stdout).status("saved, waiting …")
-            self._spinner.start()
+        """Show that the message is saved, and the answer on its way."""
+        self.page.busy("saved, waiting …")
 
     def remark(self, text: str) -> None:
         """Say something on the side, on a line of its own."""
-        self.pause()
-        self._printer.remark(text)
+        self.page.aside(text)
 
     def pause(self) -> None:
-        """Stop the wheel, and end a line that is open."""
-        self._stop_spinner()
-        self._end_line()
+        """Leave the terminal to somebody else for a while."""
+        self.page.pause()
 
     def _begin(self) -> None:
         """Start with a new step; one that failed before it is told of, because it was in vain."""
@@ -148,31 +152,21 @@ class TextScreen:
         if self._failure is not None:
             self.remark(f"{_ADVICE.sub('', self._failure)} Asking again.")
             self._failure = None
+        self.waiting()
 
     def _delta(self, delta: StepDelta) -> None:
         if delta.channel is Channel.REASONING:
-            self._think(delta.text)
+            self.page.thought(delta.text)
             return
         # Text that is out of place could not be taken back once it is shown.
         if delta.offset != self._shown:
             self._missed = True
         if not self._missed:
             self._shown += len(delta.text)
-            self._write(delta.text)
-
-    def _think(self, text: str) -> None:
-        """Show thoughts to people only, and dimly."""
-        # Dimness is all that tells thoughts from the answer; where it is missing, so are they.
-        if is_terminal(sys.stdout) and is_colored(sys.stdout, self._printer.settings.color):
-            self._stop_spinner()
-            sys.stdout.write(f"\x1b[2m{clean(text)}\x1b[0m")
-            sys.stdout.flush()
-            self._open_line = self._thinking = True
+            self.page.text(delta.text)
 
     async def _row(self, event: Event, row: MessageAppended) -> None:
-        message = await self._holdfast.messages.get(
-            self._holdfast.owner, event.session_id, row.message_id
-        )
+        message = await self._message(event, row)
         match row.role:
             case Role.ASSISTANT:
                 self._complete(message)
@@ -180,6 +174,10 @@ class TextScreen:
                 self._working.note(message)
             case _:
                 self._notice(message)
+
+    async def _message(self, event: Event, row: MessageAppended) -> Message:
+        owner = self._holdfast.owner
+        return await self._holdfast.messages.get(owner, event.session_id, row.message_id)
 
     def _notice(self, message: Message) -> None:
         """Tell what Holdfast itself has to say in a conversation."""
@@ -192,44 +190,32 @@ class TextScreen:
         rest = message.text[self._shown :]
         if rest:
             self._shown += len(rest)
-            self._write(rest)
-
-    def _write(self, text: str) -> None:
-        self._stop_spinner()
-        if self._thinking:
-            self._end_line()
-            self._thinking = False
-        shown = clean(text)
-        sys.stdout.write(shown)
-        sys.stdout.flush()
-        if shown:
-            self._open_line = not shown.endswith("\n")
+            self.page.text(rest)
 
     def _tell_cost(self, ended: TurnEnded) -> None:
         """Tell a person what a turn has cost; programs read it from the events."""
-        if self._manner.asks:
+        if self._manner.asks and (ended.usage != Usage() or ended.microcents):
             tokens = f"{ended.usage.input} tokens in, {ended.usage.output} out"
             self.remark(f"{tokens}, {price(ended.microcents, priced=ended.priced)}")
 
     def _end(self, ended: TurnEnded) -> None:
-        self.pause()
+        self.page.settle()
         # The turn tells its failure itself; that of a step was only a try.
         self._failure = None
         if ended.stop_reason is StopReason.ABORTED:
-            self._printer.warn("Stopped; what was said so far is kept.")
+            self.page.aside("Stopped; what was said so far is kept.", is_loud=True)
         elif ended.failure is not None:
             told = one_line(ended.failure.message, longest=2_000)
-            self._printer.warn(f"The turn failed ({ended.failure.code}): {told}")
+            self.page.aside(f"The turn failed ({ended.failure.code}): {told}", is_loud=True)
         elif ended.stop_reason is not StopReason.STOP:
-            self._printer.warn(f"The turn ended with {ended.stop_reason}.")
+            self.page.aside(f"The turn ended with {ended.stop_reason}.", is_loud=True)
 
-    def _end_line(self) -> None:
-        if self._open_line:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-            self._open_line = False
 
-    def _stop_spinner(self) -> None:
-        if self._spinner is not None:
-            self._spinner.stop()
-            self._spinner = None
+def _told(change: CallSettled | SessionCompacted | SessionClosed) -> str:
+    match change:
+        case CallSettled():
+            return f"The unknown call {change.call_id} was {change.how}."
+        case SessionCompacted():
+            return f"What came before message {change.dropped_through + 1} is summed up."
+        case SessionClosed():
+            return f"The session was closed: {change.reason or change.status}."

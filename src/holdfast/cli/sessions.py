@@ -248,3 +248,4 @@ def register(app: typer.Typer) -> None:
     command(group, "verify", VerifyOptions)(verify)
     app.add_typer(group)
     command(app, "chat-list", ListOptions)(show_list)
+    session_export.register_alone(app)

@@ -55,6 +55,8 @@ async def _end(talk: Talk, argument: str) -> bool:
 
 async def _cancel(talk: Talk, argument: str) -> bool:
     require_nothing(argument)
+    if await talk.conversation.interrupt():
+        return False
     return await _close(talk, Status.CANCELLED)
 
 
@@ -106,10 +108,15 @@ async def _last_row(talk: Talk, turn: int) -> int:
 
 
 REGISTRY: Final = (
-    Slash("help", "/help", "show this", _help),
+    Slash("help", "/help", "show the commands", _help),
     Slash("exit", "/exit", "leave; the session stays open", _exit),
     Slash("end", "/end", "close the session as completed and leave", _end),
-    Slash("cancel", "/cancel", "close the session as cancelled and leave", _cancel),
+    Slash(
+        "cancel",
+        "/cancel",
+        "stop the turn; without one, cancel the session",
+        _cancel,
+    ),
     Slash("history", "/history [N]", "show the last N turns, 20 by itself", _history),
     Slash("status", "/status", "show where the session stands", _status),
     Slash("cost", "/cost", "show what the session has cost, by model", slash_work.cost),
@@ -118,6 +125,7 @@ REGISTRY: Final = (
         f"/mode [{'|'.join(ApprovalMode)}]",
         "show or change what is asked about",
         slash_work.mode,
+        tuple(ApprovalMode),
     ),
     Slash(
         "approvals", "/approvals", "show what was asked, and what was allowed", slash_work.approvals
@@ -125,6 +133,12 @@ REGISTRY: Final = (
     Slash("calls", "/calls", "show what the agent did", slash_work.calls),
     Slash("compact", "/compact", "sum up what came before the last answer", slash_work.compact),
     Slash("fork", "/fork [TURN]", "go on in a new session, from the end of a turn", _fork),
+    Slash(
+        "export",
+        "/export [FILE]",
+        "write the session out, as sessions export does",
+        slash_work.export,
+    ),
     Slash("doctor", "/doctor", "check the home and the store", slash_work.doctor),
 )
 BY_NAME: Final = {each.name: each for each in REGISTRY}

@@ -1,6 +1,7 @@
 """Slash commands about the agent's work: what it asks, does and costs, and what it may do."""
 
 from collections import Counter
+from dataclasses import replace
 
 from holdfast.cli import doctor as doctors
 from holdfast.cli.commands import require_here
@@ -111,6 +112,15 @@ async def compact(talk: Talk, argument: str) -> bool:
     if not is_folded:
         talk.printer.line("There is nothing to sum up.")
     await conversation.catch_up()
+    return False
+
+
+async def export(talk: Talk, argument: str) -> bool:
+    """Do what `holdfast sessions export` does."""
+    from holdfast.cli.session_export import ExportOptions, export
+
+    wanted = ExportOptions(id=talk.conversation.session_id)
+    await export(talk.printer, replace(wanted, out=argument) if argument else wanted)
     return False
 
 

@@ -31,6 +31,8 @@ class Slash:
     usage: str
     help: str
     run: Run
+    # What may stand behind it, where that is known beforehand.
+    choices: tuple[str, ...] = ()
 
 
 def require_nothing(argument: str) -> None:

@@ -6,6 +6,8 @@ to agree to a text, nothing of it is left out: `spelled_out` shows what cannot b
 
 import os
 import re
+import shutil
+import sys
 from typing import Final, TextIO
 
 # Whole sequences first, so that no rubbish such as "[31m" is left of the usual ones.
@@ -18,16 +20,25 @@ _SEQUENCE: Final = re.compile(
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
+# What takes no room, wherever it stands; and what joins or parts letters, beside Latin ones,
+# which nothing joins. Between others it belongs to how a language, or a picture, is written.
+_HIDDEN: Final = re.compile(
+    "[\xad\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff\ud800-\udfff]"
+    "|(?<![^\x00-\u024f\u2000-\u206f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\u024f\u2000-\u206f])"
+)
 # And what takes no room: it could make two different texts look the same.
 _UNSEEN: Final = re.compile(
     f"{_CONTROL.pattern}|[\xad\u034f\u115f\u1160\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065"
     "\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
 )
 
+_USUAL: Final = os.terminal_size((80, 24))
+
 
 def clean(text: str) -> str:
-    """Return the text without anything that steers a terminal; newline and tab stay."""
-    return _CONTROL.sub("", _SEQUENCE.sub("", text))
+    """Return the text without anything that steers a terminal or hides; newline and tab stay."""
+    return _HIDDEN.sub("", _CONTROL.sub("", _SEQUENCE.sub("", text)))
 
 
 def spelled_out(text: str) -> str:
@@ -53,3 +64,18 @@ def is_colored(stream: TextIO, wish: str) -> bool:
     # Set but empty does not count, by the convention of no-color.org.
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return is_terminal(stream) and not plain
+
+
+def can_redraw(stream: TextIO | None) -> bool:
+    """Tell whether what is shown can be drawn anew: a terminal that can move its cursor."""
+    return is_terminal(stream) and os.environ.get("TERM", "dumb") not in {"dumb", "unknown", ""}
+
+
+def size_of_screen() -> os.terminal_size:
+    """Return the columns and rows of the terminal; it may have been resized since."""
+    try:
+        found = os.get_terminal_size(sys.__stdout__.fileno()) if sys.__stdout__ else _USUAL
+    except (OSError, ValueError):
+        found = shutil.get_terminal_size(_USUAL)
+    # A terminal that was told nothing about itself says that it has no room at all.
+    return found if all(found) else _USUAL

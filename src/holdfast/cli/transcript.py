@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.domain.sessions import Session
 
 PAGE = 1_000
+FIRST_PAGE = 100
 
 
 def lines_of(message: Message) -> list[str]:
@@ -41,8 +42,11 @@ async def last_turns(holdfast: "House", session: "Session", most: int | None) ->
     """Return the last turns of a session, or all of them; rows are read backwards, page by page."""
     rows: list[Message] = []
     before = session.message_count + 1
+    # Few turns are mostly few rows, and somebody waits for the first screen.
+    limit = PAGE if most is None else FIRST_PAGE
     while before > 1:
-        page = await holdfast.messages.list(holdfast.owner, session.id, before=before, limit=PAGE)
+        page = await holdfast.messages.list(holdfast.owner, session.id, before=before, limit=limit)
+        limit = PAGE
         rows = [*page.items, *rows]
         before = page.items[0].sequence if page.items else 1
         # One more than wanted, because the first turn of a page may be cut in two.

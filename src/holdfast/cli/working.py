@@ -1,9 +1,10 @@
 """What an agent does, as a person reads along: each call begins and ends with one line."""
 
-from collections.abc import Callable
 from typing import Final
 
+from holdfast.cli.changing import change_lines
 from holdfast.cli.manners import Manner
+from holdfast.cli.pages import Page
 from holdfast.cli.terminal import spelled_out
 from holdfast.cli.tool_lines import call_line, outcome
 from holdfast.domain.events import ApprovalAnswered, ApprovalRequested, ToolEnded, ToolStarted
@@ -21,10 +22,12 @@ NEVER_BY_FLAG: Final = "git_commit"
 class Working:
     """Tells of calls and questions; remembers the line of each call until it has ended."""
 
-    def __init__(self, remark: Callable[[str], None], manner: Manner) -> None:
-        self._remark = remark
+    def __init__(self, page: Page, manner: Manner) -> None:
+        self._page = page
         self._manner = manner
         self._lines: dict[CallId | None, str] = {}
+        # What was asked about was shown whole already.
+        self._seen: set[CallId | None] = set()
 
     def note(self, message: Message) -> None:
         """Take note of what a call asks for: the news of a refusal do not repeat it."""
@@ -36,21 +39,31 @@ class Working:
         """Tell a piece of news."""
         match news:
             case ToolStarted():
-                line = call_line(news.name, news.arguments)
-                self._lines[news.call_id] = line
-                self._remark(f"{line} …")
+                self._begin(news)
             case ToolEnded():
                 line = self._lines.pop(news.call_id, news.name)
                 told = outcome(news.name, news.status, news.result, news.failure)
-                self._remark(f"{line}: {told}{self._advice(news)}")
-            # Where somebody is asked, the question is shown by whoever asks it.
-            case ApprovalRequested() if not self._manner.asks:
-                self._remark(f"{news.tool} asks: {spelled_out(news.question)}")
+                is_well = news.status is ResultStatus.OK
+                self._page.ended(
+                    news.call_id, f"{line}: {told}{self._advice(news)}", is_well=is_well
+                )
+            case ApprovalRequested():
+                self._seen.add(news.call_id)
+                # Where somebody is asked, the question is shown by whoever asks it.
+                if not self._manner.asks:
+                    self._page.aside(f"{news.tool} asks: {spelled_out(news.question)}")
             case ApprovalAnswered() if not self._manner.asks:
                 line = self._lines.get(news.call_id, "The question")
-                self._remark(f"{line}: {news.decision}, by {news.by}")
+                self._page.aside(f"{line}: {news.decision}, by {news.by}")
             case _:
                 pass
+
+    def _begin(self, news: ToolStarted) -> None:
+        line = call_line(news.name, news.arguments)
+        self._lines[news.call_id] = line
+        if news.call_id not in self._seen and (lines := change_lines(news.name, news.arguments)):
+            self._page.change([line, *lines])
+        self._page.begun(news.call_id, line)
 
     def _advice(self, ended: ToolEnded) -> str:
         """Return how a call is allowed where nobody can be asked."""

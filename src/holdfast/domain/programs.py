@@ -33,6 +33,17 @@ class Ending(StrEnum):
     IDLE = "idle"
 
 
+class KnownProgram(Struct, frozen=True, kw_only=True):
+    """A well-known program, where it is on this machine if it is there, and the agent it makes."""
+
+    preset: str
+    title: str
+    path: str | None
+    version: str | None
+    install: str
+    runtime: AcpRuntime
+
+
 # Stands in an argument for the id of the session that a program is started for.
 SESSION_WORD: Final = "{session_id}"
 ALIVE: Final = frozenset({ProcessState.STARTING, ProcessState.READY, ProcessState.BUSY})

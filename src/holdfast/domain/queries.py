@@ -100,10 +100,10 @@ class WorkQuery(Struct, frozen=True, kw_only=True):
     limit: int = LIMIT_MOST
 
 
-def require_limit(limit: int, *, most: int = LIMIT_MOST) -> int:
+def require_limit(limit: int, *, most: int = LIMIT_MOST, field: str = "limit") -> int:
     """Return the limit, or refuse one outside 1 to `most`."""
     if not 1 <= limit <= most:
         raise Invalid(
-            Code.INVALID_LIMIT, f"limit must be 1 to {most}, not {limit}.", {"field": "limit"}
+            Code.INVALID_LIMIT, f"{field} must be 1 to {most}, not {limit}.", {"field": field}
         )
     return limit

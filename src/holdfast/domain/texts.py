@@ -18,6 +18,11 @@ def require_text(text: str, *, field: str, longest: int, shortest: int = 0) -> s
         raise Invalid(
             Code.INVALID_TEXT, f"{field} must not contain a NUL character.", {"field": field}
         )
+    return require_encodable(text, field=field)
+
+
+def require_encodable(text: str, *, field: str) -> str:
+    """Return the text unchanged, or refuse one that has no UTF-8 form."""
     if not is_encodable(text):
         raise Invalid(
             Code.INVALID_TEXT, f"{field} must not contain a lone surrogate.", {"field": field}

@@ -91,6 +91,13 @@ CATALOGUE: Final = frozenset(
 )
 
 
+# Whoever has tools has these: they touch nothing but the session itself.
+ALWAYS: Final = frozenset({"checkpoint", "read_output"})
+# Tools that files of other programs name; they load and are not offered.
+ELSEWHERE: Final = frozenset(
+    {"web_search", "mcp_call", "read_clipboard", "notify", "read_media", "invoke_agent"}
+)
+
 # How every tool of a server begins; no tool of our own does.
 REMOTE: Final = "mcp_"
 _NOT_IN_AN_ID: Final = re.compile(r"[^A-Za-z0-9_-]")

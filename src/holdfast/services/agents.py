@@ -19,9 +19,12 @@ from holdfast.domain.texts import require_text
 from holdfast.domain.tools import tool_fields
 from holdfast.ports import Clock, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
+from holdfast.services.desks import stamp_of
 from holdfast.services.heads import stale
+from holdfast.services.ink import Ink
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
+from holdfast.services.zone_moves import adopt_zones
 
 BUILT_IN: Final = "holdfast"
 TOOLS_LARGEST: Final = 256 << 10
@@ -106,6 +109,7 @@ class Agents:
             agent = await self._with_models(tx, _agent({**wanted, "slug": slug}, stamps), models)
             agent = self._scrubber().cleaned(agent)
             await tx.agents.add(agent, digest)
+            await adopt_zones(tx, agent, stamp_of(Ink(clock=self._clock, mint=self._mint)))
             return Made(thing=agent, is_new=True)
 
         return await self._store.write(work)

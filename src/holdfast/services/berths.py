@@ -129,8 +129,7 @@ class Berths(Background):
             return False
         if mooring.holder == str(mine):
             return key in self._harbour.held()
-        holder = holder_of(mooring.holder)
-        return holder.boot == mine.boot and not self._machine.is_gone(holder)
+        return not self._machine.is_gone(holder_of(mooring.holder))
 
     async def _watch(self, key: SessionKey) -> None:
         """Wait until the session has ended, or goes on in another process."""

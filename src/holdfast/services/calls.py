@@ -145,7 +145,7 @@ class Calls:
         settled = await self._journal.write(owner, session_id, write)
         if wish.how is How.RETRY:
             head = await self._store.read(lambda tx: find_head(tx, owner, session_id))
-            self._coordinator.wake(head.key)
+            self._coordinator.wake(head.key, turn=head.turn)
         return settled
 
     async def _retried(self, pen: Pen, call: Call) -> CallId:

@@ -95,5 +95,6 @@ class Interruptions:
         if is_meant:
             self._coordinator.interrupt(head.key, epoch=head.epoch)
         if has_waiting_turn(head):
-            self._coordinator.wake(head.key)
+            # What waits behind it was asked for before, here or elsewhere.
+            self._coordinator.wake(head.key, turn=head.settled)
         return stopped

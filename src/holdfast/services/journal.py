@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from holdfast.domain import answers, calls
 from holdfast.domain.approvals import Approval, Question, answered
 from holdfast.domain.calls import Call
-from holdfast.domain.costs import CostEntry, Usage
 from holdfast.domain.drafts import (
     CallDetails,
     CostDraft,
@@ -138,15 +137,17 @@ class Pen:
 
     async def tell(self, payload: Payload, turn: int | None = None) -> Event:
         """Write a piece of news, and what it changes about a call."""
-        match payload:
-            case ToolStarted():
-                at = self.now()
-                await self._advance(payload.call_id, lambda call: calls.started(call, at=at))
-            case CallSettled():
-                await self._advance(payload.call_id, lambda call: calls.settled(call, payload.how))
-            case _:
-                pass
+        if isinstance(payload, ToolStarted):
+            at = self.now()
+            await self._advance(payload.call_id, lambda call: calls.started(call, at=at))
+        elif isinstance(payload, CallSettled):
+            await self._advance(payload.call_id, lambda call: calls.settled(call, payload.how))
         return self._stamp(masked(payload, self._scrubber), turn, self.now())
+
+    def note(self, payload: Payload) -> Event:
+        """Write a piece of news that is about the notebook and not in it: its time stays."""
+        at = max(self._clock.now(), instant(self._last))
+        return self._stamp(masked(payload, self._scrubber), None, at)
 
     async def flush(self) -> None:
         """Put everything that was written into the transaction."""
@@ -203,8 +204,6 @@ class Pen:
                 )
                 if calls.is_unrun_retry(call, result.status):
                     await self._reopen(call)
-            case _:
-                pass
 
     async def _ask(self, question: Question, turn: int) -> None:
         """Write a question down; it waits for its answer from here on."""
@@ -258,23 +257,13 @@ class Pen:
 
     async def _charge(self, draft: CostDraft, turn: int) -> None:
         """Enter a request in the ledger; one that is there already counts once."""
-        usage = draft.usage or Usage()
-        entry = CostEntry(
-            request_id=draft.request_id,
-            session_id=self.head.session_id,
-            turn=0 if draft.is_aside else turn,
-            model_id=draft.model_id,
-            usage=usage,
-            microcents=draft.microcents,
-            priced=draft.priced,
-            at=self.now(),
-        )
+        entry = draft.entry(self.head.session_id, turn, self.now())
         # A request that was entered before a crash and again after it is counted once.
         if await self.tx.costs.add(self.head.key, entry):
             self.move(
-                tokens_in=self.head.tokens_in + usage.input,
-                tokens_out=self.head.tokens_out + usage.output,
-                microcents=self.head.microcents + draft.microcents,
+                tokens_in=self.head.tokens_in + entry.usage.input,
+                tokens_out=self.head.tokens_out + entry.usage.output,
+                microcents=self.head.microcents + entry.microcents,
                 requests=self.head.requests + 1,
             )
 

@@ -16,7 +16,7 @@ from holdfast.ports import Clock, Machine, Store
 from holdfast.services.approvals import expire
 from holdfast.services.heads import session_not_found
 from holdfast.services.journal import Journal, Pen
-from holdfast.services.turns import begin, mend, open_step
+from holdfast.services.turns import IsWanted, any_turn, begin, mend, open_step
 
 
 class Leases:
@@ -29,8 +29,8 @@ class Leases:
         self._machine = machine
         self._me = str(machine.holder())
 
-    async def acquire(self, key: SessionKey) -> Lease | None:
-        """Take the session if a turn waits in it and nobody alive holds it.
+    async def acquire(self, key: SessionKey, is_wanted: IsWanted = any_turn) -> Lease | None:
+        """Take the session if a turn waits in it that is wanted here, and nobody alive holds it.
 
         The turn that was cut off is mended, or else the one that waits is begun, in the same
         transaction: a session is never held without a running turn.
@@ -39,6 +39,8 @@ class Leases:
         async def take(pen: Pen) -> Lease | None:
             head = pen.head
             if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
+                return None
+            if not is_wanted(head.settled + 1):
                 return None
             until = self._clock.boot_ms() + DURATION_MS
             # From here on whoever held the session before is fenced, dead or only slow.
@@ -87,9 +89,7 @@ class Leases:
         # Whoever asks is alive; the system need not be asked about that.
         if name == self._me:
             return False
-        holder = holder_of(name)
-        # The boot clock starts anew with every boot, so another boot's lease says nothing now.
-        return holder.boot != self._machine.holder().boot or self._machine.is_gone(holder)
+        return self._machine.is_gone(holder_of(name))
 
     async def _mend(self, pen: Pen) -> None:
         found = await pen.tx.sessions.get_by_key(pen.head.key)

@@ -118,7 +118,7 @@ class Messages:
         if admitted.has_interrupted:
             self._coordinator.interrupt(admitted.key)
         # Woken also for a repeated message: the first caller may have died before it could.
-        self._coordinator.wake(admitted.key)
+        self._coordinator.wake(admitted.key, turn=admitted.made.thing.turn)
         return admitted.made
 
     async def record(

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Session
-from holdfast.domain.tools import Grant
+from holdfast.domain.tools import ALWAYS, Grant
 from holdfast.ports import Store, Workplace
 from holdfast.services.media import SessionShelf
 
@@ -34,8 +34,6 @@ class Folders(Protocol):
 Visitors = dict[str, tuple[Mapping[str, Any], ...]]
 
 _MADE_MOST: Final = 10_000
-# Whoever has tools has these: they touch nothing but the session itself.
-ALWAYS: Final = frozenset({"checkpoint", "read_output"})
 
 
 class Places:

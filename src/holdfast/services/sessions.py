@@ -193,7 +193,7 @@ class Sessions:
             return pen.head, was_closed
 
         head, was_closed = await self._journal.write(owner, session_id, reopen)
-        self._coordinator.wake(head.key)
+        self._coordinator.wake(head.key, turn=head.turn)
         session = await self.get(owner, session_id)
         if was_closed:
             await self._tell_slot(session, delta=1, cause="resumed")

@@ -5,7 +5,7 @@ in place, and what it names that cannot be had is told once.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,14 +17,9 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.sessions import TURN_CAP, Budget
-from holdfast.domain.tools import CATALOGUE, Grant, ToolSpec, narrow_tools, remote_id
+from holdfast.domain.tools import CATALOGUE, ELSEWHERE, Grant, ToolSpec, narrow_tools, remote_id
 from holdfast.domain.variables import refuse_secrets, render
 from holdfast.services.slots import Slots
-
-# Tools that files of other programs name; they load and are not offered.
-ELSEWHERE: Final = frozenset(
-    {"web_search", "mcp_call", "read_clipboard", "notify", "read_media", "invoke_agent"}
-)
 
 
 class OpeningRules(Struct, frozen=True, kw_only=True):

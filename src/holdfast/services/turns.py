@@ -4,7 +4,7 @@ When a turn runs, and where, is the coordinator's business.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from enum import Enum, auto
 
@@ -40,6 +40,15 @@ from holdfast.services.slots import Slots
 log = logging.getLogger(__name__)
 
 
+# Tells of a turn, by its number, whether this process is to play it.
+IsWanted = Callable[[int], bool]
+
+
+def any_turn(_: int) -> bool:
+    """Want every turn, whoever asked for it."""
+    return True
+
+
 class Written(Enum):
     """How far a batch of drafts has brought a session."""
 
@@ -65,10 +74,20 @@ class Turns:
         self._runtimes = runtimes
         self._slots = slots
 
-    async def drain(self, lease: Lease) -> None:
-        """Play the turn that was begun with the lease, and those that wait behind it."""
+    async def drain(self, lease: Lease, is_wanted: IsWanted = any_turn) -> None:
+        """Play the turn that was begun with the lease, and those behind it that are wanted."""
+
+        async def go_on(pen: Pen) -> bool:
+            if is_wanted(pen.head.settled + 1):
+                await begin(pen)
+                return True
+            # Whoever asked for it plays it; begun here it might be left in its middle.
+            pen.move(holder=None, until=0)
+            return False
+
         while await self._play(lease) is Written.NEXT_TURN_WAITS:
-            await self._journal.write_by_key(lease.key, begin, lease=lease)
+            if not await self._journal.write_by_key(lease.key, go_on, lease=lease):
+                return
 
     def forget(self, key: SessionKey) -> None:
         """Remember nothing of a session that has ended."""

@@ -33,7 +33,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, Part
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.secrets import Secret
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import OnBusy, Session
 from holdfast.http.v1.agents_forms import GrantForm
 from holdfast.http.v1.contexts_forms import context_form
 from holdfast.http.v1.defaults_forms import DefaultsForm
@@ -95,11 +95,21 @@ class RemoteHouse:
         return session_of(await self._client.sessions.open(agent, body))
 
     async def send(
-        self, session_id: SessionId, content: str | tuple[Part, ...], *, id: str | None = None
+        self,
+        session_id: SessionId,
+        content: str | tuple[Part, ...],
+        *,
+        id: str | None = None,
+        on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Message:
         """Write a message down; the server plays its turn."""
-        said = content if isinstance(content, str) else UserPost(parts=parts_form(content))
-        return message_of(await self._client.messages.send(session_id, said, id=id))
+        said: str | UserPost
+        if isinstance(content, str):
+            said = content
+        else:
+            said = UserPost(parts=parts_form(content), on_busy=on_busy)
+        send = self._client.messages.send
+        return message_of(await send(session_id, said, id=id, on_busy=on_busy))
 
     async def follow(
         self, session_id: SessionId, *, after: int = 0

@@ -260,6 +260,12 @@ class RemoteExports:
         ending, media_type = FILES[form]
         return Export(file_name=f"{session_id}.{ending}", media_type=media_type, content=content)
 
+    async def record(self, owner: Owner, session_id: SessionId, target: str) -> Event:
+        """Have it written down where a workflow was written to."""
+        noted = await self._client.sessions.note_export(session_id, target)
+        page = await RemoteEvents(self._client).list(owner, session_id, after=noted.sequence - 1)
+        return next(each for each in page.items if isinstance(each, Event))
+
 
 def house_events(session_id: SessionId) -> str:
     """Return where the stream of a session's news is, in the house's own words."""

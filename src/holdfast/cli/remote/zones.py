@@ -110,8 +110,8 @@ class RemoteZones:
     ) -> Replay:
         """Return what to show of a desk at once."""
         require_definition_id(definition_id)
-        require_limit(window, most=LINES_MOST)
-        require_limit(page, most=LINES_MOST)
+        require_limit(window, most=LINES_MOST, field="window")
+        require_limit(page, most=LINES_MOST, field="page")
         form = await self._zones.replay(definition_id, ReplayQuery(window=window, page=page))
         return msgspec.convert(form, Replay, from_attributes=True)
 

@@ -1,0 +1,1 @@
+"""What a conversation looks like at a terminal that can be redrawn."""

@@ -1,0 +1,207 @@
+"""A page at a terminal: whole blocks are written for good, the rest is drawn until it is whole."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from holdfast.cli.live.blocks import Block, Blocks
+from holdfast.cli.live.painting import painted, wrapped
+from holdfast.cli.live.regions import Region
+from holdfast.cli.output import Printer
+from holdfast.cli.pages import MARKS
+from holdfast.cli.terminal import clean, one_line, size_of_screen
+from holdfast.cli.transcript import lines_of
+from holdfast.domain.ids import CallId
+from holdfast.domain.messages import Message, Role
+from holdfast.domain.turns import Turn
+
+_WHEEL: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SECONDS: Final = 0.1
+# From then on people wonder how long it has been.
+_LONG: Final = 2.0
+_SAID_MOST: Final = 12
+_DIM, _BOLD, _GREEN, _RED = "2", "1", "32", "31"
+
+
+class LivePage:
+    """Draws an answer while it comes, and what is waited for, at the lower end of a terminal."""
+
+    def __init__(
+        self, printer: Printer, region: Region, *, is_colored: bool, hears_users: bool = False
+    ) -> None:
+        self.hears_users = hears_users
+        self.region = region
+        self._printer = printer
+        self.is_colored = is_colored
+        self._blocks = Blocks()
+        self._thoughts = ""
+        self._busy = ""
+        self._since = 0.0
+        self._calls: dict[CallId, str] = {}
+        self._queue: list[Message] = []
+        self._has_written = False
+        self._ticking: asyncio.TimerHandle | None = None
+
+    def text(self, text: str) -> None:
+        """Take a piece of the answer; write the blocks that are whole now."""
+        self._end_thoughts()
+        self._busy = ""
+        self._write_blocks(self._blocks.add(text))
+        self._draw()
+
+    def thought(self, text: str) -> None:
+        """Take a piece of what the model thinks; where there are no colours, leave it out."""
+        # Dimness is all that tells thoughts from the answer.
+        if self.is_colored:
+            self._thoughts += text
+            self._draw()
+
+    def aside(self, text: str, *, is_loud: bool = False) -> None:
+        """Write something on the side, dimly."""
+        self._end_block()
+        if is_loud or not self._printer.settings.quiet:
+            self._write(self._styled(clean(text), "" if is_loud else _DIM))
+
+    def busy(self, what: str) -> None:
+        """Turn a wheel with what is waited for beside it, unless silence was asked for."""
+        self._busy = "" if self._printer.settings.quiet else what
+        self._since = asyncio.get_running_loop().time()
+        self._tick()
+
+    def begun(self, call_id: CallId, line: str) -> None:
+        """Turn a wheel beside the call."""
+        self._end_block()
+        if not self._printer.settings.quiet:
+            self._calls[call_id] = line
+        self.busy("")
+
+    def ended(self, call_id: CallId, line: str, *, is_well: bool) -> None:
+        """Write what came of a call, in place of its wheel."""
+        self._end_block()
+        self._calls.pop(call_id, None)
+        if not self._printer.settings.quiet:
+            mark = self._styled("✓", _GREEN) if is_well else self._styled("✗", _RED)
+            self._write(f"{mark} {self._styled(clean(line), _DIM)}")
+
+    def change(self, lines: list[str]) -> None:
+        """Write what a call changes, its lines in their colours."""
+        self._end_block()
+        if not self._printer.settings.quiet:
+            told = (self._styled(clean(line), MARKS.get(line[:1], _DIM)) for line in lines)
+            self._write("\n".join(f"  {line}" for line in told))
+
+    def queued(self, message: Message) -> None:
+        """Show that something was said and waits."""
+        self._queue.append(message)
+        self._draw()
+
+    def said(self, turn: int) -> None:
+        """Write what was said to the agent, above its answer."""
+        due = [each for each in self._queue if each.turn <= turn]
+        self._queue = [each for each in self._queue if each.turn > turn]
+        for message in due:
+            self._write_user(message)
+
+    def past(self, turn: Turn) -> None:
+        """Write a turn that was had before, as it looked then."""
+        for message in turn.messages:
+            if message.role is Role.USER:
+                self._write_user(message)
+            elif message.role is Role.ASSISTANT:
+                self._write_blocks(self._blocks.add(message.text))
+                self._end_block()
+            else:
+                for line in lines_of(message):
+                    self._write(self._styled(clean(line), _DIM))
+
+    def settle(self) -> None:
+        """Write what is left of the answer, and stop the wheel."""
+        self._end_block()
+        self._calls.clear()
+        self._busy = ""
+        self._stop_ticking()
+        self._draw()
+
+    def pause(self) -> None:
+        """Write what is left, and take the live lines away."""
+        self._end_block()
+        self._stop_ticking()
+        self.region.live(())
+
+    def _write_user(self, message: Message) -> None:
+        first, *more = clean(message.text).rstrip("\n").split("\n")
+        shown = [f"> {first}", *(f"  {line}" for line in more[: _SAID_MOST - 1])]
+        if len(more) >= _SAID_MOST:
+            shown.append(f"  … {len(more) - _SAID_MOST + 1} more lines")
+        blank = "\n" if self._has_written else ""
+        self._write(blank + "\n".join(self._styled(line, _BOLD) for line in shown) + "\n")
+
+    def _end_block(self) -> None:
+        self._end_thoughts()
+        self._write_blocks(self._blocks.finish())
+
+    def _end_thoughts(self) -> None:
+        thoughts, self._thoughts = self._thoughts.strip("\n"), ""
+        if thoughts:
+            self._write("\n".join(wrapped(thoughts, self._width, "dim italic")))
+
+    def _write_blocks(self, blocks: Iterable[Block]) -> None:
+        for text, is_apart in blocks:
+            # Without colours the marks of Markdown say more than their absence.
+            told = painted(text, self._width) if self.is_colored else f"{clean(text)}\n"
+            self.region.write(f"\n{told}" if is_apart else told)
+            self._has_written = True
+
+    def _write(self, text: str) -> None:
+        self.region.write(f"{text}\n")
+        self._has_written = True
+
+    @property
+    def _width(self) -> int:
+        return size_of_screen().columns
+
+    def _tick(self) -> None:
+        self._stop_ticking()
+        if self._busy or self._calls:
+            self._ticking = asyncio.get_running_loop().call_later(_SECONDS, self._tick)
+        self._draw()
+
+    def _stop_ticking(self) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
+
+    def _draw(self) -> None:
+        columns, rows = size_of_screen()
+        tail = list(self._tail(columns))
+        # The newest lines count, and what is typed needs room below them.
+        self.region.live([*tail[-max(1, rows // 2) :], *self._waits(columns)])
+
+    def _tail(self, columns: int) -> Iterator[str]:
+        if self._thoughts.strip():
+            yield from wrapped(self._thoughts.strip("\n"), columns, "dim italic")
+        tail = self._blocks.tail
+        if tail.strip() and self.is_colored:
+            yield from painted(tail, columns).rstrip("\n").split("\n")
+        elif tail.strip():
+            yield from wrapped(tail, columns)
+
+    def _waits(self, columns: int) -> Iterator[str]:
+        now = asyncio.get_running_loop().time()
+        wheel = _WHEEL[int(now / _SECONDS) % len(_WHEEL)]
+        seconds = f" {now - self._since:.0f} s" if now - self._since >= _LONG else ""
+        for what in (*self._calls.values(), *filter(None, [self._busy])):
+            room = max(columns - len(seconds) - 4, 8)
+            yield self._row(f"{wheel} {one_line(what, longest=room)}{seconds}", columns)
+        for message in self._queue:
+            room = max(columns - len("queued: "), 8)
+            yield self._row(f"queued: {one_line(message.text, longest=room)}", columns)
+
+    def _row(self, text: str, columns: int) -> str:
+        return wrapped(text, columns, "dim" if self.is_colored else "")[0]
+
+    def _styled(self, text: str, style: str) -> str:
+        """Return lines, each in a style; where there are no colours, as they are."""
+        if not style or not self.is_colored:
+            return text
+        return "\n".join(f"\x1b[{style}m{line}\x1b[0m" if line else "" for line in text.split("\n"))
