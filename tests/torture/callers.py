@@ -1,7 +1,8 @@
 """A client over HTTP: asks with its own ids, and asks again until somebody answers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,11 +21,20 @@ class Caller:
     """One client; what it asks is on its record before, and what it was told after."""
 
     def __init__(
-        self, server: Server, record: Record | None = None, *, token: str | None = None
+        self,
+        server: Server,
+        record: Record | None = None,
+        *,
+        token: str | None = None,
+        others: Sequence[Server] = (),
     ) -> None:
-        """The token is the server's own unless another one is given."""
+        """The token is the server's own unless another one is given.
+
+        Who is cut off asks the next of the `others`, if there are any.
+        """
         self._record = record
         self._server = server
+        self._servers = cycle([*others, server])
         self._client = httpx.AsyncClient(
             base_url=server.url,
             headers={"authorization": f"Bearer {token or server.token}"},
@@ -55,6 +65,8 @@ class Caller:
                         return answer
                 except httpx.TransportError:
                     self.repeats += 1
+                    self._server = next(self._servers)
+                    self._client.base_url = httpx.URL(self._server.url)
                 await asyncio.sleep(PAUSE)
 
     def _require_explained(self, answer: httpx.Response) -> None:

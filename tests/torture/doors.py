@@ -37,6 +37,7 @@ NOWHERE: Mapping[str, str] = {
     "name": "output",
     "session_key": "nowhere",
     "checkpoint": "nowhere",
+    "place": "nowhere",
 }
 
 

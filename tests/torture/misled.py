@@ -63,6 +63,17 @@ def regretful() -> None:
     _wrap(RegrettingStore)
 
 
+def reckless() -> None:
+    """Let Postgres acknowledge what is not on disk, and believe it."""
+    from holdfast.storage import postgres_connection, postgres_link
+
+    async def believe(_: Any) -> None:
+        pass
+
+    postgres_connection._SETTINGS["synchronous_commit"] = "off"
+    postgres_link.require_safe = believe
+
+
 def _wrap(wrap: Callable[[Any], Any]) -> None:
     """Put something of our own around the store."""
     from holdfast import bootstrap
@@ -199,7 +210,7 @@ FAULTS: Final[dict[str, Callable[[], None]]] = {
     each.__name__: each
     for each in (
         *(blind, brief, easy, forgetful, hasty, herding, hospitable, numbering, oblivious),
-        *(patient, raw, regretful, repeating, watchful),
+        *(patient, raw, reckless, regretful, repeating, watchful),
     )
 }
 

@@ -1,10 +1,11 @@
 """The store as plain SQL shows it, on a connection of its own: rows in, values out, no judgement.
 
-Written from the schema, without a line of Holdfast: only `apsw`, and the chain computed anew.
+Written from the schema, without a line of Holdfast: only SQL, and the chain computed anew.
 """
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any
 from uuid import UUID
 
 import apsw
+
+from tests.torture.machine import DATABASE
 
 CHAIN_START = bytes(32)
 APPENDED = "message.appended"
@@ -134,6 +137,20 @@ def reading(path: Path, key: bytes | None) -> Iterator[apsw.Connection]:
         connection.close()
 
 
+@contextmanager
+def looking(home: Path) -> Iterator[Any]:
+    """Look into the store of a home in one snapshot, wherever its rows are kept."""
+    if (url := os.environ.get(DATABASE)) is not None:
+        from tests.raw_rows import raw_rows
+
+        with raw_rows(url) as rows:
+            rows.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield rows
+        return
+    with reading(home / "history.db", key_beside(home)) as connection:
+        yield connection
+
+
 def key_beside(home: Path) -> bytes | None:
     """Return the key that lies beside a store, if it has one."""
     file = home / "key"
@@ -142,12 +159,8 @@ def key_beside(home: Path) -> bytes | None:
 
 def read_books(home: Path) -> Books:
     """Return everything in the store of a home; what SQLite itself finds wrong is a fault."""
-    with reading(home / "history.db", key_beside(home)) as connection:
-        faults = [
-            str(row[0]) for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"
-        ]
-        orphans = connection.execute("PRAGMA foreign_key_check")
-        faults += [f"a row of {row[0]} is an orphan" for row in orphans]
+    with looking(home) as connection:
+        faults = _faults(connection) if isinstance(connection, apsw.Connection) else []
         rows = _grouped(connection, _row, MESSAGES)
         news = _grouped(connection, _news, EVENTS)
         calls: dict[int, list[tuple[str, str, str]]] = {}
@@ -168,6 +181,12 @@ def read_books(home: Path) -> Books:
         }
         tombstones = frozenset(row[0] for row in connection.execute("SELECT id FROM tombstones"))
     return Books(notebooks, tombstones, tuple(faults))
+
+
+def _faults(connection: apsw.Connection) -> list[str]:
+    found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    orphans = connection.execute("PRAGMA foreign_key_check")
+    return found + [f"a row of {row[0]} is an orphan" for row in orphans]
 
 
 def linked(previous: bytes, row: Row) -> bytes:
@@ -237,7 +256,7 @@ def _merged(news: list[News], rows: list[Row]) -> tuple[News, ...]:
     return tuple(sorted(news + appended, key=lambda each: each.sequence))
 
 
-def _grouped(connection: apsw.Connection, made: Any, sql: str) -> dict[int, list[Any]]:
+def _grouped(connection: Any, made: Any, sql: str) -> dict[int, list[Any]]:
     groups: dict[int, list[Any]] = {}
     for key, *columns in connection.execute(sql):
         groups.setdefault(key, []).append(made(*columns))

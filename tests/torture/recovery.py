@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast import open_holdfast
 from tests.torture.clients.house import settings
 from tests.torture.crew import PATIENCE
-from tests.torture.notebooks import key_beside, reading
+from tests.torture.notebooks import looking
 
 WAITING = """
 SELECT id
@@ -20,7 +20,7 @@ SELECT id
 
 def waiting(home: Path) -> int:
     """Return in how many sessions a turn is open or waits."""
-    with reading(home / "history.db", key_beside(home)) as connection:
+    with looking(home) as connection:
         return len(connection.execute(WAITING).fetchall())
 
 

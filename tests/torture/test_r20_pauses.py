@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Scope, open_holdfast
+from holdfast.domain.queries import SessionQuery
 from tests.marks import proves
 from tests.torture.audit import audit
-from tests.torture.clients.house import new_id
+from tests.torture.clients.house import new_id, settings
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import Crew, wait_until
 from tests.torture.notebooks import News, read_books
@@ -50,13 +52,19 @@ def test_the_pause_finds_a_holder_without_a_fence(
     wait_until(lambda: bool(late_voices(tmp_path / "home")))
 
 
-def pausing_spree(folder: Path, crew: Crew, luck: random.Random, *, pauses: int) -> int:
+def pausing_spree(
+    folder: Path, crew: Crew, luck: random.Random, *, pauses: int, tools: bool = False
+) -> int:
     """Pause one server amid turns until another has ended them; return how many turns it lost."""
     home = folder / "home"
     servers, ask = opened(folder, crew, luck)
+    if tools:
+        # The house and each session have to agree that nobody is asked.
+        (home / "holdfast.toml").write_text('[chat]\napproval = "auto"\n')
+        asyncio.run(unasked(home))
     lost = 0
     for _ in range(pauses):
-        lost += overslept(servers, home, ask)
+        lost += overslept(servers, home, ask, tools=tools)
         wait_until(lambda: waiting(home) == 0)
         crew.stop(servers.running["two"])
         # When the sleeper plays again, it has tried to say what it still had to say.
@@ -74,13 +82,18 @@ def opened(folder: Path, crew: Crew, luck: random.Random) -> tuple[Servers, Call
     return Servers(crew, folder / "home"), lambda: asyncio.run(called(folder, sessions, luck))
 
 
-def overslept(
-    servers: Servers, home: Path, ask: Callable[[], None], *, unfenced: bool = False
-) -> int:
+async def unasked(home: Path) -> None:
+    """Have the tools of all sessions run as soon as they are called."""
+    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+        for session in (await house.sessions.list(SessionQuery(owner=house.owner))).items:
+            await house.sessions.update(house.owner, session.id, {"approval": "auto"})
+
+
+def overslept(servers: Servers, home: Path, ask: Callable[[], None], **options: bool) -> int:
     """Wake a server up whose turns another one has ended meanwhile; return how many it lost."""
-    servers.start("one", delay_ms=TURN_MS, unfenced=unfenced)
+    servers.start("one", delay_ms=TURN_MS, **options)
     lost = len(paused(servers, home, ask))
-    servers.start("two")
+    servers.start("two", tools=options.get("tools", False))
     wait_until(lambda: waiting(home) == 0)
     # While the other one plays the next turns, the sleeper has every chance to speak.
     ask()

@@ -1,5 +1,6 @@
 """A client of the library: asks, and writes down what it asks before and what it was told after."""
 
+import os
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from holdfast.domain.events import encode_payload
 from holdfast.domain.ids import SessionId
 from holdfast.services.interruptions import Interruption
 from tests.torture.attempts import Record, meant
+from tests.torture.machine import DATABASE
 
 SCRIPT = """
 match:
@@ -45,7 +47,9 @@ def settings(home: Path, **changes: Any) -> Config:
         draft = script.with_suffix(f".{random.randrange(1 << 32)}")
         draft.write_text(SCRIPT.format(long=WORDS * 80, endless=WORDS * 2_000))
         draft.replace(script)
-    return load({"home": home, "default_model": f"scripted:{script}", **changes}, environment={})
+    given = {"home": home, "default_model": f"scripted:{script}", **changes}
+    # Of the environment only where rows are kept, because rows are run on both stores.
+    return load(given, environment={DATABASE: url} if (url := os.environ.get(DATABASE)) else {})
 
 
 # How a message's id begins says what its text asks for, so that a retry has the same body.
