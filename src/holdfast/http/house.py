@@ -3,7 +3,10 @@
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.domain.approvals import ApprovalMode
+    from holdfast.domain.programs import KnownProgram
     from holdfast.services.agents import Agents
     from holdfast.services.approvals import Approvals
     from holdfast.services.calls import Calls
@@ -71,3 +74,6 @@ class House(Protocol):
     def tokens(self) -> "Tokens": ...
     @property
     def zones(self) -> "Zones": ...
+
+    async def programs(self) -> "Sequence[KnownProgram]":
+        """Look for well-known agents on this machine."""

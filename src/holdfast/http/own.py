@@ -10,9 +10,10 @@ from holdfast.domain.errors import Code, Denied, HoldfastError
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer
 from holdfast.http.callers import COOKIE, require_no_foreign_page
-from holdfast.http.front import FRONT
 from holdfast.http.guard import Names
 from holdfast.http.metrics import MEDIA_TYPE, Metrics
+from holdfast.http.page_files import FOLDER
+from holdfast.http.page_routes import page_routes
 from holdfast.http.table import Asked, Route
 
 HEALTH_SECONDS: Final = 2.0
@@ -84,7 +85,7 @@ def own_routes(
             tells={200: ("etag",), 304: ("etag",)},
         ),
         _sign_in_route(names),
-        FRONT,
+        *page_routes(FOLDER),
     )
 
 

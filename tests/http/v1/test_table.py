@@ -68,6 +68,7 @@ PATHS = {
     "POST B/resume",
     "POST B/fork",
     "GET B/export",
+    "POST B/export",
     "GET B/verify",
     "POST B/compact",
     "GET B/approvals",

@@ -22,6 +22,20 @@ _USAGE: Final[dict[str, Any]] = {
     "output_tokens": 5,
     "reasoning_tokens": 0,
 }
+_PROGRAM: Final[dict[str, Any]] = {
+    "preset": "gemini",
+    "title": "Gemini CLI",
+    "path": None,
+    "version": None,
+    "install": "npm install -g @google/gemini-cli",
+    "runtime": {
+        "type": "acp",
+        "command": "gemini",
+        "args": ["--acp"],
+        "env_names": ["GEMINI_API_KEY"],
+        "options": {"preset": "gemini"},
+    },
+}
 _AGENT_FORM: Final[dict[str, Any]] = {
     "id": _AGENT,
     "slug": "code-assistant",
@@ -216,6 +230,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "Compacted": {"compacted": True, "session": _SESSION_FORM},
     "CostList": {"data": [{"key": _MODEL, **_SPENT}], "total": _SPENT, "next_cursor": None},
     "DefaultsForm": {"model": "offline:holdfast", "approval": "ask"},
+    "KnownProgramList": _page(_PROGRAM),
     "ErrorForm": {
         "error": "session_not_found",
         "message": "There is no such session; GET /v1/sessions lists yours.",
@@ -226,6 +241,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "Health": {"status": "ok"},
     "HitForm": _HIT_FORM,
     "HitList": _page(_HIT_FORM),
+    "Exported": {"target": "plan.relavium.yaml", "sequence": 12},
     "Interrupted": {"session": _SESSION_FORM, "interrupted": True, "turn": 1},
     "MessageForm": _MESSAGE_FORM,
     "MessageList": _page(_MESSAGE_FORM),

@@ -54,6 +54,10 @@ PLACES: Final[Mapping[str, tuple[str, Document]]] = {
         "The file's name.",
         {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     ),
+    "place": (
+        "What the page is to show; it says itself what it does not find.",
+        {"type": "string", "minLength": 1},
+    ),
     "session_id": ("The session's id.", _UUID),
     "session_key": (
         "The session's id as it was submitted, or that of a session hosted here.",

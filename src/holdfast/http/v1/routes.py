@@ -14,6 +14,7 @@ from holdfast.http.v1 import (
     media,
     messages,
     models,
+    programs,
     search,
     sessions,
     streaming,
@@ -37,4 +38,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *history.ROUTES,
     *timelines.ROUTES,
     *defaults.ROUTES,
+    *programs.ROUTES,
 )

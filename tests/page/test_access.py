@@ -1,0 +1,51 @@
+"""What axe, a judge of accessibility, says of every view, in both themes and on a phone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.house.source import ROOT
+from tests.page.demo import prepare
+from tests.page.stage import PATIENCE_MS, Stage
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE_MS)
+
+AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+GRAVE = {"serious", "critical"}
+
+
+def test_axe_finds_nothing_serious_in_any_view(stage: Stage, tmp_path: Path) -> None:
+    sessions = prepare(stage, tmp_path)
+    page = stage.window(f"/sessions/{sessions['asking']}", bypass_csp=True)
+    expect(page.get_by_role("button", name="Allow once")).to_be_visible()
+    found = faults(page)
+
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        for path in (f"/sessions/{sessions['fixed']}", "/agents/code-reviewer", "/timeline", "/"):
+            page.goto(stage.server.url + path)
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+            found += faults(page)
+    page.set_viewport_size({"width": 390, "height": 780})
+    page.goto(f"{stage.server.url}/sessions")
+    expect(page.get_by_role("list", name="Sessions").get_by_role("listitem")).to_have_count(4)
+    found += faults(page)
+    page.keyboard.press("?")
+    found += faults(page)
+
+    assert found == []
+
+
+def faults(page: Page) -> list[str]:
+    """Return what axe calls serious or worse."""
+    page.evaluate(AXE.read_text("utf-8"))
+    told: dict[str, Any] = page.evaluate("axe.run()")
+    return [
+        f"{page.url}: {each['id']} at {node['target']}: {node['failureSummary']}"
+        for each in told["violations"]
+        if each["impact"] in GRAVE
+        for node in each["nodes"]
+    ]

@@ -1,0 +1,100 @@
+"""The whole way of somebody who sees the page for the first time."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.marks import demands
+from tests.page.stage import PATIENCE_MS, Stage
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@demands("S2-132")
+def test_a_newcomer_signs_in_asks_forks_and_takes_it_along(stage: Stage, tmp_path: Path) -> None:
+    stranger = stage.guest().new_page()
+    stranger.goto(stage.server.url)
+    expect(stranger.get_by_text("holdfast token link")).to_be_visible()
+
+    page = stage.window()
+    page.get_by_label("First message").fill("What is (3.5*4)/2?")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("log")).to_contain_text("(3.5*4)/2 = 7")
+    session = page.url.rpartition("/")[2]
+    expect(page.get_by_role("list", name="Sessions")).to_contain_text("What is (3.5*4)/2?")
+    page.get_by_label("Message", exact=True).fill("count the words: one two three")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("log")).to_contain_text("3 words.")
+
+    page.get_by_label("assistant 2").hover()
+    page.get_by_role("button", name="Fork from message 2").click()
+    expect(page).to_have_url(re.compile(f"(?<!{session})$"))
+    expect(page.get_by_role("log")).to_contain_text("(3.5*4)/2 = 7")
+    expect(page.get_by_role("log")).not_to_contain_text("3 words.")
+    fork = stage.ask("GET", f"/v1/sessions/{page.url.rpartition('/')[2]}")
+    assert fork["forked_from"] == {"session_id": session, "sequence": 2}
+
+    page.goto(f"{stage.server.url}/sessions/{session}")
+    for name in ("Markdown", "JSON lines", "workflow"):
+        page.get_by_label("Session: what can be done").click()
+        with page.expect_download() as saved:
+            page.get_by_role("link", name=f"Export as {name}").click()
+        saved.value.save_as(tmp_path / name)
+    rows = [json.loads(line) for line in (tmp_path / "JSON lines").read_text().splitlines()]
+    assert [row["content"]["text"] for row in rows][:3:2] == [
+        "What is (3.5*4)/2?",
+        "count the words: one two three",
+    ]
+    assert "3 words." in (tmp_path / "Markdown").read_text()
+    assert "What is (3.5*4)/2?" in (tmp_path / "workflow").read_text()
+
+    page.get_by_label("Session: what can be done").click()
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(page.get_by_placeholder("A message opens this session again")).to_be_visible()
+    page.get_by_label("Session: what can be done").click()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_placeholder("Reply")).to_be_visible()
+
+
+def test_a_tool_asks_with_all_it_would_do_and_does_it_once_allowed(
+    stage: Stage, tmp_path: Path
+) -> None:
+    lines = "".join(f"line {number}\n" for number in range(3_000))
+    steps = [
+        {
+            "text": "I write it down.",
+            "tool_calls": [
+                {"name": "write_file", "arguments": {"path": "notes.txt", "content": lines}}
+            ],
+        },
+        {"text": "It is **written**."},
+    ]
+    (tmp_path / "steps.json").write_text(json.dumps(steps))
+    repo = stage.ask("POST", "/api/repos", {"path": str(stage.repository)})["name"]
+    page = stage.window("/agents?new")
+    page.get_by_label("Name", exact=True).fill("Clerk")
+    page.get_by_label("Model", exact=True).fill(f"scripted:{tmp_path / 'steps.json'}")
+    page.get_by_label("Tools").fill("write_file")
+    page.get_by_label("Files it may reach").select_option("project")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("link", name="New session").click()
+    page.get_by_label("Repository").select_option(label=repo)
+    page.get_by_label("First message").fill("Write it down.")
+    page.get_by_role("button", name="Start").click()
+
+    question = page.get_by_role("region", name="write_file waits for your answer")
+    expect(question).to_contain_text("line 2999")
+    expect(page.get_by_role("list", name="Sessions")).to_contain_text("waits for you")
+    assert not (stage.repository / "notes.txt").exists()
+    question.get_by_role("button", name="Allow once").click()
+
+    expect(page.get_by_role("log").locator("strong")).to_have_text("written")
+    expect(question).to_have_count(0)
+    assert (stage.repository / "notes.txt").read_text() == lines
+    page.get_by_text("write_file", exact=True).click()
+    expect(page.get_by_role("log")).to_contain_text("line 1999")

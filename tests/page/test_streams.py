@@ -1,0 +1,104 @@
+"""In the middle of a sentence: stopped, reloaded, cut off, and seen by two at once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.marks import demands
+from tests.page.speaker import Speaker, speaking
+from tests.page.stage import PATIENCE_MS, Stage
+from tests.torture.crew import Crew
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture
+def speaker() -> Iterator[Speaker]:
+    """A model that waits in the middle of what it says."""
+    with speaking() as found:
+        yield found
+
+
+@pytest.fixture
+def stage(tmp_path: Path, crew: Crew, browser: Browser, speaker: Speaker) -> Iterator[Stage]:
+    """A server whose model is the speaker."""
+    found = Stage(crew, tmp_path, browser, **speaker.environment)
+    found.start()
+    yield found
+    speaker.gate.set()
+    found.close()
+    assert (found.left, found.complaints) == ([], [])
+
+
+def expect_words(page: Page, *words: str) -> None:
+    """Wait until this is what everybody has said, as it is seen, and nothing else."""
+    expect(page.locator(".row:not(.system) :is(.words, .prose)")).to_have_text(list(words))
+
+
+@demands("S2-132b")
+def test_a_reload_and_a_second_window_in_the_middle_double_no_word(
+    stage: Stage, speaker: Speaker
+) -> None:
+    speaker.begin("Half of it", " and the rest.")
+    page = stage.window()
+    page.get_by_label("First message").fill("Say it.")
+    page.keyboard.press("Enter")
+    expect(page.locator(".speaking")).to_have_text("…Half of it")
+
+    page.reload()
+    other = stage.window(page.url.removeprefix(stage.server.url))
+    for window in (page, other):
+        expect(window.locator(".speaking")).to_have_text("…Half of it")
+        expect_words(window, "Say it.", "Half of it")
+    page.get_by_label("Message", exact=True).fill("And more.")
+    page.get_by_role("button", name="Queue").click()
+    expect(other.get_by_role("log")).to_contain_text("And more.")
+    speaker.gate.set()
+
+    for window in (page, other):
+        expect(window.locator(".row.assistant .prose")).to_have_count(2)
+        expect(window.get_by_role("button", name="Stop")).to_have_count(0)
+        expect(window.locator(".speaking")).to_have_count(0)
+        whole = "Half of it and the rest."
+        expect_words(window, "Say it.", "And more.", whole, whole)
+
+
+def test_what_was_said_before_a_stop_stays(stage: Stage, speaker: Speaker) -> None:
+    speaker.begin("Half of it", " and the rest.")
+    page = stage.window()
+    page.get_by_label("First message").fill("Say it.")
+    page.keyboard.press("Enter")
+    expect(page.locator(".speaking")).to_be_visible()
+
+    page.get_by_role("log").focus()
+    page.keyboard.press("Escape")
+
+    expect(page.get_by_text("was stopped here")).to_be_visible()
+    expect_words(page, "Say it.", "Half of it")
+    expect(page.locator(".session-head .status")).to_have_text("stopped")
+
+
+def test_a_server_that_dies_in_the_middle_is_waited_for_and_loses_nothing(
+    stage: Stage, speaker: Speaker
+) -> None:
+    speaker.begin("Half of it", " and the rest.")
+    page = stage.window()
+    page.get_by_label("First message").fill("Say it.")
+    page.keyboard.press("Enter")
+    expect(page.locator(".speaking")).to_have_text("…Half of it")
+
+    stage.server.kill()
+    expect(page.get_by_text("The line to the server is broken.")).to_be_visible()
+    expect_words(page, "Say it.", "Half of it")
+    stage.start()
+
+    expect(page.get_by_text("The line to the server is broken.")).to_have_count(0)
+    # The turn is played again, and what it said before is not said twice.
+    expect(page.locator(".speaking")).to_have_text("…Half of it")
+    expect_words(page, "Say it.", "Half of it")
+    speaker.gate.set()
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    expect_words(page, "Say it.", "Half of it and the rest.")

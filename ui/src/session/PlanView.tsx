@@ -1,0 +1,23 @@
+import { visible } from "../text/visible";
+import type { PlanStep } from "./event_data";
+
+const MARKS: Readonly<Record<string, string>> = { completed: "✓", in_progress: "▸", pending: "·" };
+
+export function PlanView({ steps }: { steps: readonly PlanStep[] }) {
+  const done = steps.filter((step) => step.status === "completed").length;
+  const now = steps.find((step) => step.status === "in_progress");
+  return (
+    <details className="plan">
+      <summary>
+        Plan <span className="faint">{done} of {steps.length}</span> {now && <span>{visible(now.content)}</span>}
+      </summary>
+      <ol>
+        {steps.map((step, at) => (
+          <li key={at} className={step.status}>
+            <span aria-label={step.status.replace("_", " ")}>{MARKS[step.status] ?? "·"}</span> {visible(step.content)}
+          </li>
+        ))}
+      </ol>
+    </details>
+  );
+}

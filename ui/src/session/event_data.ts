@@ -1,0 +1,54 @@
+/** Reads what events say: the stream is not typed, so everything is looked at before it is used. */
+import type { Usage } from "../api/forms";
+
+export interface PlanStep {
+  readonly content: string;
+  readonly priority: string;
+  readonly status: string;
+}
+
+export type Fields = Readonly<Record<string, unknown>>;
+
+export function asText(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+export function asNumber(value: unknown): number {
+  return typeof value === "number" ? value : 0;
+}
+
+export function asFields(value: unknown): Fields | null {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Fields) : null;
+}
+
+export function errorOf(value: unknown): { code: string; message: string } {
+  const fields = asFields(value);
+  return { code: asText(fields?.["code"]) || "error", message: asText(fields?.["message"]) };
+}
+
+export function usageOf(value: unknown): Usage | null {
+  const fields = asFields(value);
+  if (fields === null) return null;
+  return {
+    input_tokens: asNumber(fields["input_tokens"]),
+    cached_input_tokens: asNumber(fields["cached_input_tokens"]),
+    output_tokens: asNumber(fields["output_tokens"]),
+    reasoning_tokens: asNumber(fields["reasoning_tokens"]),
+  };
+}
+
+/** Return the steps of a plan, in the words of an event or of a message's part. */
+export function planOf(value: unknown): PlanStep[] {
+  if (!Array.isArray(value)) return [];
+  return value.flatMap((each: unknown) => {
+    const step = asFields(each);
+    if (step === null) return [];
+    return [
+      {
+        content: asText(step["content"]) || asText(step["text"]),
+        priority: asText(step["priority"]),
+        status: asText(step["status"]),
+      },
+    ];
+  });
+}

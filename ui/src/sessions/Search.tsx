@@ -1,0 +1,83 @@
+/** Search over everything that was said. */
+import { useQuery } from "@tanstack/react-query";
+import { useDeferredValue, useState, type KeyboardEvent } from "react";
+
+import { server, told } from "../api/client";
+import type { Hit } from "../api/forms";
+import { Dialog } from "../app/Dialog";
+import { Trouble } from "../app/Notice";
+import { go } from "../app/router";
+import { useNow } from "../app/useNow";
+import { ago } from "../text/format";
+import { visible } from "../text/visible";
+
+export function Search({ onClose }: { onClose: () => void }) {
+  const [words, setWords] = useState("");
+  const [chosen, setChosen] = useState(0);
+  const wanted = useDeferredValue(words.trim());
+  const { data, error, isFetching } = useQuery({
+    queryKey: ["search", wanted],
+    queryFn: () => told(server.GET("/v1/search", { params: { query: { q: wanted, limit: 30 } } })),
+    enabled: wanted !== "",
+    placeholderData: (before) => before,
+  });
+  const hits = wanted === "" ? [] : (data?.data ?? []).filter((each) => each.session_id !== null);
+  const open = (hit: Hit | undefined) => {
+    if (hit === undefined) return;
+    onClose();
+    go(addressOf(hit));
+  };
+  const pressed = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step !== undefined) {
+      event.preventDefault();
+      setChosen(Math.max(0, Math.min(hits.length - 1, chosen + step)));
+    }
+    if (event.key === "Enter") open(hits[chosen]);
+  };
+  return (
+    <Dialog title="Search" onClose={onClose}>
+      <input
+        type="search"
+        aria-label="Words"
+        placeholder={'Words, "a phrase", begin*, -without'}
+        value={words}
+        onKeyDown={pressed}
+        onChange={(event) => {
+          setWords(event.target.value);
+          setChosen(0);
+        }}
+      />
+      <Trouble error={error} />
+      <ol className="hits">
+        {hits.map((hit, at) => (
+          <li key={`${hit.session_id} ${hit.message_id ?? hit.observation_id ?? at}`}>
+            <button type="button" className={at === chosen ? "hit chosen" : "hit"} onClick={() => open(hit)}>
+              <Found hit={hit} />
+            </button>
+          </li>
+        ))}
+      </ol>
+      {wanted !== "" && !isFetching && hits.length === 0 && <p className="hint">Nothing has these words.</p>}
+    </Dialog>
+  );
+}
+
+function addressOf(hit: Hit): string {
+  const at = hit.message_sequence === null ? "" : `?at=${hit.message_sequence}`;
+  return `/sessions/${hit.session_id}${at}`;
+}
+
+function Found({ hit }: { hit: Hit }) {
+  const now = useNow();
+  // The server marks what was found with brackets.
+  const pieces = visible(hit.snippet).split(/\[([^\]]*)\]/);
+  return (
+    <>
+      <span className="hit-where">
+        {hit.role ?? "title"} · {ago(hit.created_at, now)}
+      </span>
+      <span>{pieces.map((piece, at) => (at % 2 === 1 ? <mark key={at}>{piece}</mark> : piece))}</span>
+    </>
+  );
+}

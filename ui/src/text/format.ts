@@ -1,0 +1,63 @@
+/** Numbers and times as people read them. */
+import type { Cost } from "../api/forms";
+
+const MICROCENTS_A_DOLLAR = 100_000_000;
+const MINUTE = 60;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+export function money(cost: Cost): string {
+  if (cost.microcents === null) return cost.priced ? "–" : "unpriced";
+  return dollars(cost.microcents);
+}
+
+export function dollars(microcents: number): string {
+  const amount = microcents / MICROCENTS_A_DOLLAR;
+  if (amount === 0) return "$0";
+  if (amount < 0.01) return `$${amount.toFixed(4)}`;
+  return `$${amount.toFixed(2)}`;
+}
+
+/** Return a model's name; one that is a file is called by the file. */
+export function modelName(name: string): string {
+  return name.startsWith("scripted:") ? `scripted:${name.split("/").at(-1)}` : name;
+}
+
+export function count(number: number): string {
+  if (number < 1_000) return String(number);
+  if (number < 10_000) return `${(number / 1_000).toFixed(1)}k`;
+  if (number < 1_000_000) return `${Math.round(number / 1_000)}k`;
+  return `${(number / 1_000_000).toFixed(1)}M`;
+}
+
+export function bytes(number: number): string {
+  if (number < 1024) return `${number} B`;
+  if (number < 1024 ** 2) return `${(number / 1024).toFixed(1)} KiB`;
+  return `${(number / 1024 ** 2).toFixed(1)} MiB`;
+}
+
+/** Return how long ago a moment was, in the shortest words that are still true. */
+export function ago(moment: string, now: number): string {
+  const seconds = Math.max(0, Math.round((now - Date.parse(moment)) / 1000));
+  if (seconds < 45) return "now";
+  if (seconds < HOUR) return `${Math.max(1, Math.round(seconds / MINUTE))} min`;
+  if (seconds < DAY) return `${Math.round(seconds / HOUR)} h`;
+  if (seconds < 7 * DAY) return `${Math.round(seconds / DAY)} d`;
+  return new Date(moment).toLocaleDateString(undefined, { day: "numeric", month: "short" });
+}
+
+export function clock(moment: string): string {
+  return new Date(moment).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+}
+
+export function wholeTime(moment: string): string {
+  return new Date(moment).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+}
+
+export function lasted(from: string, to: string): string {
+  const seconds = (Date.parse(to) - Date.parse(from)) / 1000;
+  if (seconds < 0.95) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
+  if (seconds < MINUTE) return `${seconds.toFixed(1)} s`;
+  if (seconds < HOUR) return `${Math.floor(seconds / MINUTE)} min ${Math.round(seconds % MINUTE)} s`;
+  return `${(seconds / HOUR).toFixed(1)} h`;
+}
