@@ -15,7 +15,7 @@ from tests.cli.processes import COMMAND, environment
 from tests.domain.claims import a_payload
 from tests.houses import raw
 from tests.postgres import Databases
-from tests.raw_rows import raw_rows
+from tests.raw_rows import RawRows, raw_rows
 from tests.stores import VARIABLE
 from tests.torture.crew import wait_until
 
@@ -219,6 +219,11 @@ def test_what_postgres_cannot_keep_is_named(
     assert (ran.error["error"], ran.error["details"]) == ("invalid_input", {"table": "marks"})
 
 
+def is_waiting(rows: RawRows) -> bool:
+    """Tell whether somebody waits for a lock."""
+    return bool(rows.execute("SELECT 1 FROM pg_locks WHERE NOT granted"))
+
+
 WAITING = """
 CREATE FUNCTION wait_here() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
@@ -241,7 +246,7 @@ def test_a_copy_that_is_killed_leaves_an_empty_database(
         rows.execute("CREATE TRIGGER t BEFORE INSERT ON costs EXECUTE FUNCTION wait_here()")
         rows.execute("SELECT pg_advisory_lock(1)")
         with subprocess.Popen(command, env=environment(home), stderr=subprocess.DEVNULL) as process:
-            wait_until(lambda: bool(rows.execute("SELECT 1 FROM pg_locks WHERE NOT granted")))
+            wait_until(lambda: is_waiting(rows) or process.poll() is not None)
             process.kill()
         rows.execute("SELECT pg_advisory_unlock(1)")
         left = rows.execute("SELECT count(*) FROM agents")[0][0]

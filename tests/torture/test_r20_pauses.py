@@ -111,6 +111,8 @@ def paused(servers: Servers, home: Path, ask: Callable[[], None]) -> list[str]:
     pid = servers.running["one"].pid
     while True:
         servers.holder_of_a_turn(ask)
+        # Each time that is asked again adds a turn, and a session has only so many.
+        wait_until(lambda: any(is_silent(home, each) for each in holds(home)) or not waiting(home))
         os.kill(pid, signal.SIGSTOP)
         held = [session for session, hold in holds(home).items() if hold.pid == pid]
         if write_lock_is_free(home) and any(is_silent(home, session) for session in held):

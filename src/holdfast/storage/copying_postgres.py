@@ -113,10 +113,7 @@ async def into_database(url: str, *, is_kept: bool = True) -> AsyncIterator[Data
 @asynccontextmanager
 async def _connected(url: str, *, is_kept: bool = False) -> AsyncIterator[PostgresConnection]:
     """Connect and begin; what was done is committed if it is to be kept and nothing is raised."""
-    if url_fault(url) is not None:
-        raise Invalid(Code.INVALID_INPUT, f"The address of a database {FAULT}.", {"field": "to"})
-    with explained(url):
-        connection = await Link(url).open()
+    connection = await _opened(url)
     transaction = connection.raw.transaction()
     try:
         with explained(url):
@@ -130,6 +127,18 @@ async def _connected(url: str, *, is_kept: bool = False) -> AsyncIterator[Postgr
         # Whatever was not committed goes with the connection.
         with suppress(*GONE, asyncpg.PostgresError):
             await connection.close()
+
+
+async def _opened(url: str) -> PostgresConnection:
+    """Open a connection now: nobody waits for a server to come back when there is time to ask."""
+    try:
+        if url_fault(url) is None:
+            with explained(url):
+                return await Link(url).open()
+    except Invalid:
+        # It speaks of a setting, and the address may be from the line.
+        pass
+    raise Invalid(Code.INVALID_INPUT, f"The address of a database {FAULT}.", {"field": "to"})
 
 
 @contextmanager

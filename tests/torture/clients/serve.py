@@ -47,7 +47,7 @@ def steps(said: str, delay_ms: int, *, tools: bool) -> list[dict[str, Any]]:
     line = {"path": EFFECTS, "content": f"{said}\n", "mode": "append"}
     return [
         {"tool_calls": [{"name": "write_file", "arguments": line}], "delay_ms": delay_ms},
-        words,
+        words | {"delay_ms": 0},
     ] * TURNS
 
 
