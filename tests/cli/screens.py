@@ -108,5 +108,15 @@ def on_screen(
     try:
         yield Screen(socket)
     finally:
+        _kill_what_runs(words)
         subprocess.run([*words, "kill-server"], check=False, timeout=PATIENCE, capture_output=True)
         Path(socket).unlink(missing_ok=True)
+
+
+def _kill_what_runs(words: list[str]) -> None:
+    """End the command at once: a closed terminal would let it leave in its own time."""
+    panes = [*words, "list-panes", "-F", "#{pane_pid}"]
+    shell = subprocess.run(panes, check=False, timeout=PATIENCE, capture_output=True, text=True)
+    if shell.stdout.strip():
+        kill = ["pkill", "-KILL", "-P", shell.stdout.strip()]
+        subprocess.run(kill, check=False, timeout=PATIENCE)

@@ -221,7 +221,7 @@ async def test_what_is_to_come_next_waits_until_the_turn_before_it_has_begun(
     assert message.turn == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_outside_a_turn_a_signal_leaves(number: signal.Signals) -> None:
     async def wait() -> bool:
         with Signals() as signals:
@@ -233,6 +233,18 @@ async def test_outside_a_turn_a_signal_leaves(number: signal.Signals) -> None:
         return False
 
     assert await asyncio.wait_for(asyncio.ensure_future(wait()), PATIENCE)
+
+
+async def test_a_closed_terminal_can_be_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Signals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert not signals.is_leaving
 
 
 async def test_at_a_prompt_a_late_ctrl_c_is_not_taken_for_leaving() -> None:

@@ -68,6 +68,11 @@ class Seat:
         """Return what was written above the line."""
         return self._paper.written
 
+    @property
+    def live(self) -> list[str]:
+        """Return the lines that are drawn above the line, and may go."""
+        return list(self._paper.lines)
+
     async def until(self, kind: type[Payload], count: int = 1) -> None:
         """Return when so many news of a kind have come."""
         house, session_id = self.conversation.holdfast, self.conversation.session_id
@@ -223,6 +228,27 @@ async def test_in_a_turn_cancel_stops_it_and_a_fork_goes_on_elsewhere(
     assert told.startswith("> /cancel\n")
     assert "> /fork\nThis is session " in told
     assert (await seat.conversation.session()).status is Status.COMPLETED
+
+
+async def test_what_waits_in_a_session_that_was_left_is_not_shown_any_more(
+    holdfast: Holdfast, script: Script
+) -> None:
+    async with seated(holdfast, script(FAST_AND_SLOW)) as (seat, _):
+        first = seat.conversation.session_id
+        seat.press("fast\r")
+        await seat.until(TurnEnded)
+        seat.press("slow\r")
+        await seat.until(StepStarted, 2)
+        seat.press("waits\r")
+        await until(lambda: any("queued: waits" in line for line in seat.live))
+        seat.press("/fork\r")
+        await until(lambda: seat.conversation.session_id != first and not seat.live)
+        seat.press("fast again\r")
+        await seat.until(TurnEnded)
+        await seat.conversation.is_calm.wait()
+        seat.press("/end\r")
+
+    assert "> waits" not in seat.written
 
 
 async def test_a_turn_that_nobody_plays_cannot_be_stopped_and_is_left_at_the_second_key(

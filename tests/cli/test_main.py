@@ -70,6 +70,20 @@ def test_showing_help_loads_neither_a_store_nor_a_server() -> None:
     assert loaded & {"apsw", "prompt_toolkit", "uvicorn", "starlette", "ruamel"} == set()
 
 
+def test_who_may_be_asked_and_is_not_loads_no_prompt() -> None:
+    code = (
+        "import sys, holdfast.cli.beginnings\n"
+        "holdfast.cli.beginnings.AnswerPrompt()\n"
+        "print(*sorted(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert loaded & {"rich", "prompt_toolkit"} == set()
+
+
 def test_the_command_can_be_run_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "holdfast.cli", "--version"],

@@ -44,15 +44,16 @@ def test_a_session_is_written_out_as_a_workflow(
 def test_with_json_the_event_is_printed_and_every_export_is_the_same(
     cli: Cli, chatted: str, folder: Path
 ) -> None:
-    first = cli("chat-export", chatted, "--json", "--out", "deep/down/a.yaml")
+    (folder / "deep").mkdir()
+    first = cli("chat-export", chatted, "--json", "--out", "deep/a.yaml")
     again = cli("chat-export", chatted, "--json", "--out", str(folder / "b.yaml"))
 
     assert (first.err, again.err) == ("", "")
     told = first.document
     assert (told["type"], told["sessionId"]) == ("session:exported", chatted)
-    assert told["workflowPath"] == str(folder / "deep/down/a.yaml")
+    assert told["workflowPath"] == str(folder / "deep/a.yaml")
     assert again.document["sequenceNumber"] == told["sequenceNumber"] + 1
-    one, other = folder / "deep/down/a.yaml", folder / "b.yaml"
+    one, other = folder / "deep/a.yaml", folder / "b.yaml"
     assert one.read_bytes() == other.read_bytes()
     printed = cli("chat-export", chatted, "--out", "-")
     assert printed.out == one.read_text()
@@ -74,7 +75,12 @@ def test_a_file_that_is_there_is_not_replaced_unasked(cli: Cli, chatted: str, fo
 
 @pytest.mark.parametrize(
     ("out", "error"),
-    [(".", "not_a_file"), ("/dev/null/x", "invalid_input"), ("x" * 300, "invalid_input")],
+    [
+        (".", "not_a_file"),
+        ("/dev/null/x", "not_a_folder"),
+        ("nowhere/x", "not_a_folder"),
+        ("x" * 300, "invalid_input"),
+    ],
 )
 def test_a_place_that_cannot_be_written_is_refused(
     cli: Cli, chatted: str, folder: Path, out: str, error: str
@@ -179,3 +185,16 @@ def test_a_terminal_gets_no_codes(
 
     assert "\x1b" not in shown
     assert "## 1. User" in shown
+
+
+def test_another_default_model_changes_nothing_about_what_was_said(
+    cli: Cli, chatted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("sessions", "export", chatted, "--out", "-")
+    before = cli(*words)
+    monkeypatch.setenv("HOLDFAST_MODEL", "openai:gpt-4.1")
+
+    after = cli(*words)
+
+    assert (after.code, after.out) == (0, before.out)
+    assert "modelId: offline:holdfast" in after.out

@@ -200,8 +200,9 @@ import asyncio, json, sys
 from holdfast import Config, Scope, open_holdfast
 from holdfast.domain.approvals import Answer, ApprovalState
 
-async def main(home, model):
-    config = Config(home=__import__("pathlib").Path(home), default_model=model)
+async def main(home, model, url):
+    home = __import__("pathlib").Path(home)
+    config = Config(home=home, default_model=model, database_url=url)
     async with open_holdfast(config=config, scope=Scope.NONE) as house:
         (asked,) = (await house.approvals.list(house.owner, state=ApprovalState.WAITING)).items
         told = Answer(state=ApprovalState.ALLOWED, by="elsewhere")
@@ -212,7 +213,7 @@ asyncio.run(main(*json.loads(sys.argv[1])))
 
 
 async def test_another_process_may_answer(desk: Path, config: Config) -> None:
-    given = json.dumps([str(config.home), config.default_model])
+    given = json.dumps([str(config.home), config.default_model, config.database_url])
     async with open_holdfast(config=config) as house:
         session = await started(house, desk)
         await question(house, session)

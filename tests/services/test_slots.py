@@ -13,6 +13,7 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, LimitReached
 from holdfast.domain.ids import Owner
 from holdfast.domain.openings import ForkRequest, SessionRequest
+from holdfast.domain.queries import SessionQuery
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Session, Status
 from holdfast.services.endings import Heirs
@@ -183,3 +184,15 @@ async def test_a_damaged_session_keeps_nobody_from_opening_one(
     await quiet.sessions.delete(quiet.owner, damaged.id)
 
     assert opened.status is Status.PENDING
+
+
+async def test_what_no_text_can_hold_keeps_nobody_from_opening_or_looking(
+    quiet: Holdfast, repo: Repo
+) -> None:
+    odd = SessionRequest(repo_id=repo.id, tags=("odd",), metadata={"a\x00": "\x00"})
+    opened = await quiet.open("cli", odd)
+
+    await _opened(quiet, repo)
+    found = await quiet.sessions.list(SessionQuery(owner=quiet.owner, tags=("odd",)))
+
+    assert [(each.id, each.metadata) for each in found.items] == [(opened.id, odd.metadata)]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Config, Holdfast, SessionRequest, open_holdfast
 from holdfast.config.values import Chat
@@ -235,9 +236,7 @@ class TestTheGrant:
         outside.write_text("out here\n")
         step = asks(call("read_file", path=str(outside)))
         config = a_config(home, step, says("one"), step, says("two"))
-        wide = Config(
-            home=home, default_model=config.default_model, chat=Chat(fs_scope=FsTier.FULL)
-        )
+        wide = replace(config, chat=Chat(fs_scope=FsTier.FULL))
         desk = tmp_path / "desk"
         context = SessionContext(working_dir=str(desk), fs_scope_tier=FsTier.FULL)
         async with open_holdfast(config=wide) as house:
@@ -256,9 +255,7 @@ class TestTheGrant:
         outside = tmp_path / "outside.txt"
         outside.write_text("out here\n")
         config = a_config(home, asks(call("read_file", path=str(outside))), says("one"))
-        wide = Config(
-            home=home, default_model=config.default_model, chat=Chat(fs_scope=FsTier.FULL)
-        )
+        wide = replace(config, chat=Chat(fs_scope=FsTier.FULL))
         desk = tmp_path / "desk"
         desk.mkdir()
         async with open_holdfast(config=config) as house:

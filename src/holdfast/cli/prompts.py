@@ -8,13 +8,15 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli.live.keys import keys_of
+from holdfast.cli.live.keys import answer_keys, be_quick, keys_of
 from holdfast.cli.live.regions import PromptRegion
 from holdfast.cli.terminal import size_of_screen
 
 if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.document import Document
     from prompt_toolkit.formatted_text import AnyFormattedText
@@ -83,8 +85,7 @@ class Prompt:
             session.color_depth = ColorDepth.DEPTH_1_BIT
         # What was typed is written by the page, when its turn has come.
         session.app.erase_when_done = True
-        # A lone Esc is told from the beginning of a longer key by a pause.
-        session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.2
+        be_quick(session.app)
         around.region.belong_to(session.app)
 
     def _is_naming(self) -> bool:
@@ -125,11 +126,17 @@ class Prompt:
 class AnswerPrompt:
     """The line at which a question is answered; answers are not remembered."""
 
-    def __init__(self) -> None:
+    @cached_property
+    def _session(self) -> "PromptSession[str]":
+        # When it is first needed: most turns ask nothing, and the library is large.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import DummyHistory
 
-        self._session: PromptSession[str] = PromptSession(history=DummyHistory())
+        session: PromptSession[str] = PromptSession(
+            history=DummyHistory(), key_bindings=answer_keys()
+        )
+        be_quick(session.app)
+        return session
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
@@ -144,7 +151,7 @@ class AnswerPrompt:
             store_typeahead(terminal, [*early, *get_typeahead(terminal)])
 
     async def answer(self, asked: str) -> str:
-        """Return what was typed; Ctrl-C raises `PressedError`, Ctrl-D `LeftError`."""
+        """Return what was typed; Esc and Ctrl-C raise `PressedError`, Ctrl-D `LeftError`."""
         try:
             return await _typed(self._session, asked, "")
         except EOFError:

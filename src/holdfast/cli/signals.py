@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a chat: the first stops the turn, the next one leaves.
+"""Ctrl-C, SIGTERM and a terminal that is closed: the first stops the turn, the next one leaves.
 
 Only a turn that this chat asked for is stopped so; one that it merely reads along goes on, and a
 person at a prompt can still stop it with Ctrl-C. Outside a turn both leave, unless a prompt takes
@@ -29,6 +29,9 @@ class Signals:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         loop.add_signal_handler(signal.SIGTERM, self._terminated)
+        # Whoever starts a command so that it ignores this one wants it to go on.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, self._terminated)
         return self
 
     def __exit__(
@@ -38,6 +41,7 @@ class Signals:
         trace: TracebackType | None,
     ) -> None:
         loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGHUP)
         loop.remove_signal_handler(signal.SIGTERM)
         loop.remove_signal_handler(signal.SIGINT)
         # Removing ours leaves Python's default there, not the handler that asyncio had set.

@@ -55,7 +55,7 @@ class _Talking:
         self._printer = printer
         self._conversation = conversation
         self._is_remote = printer.settings.server is not None
-        self._is_live = False
+        self._page: LivePage | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._is_in_vain = False
         self._presses = 0
@@ -89,7 +89,7 @@ class _Talking:
             screen.meter = self._meter
         if not isinstance(page, LivePage) or not isinstance(page.region, PromptRegion):
             return Prompt(completer, history)
-        self._is_live = True
+        self._page = page
         around = Surroundings(
             region=page.region,
             meter=self._meter.line,
@@ -102,7 +102,7 @@ class _Talking:
         """Return what is typed; nothing when the person leaves. A question goes first."""
         conversation = self._conversation
         while not conversation.has_finished():
-            if not self._is_live:
+            if self._page is None:
                 await first_of(conversation.is_calm.wait(), self._watching)
             async with conversation.keyboard.for_line():
                 typing = asyncio.create_task(self._prompt.line())
@@ -139,13 +139,15 @@ class _Talking:
 
     async def _obeys(self, line: str) -> bool:
         conversation = self._conversation
-        if self._is_live:
+        if self._page is not None:
             self._printer.line(f"{MARK}{line}", style=_BOLD)
         before = conversation.session_id
         is_left = await obey(Talk(self._printer, conversation), line)
         self._printer.flush()
         if conversation.session_id != before:
             await ended(self._watching)
+            if self._page is not None:
+                self._page.forget()
             self._watching = asyncio.create_task(conversation.watch())
         await self._meter.recall(conversation.holdfast, await conversation.session())
         return is_left
@@ -160,7 +162,7 @@ class _Talking:
             await conversation.put(whole)
         except HoldfastError:
             # It is not on the screen any more, and it can be mended.
-            if self._is_live:
+            if self._page is not None:
                 self._prompt.begin_with(line)
             raise
 

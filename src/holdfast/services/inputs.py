@@ -59,7 +59,10 @@ class Inputs:
             return None if is_long else await self.gather(tx, key)
 
         found = await store.read(Brief(gather_if_short))
-        return found if found is not None else await store.read(gather)
+        found = found if found is not None else await store.read(gather)
+        if isinstance(found, TurnInput):
+            await self._models.keep(found.models)
+        return found
 
     async def gather(self, tx: Tx, key: SessionKey) -> TurnInput | Outcome:
         """Return what the next turn is played with, or how it ends if it may not be played."""

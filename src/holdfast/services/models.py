@@ -52,6 +52,7 @@ class Models:
         self._default = model_of(absolute(default))
         self._known = known
         self._described: dict[ModelId, tuple[Model, Model]] = {}
+        self._is_default_kept = False
 
     async def list(self) -> list[Model]:
         """Return every model the store knows, by provider and name."""
@@ -125,6 +126,18 @@ class Models:
         found = [await tx.models.by_id(model_id) for model_id in wanted]
         models = [model for model in found if model is not None] or [self._default]
         return tuple(map(self._today, models))
+
+    async def keep(self, asked: tuple[Model, ...]) -> None:
+        """Write the default down when it is asked: tomorrow it may be another one.
+
+        Rows tell their model by its id, and the configuration would be all that knows its name.
+        """
+        default = self._default
+        if self._is_default_kept or all(model.id != default.id for model in asked):
+            return
+        if await self._store.read(lambda tx: tx.models.by_id(default.id)) is None:
+            await self._store.write(lambda tx: tx.models.add(default))
+        self._is_default_kept = True
 
     def _today(self, model: Model) -> Model:
         """Return the model with what is known of it today: a stored price would grow old."""

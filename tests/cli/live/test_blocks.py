@@ -50,11 +50,21 @@ def test_a_paragraph_is_whole_with_its_blank_line_and_the_tail_is_the_rest() -> 
     blocks = Blocks()
 
     assert blocks.add("one\n") == []
-    assert blocks.tail == "one\n"
+    assert blocks.ending(9, 99) == "one\n"
     assert blocks.add("\ntw") == [Block("one", False)]
-    assert blocks.tail == "tw"
+    assert blocks.ending(9, 99) == "tw"
     assert blocks.finish() == [Block("tw", True)]
-    assert blocks.tail == ""
+    assert blocks.ending(9, 99) == ""
+
+
+def test_of_a_long_tail_the_end_is_told_and_code_keeps_its_fence() -> None:
+    blocks = Blocks()
+
+    blocks.add("```py\na\nb\nc")
+    assert blocks.ending(1, 99) == "```py\nb\nc"
+    assert blocks.ending(9, 2) == "```py\n\nc"
+    blocks.add("\n```\nlong")
+    assert blocks.ending(1, 2) == "ng"
 
 
 LINES = st.sampled_from(

@@ -24,12 +24,14 @@ class Paper:
     def __init__(self) -> None:
         self.written = ""
         self.lines: list[str] = []
+        self.drawn = 0
 
     def write(self, text: str) -> None:
         self.written += text
 
     def live(self, lines: Sequence[str]) -> None:
         self.lines = list(lines)
+        self.drawn += 1
 
 
 def a_page(*, quiet: bool = False, colored: bool = False) -> tuple[LivePage, Paper]:
@@ -134,6 +136,33 @@ async def test_a_tail_that_is_too_long_shows_its_end() -> None:
 
     assert paper.lines[-1] == "line 499"
     assert len(paper.lines) < 100
+
+
+async def test_an_answer_that_comes_fast_is_not_drawn_word_for_word() -> None:
+    page, paper = a_page(colored=True)
+
+    page.text("```python\n")
+    for number in range(300):
+        page.text(f"x = {number}\n")
+    drawn = paper.drawn
+    while not paper.lines[-1:] or "299" not in paper.lines[-1]:  # noqa: ASYNC110 — see above
+        await asyncio.sleep(0.01)
+
+    assert drawn < 100
+
+
+async def test_what_waits_leaves_room_on_the_screen_and_is_forgotten_with_its_session() -> None:
+    page, paper = a_page()
+
+    for turn in range(1, 101):
+        page.queued(a_message(f"word {turn}", turn=turn))
+    waiting = paper.lines
+    page.forget()
+
+    assert len(waiting) < 30
+    assert waiting[0] == "queued: word 1"
+    assert waiting[-1] == f"… {101 - len(waiting)} more"
+    assert (paper.written, paper.lines) == ("", [])
 
 
 async def test_the_past_looks_as_it_did_then() -> None:

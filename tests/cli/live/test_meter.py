@@ -41,6 +41,16 @@ def test_where_the_window_is_unknown_it_counts_tokens() -> None:
     assert meter.line(80) == told
 
 
+def test_a_model_that_a_program_names_itself_cannot_steer_the_terminal() -> None:
+    meter = a_meter()
+    named = StepStarted(
+        step=2, model_id=OTHER.id, message_id=MessageId(an_id(9)), model="a:\x1b[31mb\x01c\x02"
+    )
+    meter.hear(an_event(named))
+
+    assert meter.line(80).startswith("a:bc · ")
+
+
 @pytest.mark.parametrize(
     ("columns", "line"), [(40, "context 10 % of 200k · $0.0150"), (20, "$0.0150"), (3, "$0.")]
 )

@@ -28,15 +28,21 @@ class Blocks:
         self._lines: list[str] = []
         self._rest = ""
         self._fence = ""
+        self._opening = ""
         # Where the text of the open item begins; nothing outside of a list.
         self._inset = 0
         self._is_first = True
         self._is_spaced = False
 
-    @property
-    def tail(self) -> str:
-        """Return what belongs to no whole block yet."""
-        return "\n".join([*self._lines, self._rest]) if self._lines else self._rest
+    def ending(self, lines: int, characters: int) -> str:
+        """Return the tail, what belongs to no whole block yet, or as much of its end.
+
+        Code that is cut begins with its fence all the same.
+        """
+        found = "\n".join([*self._lines[-lines:], self._rest])
+        is_cut = len(self._lines) > lines or len(found) > characters
+        opening = f"{self._opening}\n" if is_cut and self._fence else ""
+        return opening + found[-characters:]
 
     def add(self, text: str) -> list[Block]:
         """Take a piece of text; return the blocks that it has made whole."""
@@ -80,7 +86,7 @@ class Blocks:
             yield from self._close()
         self._lines.append(line)
         if (found := _FENCE.match(line)) is not None:
-            self._fence = found[1]
+            self._fence, self._opening = found[1], line
         elif _HEADING.match(line) and not self._inset:
             yield from self._close()
 

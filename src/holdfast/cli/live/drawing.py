@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from holdfast.cli.live.blocks import Block, Blocks
@@ -20,6 +21,8 @@ _SECONDS: Final = 0.1
 # From then on people wonder how long it has been.
 _LONG: Final = 2.0
 _SAID_MOST: Final = 12
+# Drawing an answer takes a part of the time, so that the answer itself and the keys have the rest.
+_REST: Final = 3
 _DIM, _BOLD, _GREEN, _RED = "2", "1", "32", "31"
 
 
@@ -41,20 +44,27 @@ class LivePage:
         self._queue: list[Message] = []
         self._has_written = False
         self._ticking: asyncio.TimerHandle | None = None
+        self._drawing: asyncio.TimerHandle | None = None
+        self._rested_at = 0.0
 
     def text(self, text: str) -> None:
         """Take a piece of the answer; write the blocks that are whole now."""
         self._end_thoughts()
-        self._busy = ""
-        self._write_blocks(self._blocks.add(text))
-        self._draw()
+        is_first, self._busy = bool(self._busy), ""
+        blocks = self._blocks.add(text)
+        if is_first or blocks:
+            # Before they are written, so that what is whole is not drawn as well.
+            self._draw()
+            self._write_blocks(blocks)
+        else:
+            self._draw_soon()
 
     def thought(self, text: str) -> None:
         """Take a piece of what the model thinks; where there are no colours, leave it out."""
         # Dimness is all that tells thoughts from the answer.
         if self.is_colored:
             self._thoughts += text
-            self._draw()
+            self._draw_soon()
 
     def aside(self, text: str, *, is_loud: bool = False) -> None:
         """Write something on the side, dimly."""
@@ -99,6 +109,7 @@ class LivePage:
         """Write what was said to the agent, above its answer."""
         due = [each for each in self._queue if each.turn <= turn]
         self._queue = [each for each in self._queue if each.turn > turn]
+        self._draw()
         for message in due:
             self._write_user(message)
 
@@ -122,10 +133,16 @@ class LivePage:
         self._stop_ticking()
         self._draw()
 
+    def forget(self) -> None:
+        """Show nothing more of what is under way: it belongs to a session that was left."""
+        self._queue.clear()
+        self.settle()
+
     def pause(self) -> None:
         """Write what is left, and take the live lines away."""
         self._end_block()
         self._stop_ticking()
+        self._drop_drawing()
         self.region.live(())
 
     def _write_user(self, message: Message) -> None:
@@ -171,20 +188,47 @@ class LivePage:
             self._ticking.cancel()
             self._ticking = None
 
-    def _draw(self) -> None:
-        columns, rows = size_of_screen()
-        tail = list(self._tail(columns))
-        # The newest lines count, and what is typed needs room below them.
-        self.region.live([*tail[-max(1, rows // 2) :], *self._waits(columns)])
+    def _draw_soon(self) -> None:
+        """Draw now, or when the time has come again."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._rested_at:
+            self._draw()
+        elif self._drawing is None:
+            self._drawing = loop.call_at(self._rested_at, self._draw)
 
-    def _tail(self, columns: int) -> Iterator[str]:
+    def _draw(self) -> None:
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        self._drop_drawing()
+        columns, rows = size_of_screen()
+        waits = self._first_waits(columns, max(2, rows // 4))
+        tail = list(self._tail(columns, rows))
+        # The newest lines count, and what is typed needs room below them.
+        self.region.live([*tail[-max(1, rows // 2 - len(waits)) :], *waits])
+        self._rested_at = clock() + _REST * (clock() - begun)
+
+    def _drop_drawing(self) -> None:
+        if self._drawing is not None:
+            self._drawing.cancel()
+            self._drawing = None
+
+    def _tail(self, columns: int, rows: int) -> Iterator[str]:
+        # More than the screen holds is not painted: it would be done again for every word.
+        room = columns * rows
         if self._thoughts.strip():
-            yield from wrapped(self._thoughts.strip("\n"), columns, "dim italic")
-        tail = self._blocks.tail
+            yield from wrapped(self._thoughts.strip("\n")[-room:], columns, "dim italic")
+        tail = self._blocks.ending(rows, room)
         if tail.strip() and self.is_colored:
             yield from painted(tail, columns).rstrip("\n").split("\n")
         elif tail.strip():
             yield from wrapped(tail, columns)
+
+    def _first_waits(self, columns: int, most: int) -> list[str]:
+        """Return lines about what waits, not too many: what scrolls away can never be erased."""
+        left = len(self._calls) + bool(self._busy) + len(self._queue) - most + 1
+        if left <= 1:
+            return list(self._waits(columns))
+        return [*islice(self._waits(columns), most - 1), self._row(f"… {left} more", columns)]
 
     def _waits(self, columns: int) -> Iterator[str]:
         now = asyncio.get_running_loop().time()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from prompt_toolkit.application import Application
     from prompt_toolkit.key_binding import KeyBindings
 
 
@@ -57,6 +58,24 @@ def keys_of(stop: Callable[[], bool]) -> "KeyBindings":
             stop()
 
     return keys
+
+
+def answer_keys() -> "KeyBindings":
+    """Return the keys of a question: Esc stops the turn as Ctrl-C does."""
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+
+    @keys.add("escape")
+    def stop(event: Any) -> None:
+        event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
+
+    return keys
+
+
+def be_quick(app: "Application[Any]") -> None:
+    """Tell a lone Esc from the beginning of a longer key by a short pause."""
+    app.ttimeoutlen, app.timeoutlen = 0.05, 0.2
 
 
 def _is_choosing_file(buffer: Any) -> bool:

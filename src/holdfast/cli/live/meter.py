@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.cli.output import price
+from holdfast.cli.terminal import clean
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.approvals import tighter
 from holdfast.domain.costs import Usage
@@ -70,7 +71,7 @@ class Meter:
         shown = [each for each in (*parts, cost) if each]
         while len(shown) > 1 and len(_SPACE.join(shown)) > columns:
             del shown[0]
-        return _SPACE.join(shown)[:columns]
+        return clean(_SPACE.join(shown))[:columns]
 
     def _context(self) -> str:
         if not self._used:
