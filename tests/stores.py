@@ -23,8 +23,9 @@ CONTRACT: Final = {
     "storage": (
         *("test_lineage", "test_news", "test_observations", "test_record"),
         *("test_search", "test_session_queries", "test_session_table", "test_tables"),
-        "test_token_table",
+        *("test_token_table", "test_views"),
     ),
+    "importers": ("*",),
     "services": ("*",),
     "engine": ("*",),
     "execution": ("*",),
@@ -37,7 +38,7 @@ EMBEDDED: Final = {
     "execution/test_machine": "*",
     "services/test_berths": ("is_noted_without_writing_all", "passed_over_and_named"),
     "services/test_deletions": ("in_no_file",),
-    "services/test_history_bounds": ("hides_no_timeline",),
+    "services/test_history_bounds": ("damaged_claim", "hides_no_timeline"),
     "services/test_observation_rebuilding": ("damaged_claim", "claims_are_gone"),
     "services/test_recovery": ("may_be_alive",),
     "services/test_session_lists": ("only_while_somebody_alive",),
@@ -47,11 +48,17 @@ EMBEDDED: Final = {
     "storage/test_search": ("no_trace", "damaged", "not_what_was_written", "index", "went_without"),
     "storage/test_session_queries": ("reads_no_message_row", "without_sorting"),
     "storage/test_token_table": ("pages_contradict",),
+    "storage/test_views": ("comes_with_python",),
 }
 # Of these, what every run tries on Postgres, too.
 USUAL: Final = {
     "storage": CONTRACT["storage"],
-    "services": ("test_turns", "test_messages", "test_interrupts", "test_recovery", "test_events"),
+    "importers": ("test_template_sessions",),
+    "services": (
+        *("test_turns", "test_messages", "test_interrupts", "test_recovery", "test_events"),
+        *("test_desks", "test_slots", "test_zone_adoptions", "test_zone_archives"),
+        *("test_zone_replays", "test_zones"),
+    ),
     "engine": ("test_runtime",),
     "http": ("test_sessions", "test_messages"),
 }

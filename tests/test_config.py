@@ -21,6 +21,7 @@ from holdfast.config import (
 )
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.credentials import mask_text
 from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.sessions import OnExceed
 from holdfast.domain.tools import FsTier
@@ -382,6 +383,16 @@ def test_a_file_that_is_no_toml_is_refused_with_its_name_and_line(
     assert refused.details == {"file": str(file)} | ({"line": line} if line else {})
 
 
+def test_a_home_that_is_a_file_is_refused_as_what_it_is(folder: Path) -> None:
+    home = folder / "home"
+    home.write_text("")
+
+    refused = _refused(home)
+
+    assert refused.message.startswith(f"{home} is not a folder; ")
+    assert refused.details == {"file": str(home / "holdfast.toml")}
+
+
 @pytest.mark.parametrize("kind", ["folder", "pipe", "device", "link to a pipe"])
 def test_what_is_not_a_file_is_refused_and_not_waited_for(folder: Path, kind: str) -> None:
     file = folder / "holdfast.toml"
@@ -556,7 +567,9 @@ def test_the_address_of_a_database_is_one_of_postgres_and_never_repeated(folder:
     url = "postgresql://ada:secret@db/x"
     refused = _refused(folder, {"HOLDFAST_DATABASE_URL": "mysql://ada:secret@db/x"})
 
-    assert "HOLDFAST_DATABASE_URL must be written postgresql://" in refused.message
+    told = "must be written postgresql://<user>:<password>@<host>:<port>/<database>"
+    assert f"HOLDFAST_DATABASE_URL {told}" in refused.message
+    assert mask_text(refused.message) == refused.message
     assert "secret" not in str(refused.body())
     assert _load(folder, {"HOLDFAST_DATABASE_URL": url}).database_url == url
     assert _load(folder, {"HOLDFAST_DATABASE_URL": ""}).database_url is None

@@ -304,6 +304,24 @@ def test_a_changed_message_in_a_plain_backup_is_found(
     assert len(refused.value.details["faults"]) == 1
 
 
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_a_backup_that_is_cut_off_is_told_as_such(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
+    session = written(home, "one")
+    target = tmp_path / "a.backup"
+    back_up(home / "history.db", None, target)
+    whole = target.read_bytes()
+    target.write_bytes(whole[: int(len(whole) * share)])
+
+    with pytest.raises(Invalid, match=r"^The backup (is damaged|does not verify)") as refused:
+        restore(target, None, home / "history.db")
+
+    assert refused.value.code is Code.BACKUP_INVALID
+    assert len(read(home, session)) == 1
+
+
 def test_a_damaged_store_gives_no_backup(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,17 @@ async def test_a_read_replica_is_refused_and_so_is_nobody_at_all() -> None:
     assert "read replica" in refused.message
 
 
+async def test_a_server_that_is_too_old_is_refused(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_link, "OLDEST", 990_000)
+
+    refused = await _refused(databases.server.url("postgres"))
+
+    assert refused.code is Code.STORE_UNSAFE
+    assert "Postgres 99 or newer is needed; this is 1" in refused.message
+
+
 async def test_a_database_that_is_not_encoded_in_utf8_is_refused(databases: Databases) -> None:
     databases.run("postgres", ["CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1'"])
 
@@ -91,6 +102,9 @@ async def test_a_database_that_is_not_encoded_in_utf8_is_refused(databases: Data
         f"mysql://ada:{PASSWORD}@db/x",
         f"postgresql://ada:{PASSWORD}@db:port/x",
         f"postgresql://ada:{PASSWORD}@[db/x",
+        f"postgresql://ada:{PASSWORD}@127.0.0.1:99999/x",
+        f"postgresql://ada:{PASSWORD}@127.0.0.1/x%00y",
+        f"postgresql://ada:{PASSWORD}@127.0.0.1/x\ud800",
         "history.db",
     ],
 )
@@ -113,6 +127,45 @@ async def test_a_database_or_a_user_that_is_not_there_is_told(databases: Databas
     stranger = await _refused(f"postgresql://ada:{PASSWORD}@/usual?host={databases.server.folder}")
 
     assert {missing.code, unmade.code, stranger.code} == {Code.STORE_UNWRITABLE}
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        (f"&{PASSWORD}=1", "asks for a setting that this Postgres does not take"),
+        (f"&sslmode=verify-full&sslrootcert=/nowhere/{PASSWORD}", "a file in `sslrootcert`"),
+    ],
+)
+async def test_what_an_address_asks_for_in_vain_is_told_at_once(
+    databases: Databases, ending: str, why: str
+) -> None:
+    refused = await _refused(databases.server.url("postgres") + ending)
+
+    assert (type(refused), refused.code) == (Invalid, Code.CONFIG_INVALID)
+    assert why in refused.message
+
+
+async def test_a_database_that_is_only_read_is_refused(databases: Databases) -> None:
+    url = databases.fresh("read_only")
+    databases.run("postgres", ["ALTER DATABASE read_only SET default_transaction_read_only = on"])
+
+    refused = await _refused(url)
+
+    assert (type(refused), refused.code) == (Unavailable, Code.STORE_UNSAFE)
+    assert "default_transaction_read_only" in refused.message
+
+
+async def test_a_server_without_a_connection_to_spare_is_told(databases: Databases) -> None:
+    name = databases.fresh("narrow")
+    databases.run(
+        "postgres",
+        ["CREATE ROLE one LOGIN CONNECTION LIMIT 0", "ALTER DATABASE narrow OWNER TO one"],
+    )
+
+    refused = await _refused(name.replace("holdfast@", "one@"))
+
+    assert refused.code is Code.STORE_UNREACHABLE
+    assert "no connection left" in refused.message
 
 
 @pytest.mark.parametrize("table", ["sessions (id INTEGER)", "migrations (version TEXT)"])

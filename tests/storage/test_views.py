@@ -250,7 +250,25 @@ async def test_a_fork_shows_what_it_inherits_as_its_own(
     assert _contents(home, child.id)[: len(whole)] == whole
 
 
-@pytest.mark.parametrize("view", ["AgentSession", "AgentMessage"])
+async def test_what_no_text_can_hold_is_shown_as_it_was_written(
+    house: House, session: Session, home: Path
+) -> None:
+    said = {"a\x00": ["\x00\x00b", "\\u0000", "\\\x00", "\x7f\x01/\u2028"]}
+    await house.messages.record(house.owner, session.id, _call("c9", **said))
+    await house.messages.record(house.owner, session.id, _result("c9", result=said))
+
+    row = _read(home, "AgentMessage")[-1]
+
+    assert row["content"] == msgspec.json.encode(_tool(_outcome(said), **said)[1]).decode()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        *("AgentSession", "AgentMessage", "agent_sessions"),
+        *("news", "session_events", "session_messages"),
+    ],
+)
 async def test_views_are_for_reading_only(
     house: House, session: Session, home: Path, view: str
 ) -> None:

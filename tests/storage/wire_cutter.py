@@ -22,6 +22,7 @@ class WireCutter:
         self._target = target
         self.cut = Cut.NEVER
         self.cuts = 0
+        self.has_cut = asyncio.Event()
         # Whether nobody gets through any more, once it has cut.
         self.is_final = False
 
@@ -37,6 +38,7 @@ class WireCutter:
                 how = self.cut if b"COMMIT" in data else Cut.NEVER
                 if how is not Cut.NEVER:
                     self.cut, self.cuts = Cut.NEVER, self.cuts + 1
+                    self.has_cut.set()
                 if how is Cut.BEFORE:
                     break
                 if how is Cut.AFTER:
@@ -55,8 +57,10 @@ class WireCutter:
 
 
 async def _passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(1 << 16):
-        writer.write(data)
+    # A server that is killed may reset the wire, and whoever waits for an answer has to hear of it.
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
     writer.close()
 
 

@@ -99,6 +99,9 @@ def _text(file: Path, *, required: bool) -> str:
                 Code.CONFIG_INVALID, f"There is no {file}.", {"file": str(file)}
             ) from None
         return ""
+    except NotADirectoryError:
+        told = f"{file.parent} is not a folder; a configuration lies in one, and so does a home."
+        raise Invalid(Code.CONFIG_INVALID, told, {"file": str(file)}) from None
     except (OSError, ValueError) as error:
         told = getattr(error, "strerror", None) or "there is no such path"
         raise _unreadable(file, told) from None

@@ -66,7 +66,8 @@ def restore(backup: Path, key: bytes | None, store: Path, *, plain: bool = False
         with draft_beside(store) as draft:
             with backup.open("rb") as source, draft.open("wb") as copy:
                 shutil.copyfileobj(source, copy, 1 << 20)
-            _require_restorable(draft, key)
+            with _of_the_backup():
+                _require_restorable(draft, key)
             sync_file(draft)
             kept = _put_in_place(draft, key, store)
             sync_folder(store.parent)
@@ -113,6 +114,20 @@ def _require_sound(connection: Connection) -> None:
             f"The store is damaged, so no backup was made: {faults[0]} Run `holdfast doctor`.",
             {"faults": faults},
         )
+
+
+@contextmanager
+def _of_the_backup() -> Iterator[None]:
+    """Say of the backup what would otherwise be said of the store, which is untouched."""
+    try:
+        yield
+    except Internal as error:
+        if error.code is not Code.CORRUPT_STORE:
+            raise
+        raise Invalid(
+            Code.BACKUP_INVALID,
+            "The backup is damaged or cut off and was not restored; the store is as it was.",
+        ) from error
 
 
 def _require_restorable(draft: Path, key: bytes | None) -> None:

@@ -1,9 +1,11 @@
 """Addresses of databases: what one has to be, and how it is shown to people."""
 
+from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-FAULT: Final = "must be written postgresql://user:password@host:port/database"
+FAULT: Final = "must be written postgresql://<user>:<password>@<host>:<port>/<database>"
+_FILES: Final = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 
 
 def url_fault(url: str | None) -> str | None:
@@ -12,9 +14,17 @@ def url_fault(url: str | None) -> str | None:
         return None
     try:
         is_right = urlsplit(url).scheme in {"postgres", "postgresql"}
+        # What cannot be sent: half of a surrogate pair has no bytes, and a NUL ends every text.
+        is_right = is_right and b"\x00" not in unquote(url).encode()
     except ValueError:
         return FAULT
     return None if is_right else FAULT
+
+
+def missing_file(url: str) -> str | None:
+    """Return which parameter of an address names a file that is not there."""
+    named = parse_qsl(urlsplit(url).query)
+    return next((name for name, file in named if name in _FILES and not Path(file).exists()), None)
 
 
 def shown_url(url: str) -> str:

@@ -18,7 +18,8 @@ from holdfast.ports import Clock, Tx
 from holdfast.storage.postgres_checks import faults
 from holdfast.storage.postgres_clock import DatabaseClock
 from holdfast.storage.postgres_connection import PostgresConnection
-from holdfast.storage.postgres_errors import LostError, meaning, translated
+from holdfast.storage.postgres_errors import LostError, described, meaning, translated
+from holdfast.storage.postgres_fates import SWEEP
 from holdfast.storage.postgres_link import Link
 from holdfast.storage.postgres_migrate import require_current
 from holdfast.storage.postgres_news import PostgresNews
@@ -59,6 +60,7 @@ class PostgresStore:
         try:
             with translated():
                 await require_current(connection.raw)
+                await connection.command(SWEEP)
         finally:
             await connection.close()
         store._listening = asyncio.get_running_loop().create_task(store._news.listen())
@@ -91,7 +93,8 @@ class PostgresStore:
 
     async def read(self, work: Work[T]) -> T:
         """Run work on one consistent snapshot."""
-        for is_last in (False, True):
+        # Each reader may be one that is dead and does not know, and only then a new one is opened.
+        for left in reversed(range(READERS + 1)):
             try:
                 async with self._reader() as (connection, tables):
                     await connection.command(_SNAPSHOT)
@@ -100,10 +103,10 @@ class PostgresStore:
                     return found
             except LostError as error:
                 # Nothing was changed by it, so it may be asked again.
-                if is_last:
+                if not left:
                     raise meaning(error) from error
             except asyncpg.PostgresError as error:
-                log.error("a statement was refused: %s", error)
+                log.error("a statement was refused: %s", described(error))
                 raise meaning(error) from error
         raise AssertionError("a read ends in its last try")
 

@@ -1,5 +1,6 @@
 """One connection to Postgres in the form that tables use: names in, plain rows out."""
 
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ _SETTINGS: Final = {
 }
 _CONNECT_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 5.0
+# Seconds of silence until a machine is asked whether it is there, and until it is taken for gone.
+_SILENCE: Final = 5
+_GONE_AFTER: Final = 15
 _NUL: Final = "\x00"
 
 
@@ -142,8 +146,26 @@ async def connect(url: str, *, may_write: bool = False) -> asyncpg.Connection:
         max_cached_statement_lifetime=3_600,
         server_settings=_SETTINGS | {"idle_in_transaction_session_timeout": _IDLE[may_write]},
     )
+    # By its own name, because the driver has no setting for it.
+    keep_alive(raw._transport.get_extra_info("socket"))
     # A VARCHAR is an id: a UUID is bytes to tables, and its letters to Postgres.
     await raw.set_type_codec(
         "varchar", schema="pg_catalog", encoder=spelled, decoder=packed, format="text"
     )
     return raw
+
+
+def keep_alive(wire: socket.socket) -> None:
+    """Have the system end a connection whose other end is gone without a word, as after a crash."""
+    if wire.family == socket.AF_UNIX:
+        return
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in {
+        "TCP_KEEPIDLE": _SILENCE,
+        "TCP_KEEPINTVL": _SILENCE,
+        "TCP_KEEPCNT": _GONE_AFTER // _SILENCE,
+        "TCP_USER_TIMEOUT": _GONE_AFTER * 1_000,
+    }.items():
+        # Not every system has all of them.
+        if option := getattr(socket, name, None):
+            wire.setsockopt(socket.IPPROTO_TCP, option, value)

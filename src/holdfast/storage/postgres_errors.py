@@ -61,7 +61,7 @@ def translated() -> Iterator[None]:
 def meaning(error: BaseException) -> HoldfastError:
     """Return what an error of Postgres or of the way to it means; never with a password in it."""
     if isinstance(error, (LostError, *GONE)):
-        return unreachable()
+        return _full() if isinstance(error, asyncpg.TooManyConnectionsError) else unreachable()
     if isinstance(error, REFUSED):
         return Unavailable(
             Code.STORE_UNWRITABLE,
@@ -82,6 +82,13 @@ def meaning(error: BaseException) -> HoldfastError:
     return Internal(Code.INTERNAL, "The store refused a statement; please report this.")
 
 
+def described(error: asyncpg.PostgresError | asyncpg.InterfaceError) -> str:
+    """Return what an error is called, for the log: its own words may repeat what was to be kept."""
+    code = getattr(error, "sqlstate", None)
+    rule = getattr(error, "constraint_name", None)
+    return " ".join(filter(None, (type(error).__name__, code, rule)))
+
+
 def busy() -> Unavailable:
     """Return what a caller is told whom another process has kept waiting for too long."""
     return Unavailable(Code.STORE_BUSY, "Another process kept the store locked; try again.")
@@ -92,6 +99,14 @@ def unreachable() -> Unavailable:
     return Unavailable(
         Code.STORE_UNREACHABLE,
         "Postgres cannot be reached; nothing was changed. Try again when it is back.",
+    )
+
+
+def _full() -> Unavailable:
+    return Unavailable(
+        Code.STORE_UNREACHABLE,
+        "Postgres has no connection left for us; nothing was changed. Raise max_connections, or "
+        "run fewer servers.",
     )
 
 

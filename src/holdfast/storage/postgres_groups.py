@@ -13,7 +13,7 @@ import asyncpg
 
 from holdfast.storage.jobs import Job
 from holdfast.storage.postgres_connection import PostgresConnection
-from holdfast.storage.postgres_errors import LATE, LOST_RACE, LostError, meaning
+from holdfast.storage.postgres_errors import LATE, LOST_RACE, LostError, described, meaning
 
 log = logging.getLogger(__name__)
 
@@ -144,5 +144,5 @@ async def _careful(connection: PostgresConnection, job: Job) -> bool:
 def _told(error: Exception) -> Exception:
     if not isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
         return error
-    log.error("a statement was refused: %s", error)
+    log.error("a statement was refused: %s", described(error))
     return meaning(error)

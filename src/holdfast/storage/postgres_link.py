@@ -1,15 +1,16 @@
 """The way to a Postgres that keeps what it acknowledges; whoever is refused is told why."""
 
 import asyncio
+import ssl
 import time
 from typing import Final
 
 import asyncpg
 
-from holdfast.domain.errors import Code, Invalid, Unavailable
-from holdfast.storage.database_urls import FAULT, url_fault
+from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
+from holdfast.storage.database_urls import FAULT, missing_file, url_fault
 from holdfast.storage.postgres_connection import PostgresConnection, connect
-from holdfast.storage.postgres_errors import GONE, REFUSED, meaning, unreachable
+from holdfast.storage.postgres_errors import GONE, REFUSED, meaning
 
 OLDEST: Final = 150_000
 # Seconds that somebody who asks waits for a server that is being restarted.
@@ -20,7 +21,8 @@ STANDING = """
 -- What has to be true of a server before anything is believed that it acknowledges.
 SELECT CAST(current_setting('server_version_num') AS INTEGER), current_setting('server_encoding'),
        current_setting('fsync'), current_setting('full_page_writes'),
-       current_setting('synchronous_commit'), pg_is_in_recovery()
+       current_setting('synchronous_commit'), pg_is_in_recovery(),
+       current_setting('transaction_read_only')
 """
 
 
@@ -36,7 +38,12 @@ class Link:
         """Open a connection now, or raise why there is none."""
         try:
             raw = await connect(self._url, may_write=may_write)
-        except (ValueError, asyncpg.ClientConfigurationError):
+        except (OSError, asyncpg.PostgresError) as error:
+            told = _refusal(error, self._url)
+            if told is None:
+                raise
+            raise told from None
+        except (ValueError, OverflowError, asyncpg.ClientConfigurationError):
             # Without its words, which may repeat the address.
             raise _unreadable() from None
         try:
@@ -56,23 +63,37 @@ class Link:
                 raise meaning(error) from error
             except GONE as error:
                 if time.monotonic() > deadline:
-                    raise unreachable() from error
+                    raise meaning(error) from error
             await asyncio.sleep(_BREATH)
 
 
-def _unreadable() -> Invalid:
+def _refusal(error: Exception, url: str) -> HoldfastError | None:
+    """Return what only a person can mend about an address, which is not told by an error alone."""
+    if isinstance(error, FileNotFoundError) and (name := missing_file(url)) is not None:
+        return _unreadable(f"names a file in `{name}` that is not there")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _unsafe("its certificate does not prove that it is who it should be")
+    # Just this class: the driver's own, when a server that is asked for TLS has none.
+    if type(error) is ConnectionError:
+        return _unsafe("it speaks no TLS, which HOLDFAST_DATABASE_URL asks for")
+    if isinstance(error, asyncpg.PostgresError) and not isinstance(error, (*REFUSED, *GONE)):
+        return _unreadable("asks for a setting that this Postgres does not take")
+    return None
+
+
+def _unreadable(why: str = FAULT) -> Invalid:
     return Invalid(
-        Code.CONFIG_INVALID,
-        f"HOLDFAST_DATABASE_URL {FAULT}.",
-        {"key": "store.database_url"},
+        Code.CONFIG_INVALID, f"HOLDFAST_DATABASE_URL {why}.", {"key": "store.database_url"}
     )
 
 
 async def require_safe(raw: asyncpg.Connection) -> None:
     """Refuse a server on which "saved" would not be true."""
-    version, encoding, *switches, is_replica = tuple(await raw.fetchrow(STANDING))
+    version, encoding, *switches, is_replica, is_read_only = await raw.fetchrow(STANDING)
     if version < OLDEST:
-        raise _unsafe(f"Postgres {OLDEST // 10_000} or newer is needed; this is {version}")
+        raise _unsafe(
+            f"Postgres {OLDEST // 10_000} or newer is needed; this is {version // 10_000}"
+        )
     if encoding != "UTF8":
         raise _unsafe(f"the database must be encoded in UTF8; it is in {encoding}")
     names = ("fsync", "full_page_writes", "synchronous_commit")
@@ -81,6 +102,8 @@ async def require_safe(raw: asyncpg.Connection) -> None:
             raise _unsafe(f"{name} is off, so what is acknowledged could be lost; turn it on")
     if is_replica:
         raise _unsafe("the server is a read replica; name the primary")
+    if is_read_only == "on":
+        raise _unsafe("default_transaction_read_only is on; turn it off")
 
 
 def _unsafe(why: str) -> Unavailable:

@@ -10,6 +10,8 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import asyncpg
+
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
 from holdfast.storage.postgres_connection import PostgresConnection
@@ -56,8 +58,9 @@ class PostgresNews:
             try:
                 connection = await self._link.patient()
                 await self._hear(connection)
-            except (*GONE, LostError, HoldfastError) as error:
-                log.warning("news of other processes are not heard just now: %s", error)
+            except (*GONE, asyncpg.PostgresError, LostError, HoldfastError) as error:
+                why = error.__cause__ or error
+                log.warning("news of other processes are not heard just now: %r", why)
             finally:
                 if connection is not None:
                     connection.raw.terminate()

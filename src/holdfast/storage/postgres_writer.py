@@ -15,6 +15,7 @@ from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.storage.jobs import Job, Kind, Work
 from holdfast.storage.postgres_connection import PostgresConnection
 from holdfast.storage.postgres_errors import LostError, busy, meaning, unknown, unreachable
+from holdfast.storage.postgres_fates import Fate
 from holdfast.storage.postgres_groups import Group
 from holdfast.storage.postgres_link import PATIENCE, Link
 
@@ -25,14 +26,6 @@ GROUP_MOST: Final = 256
 # Seconds that a job waits for a row that another process holds.
 LATEST: Final = 30.0
 _BREATH: Final = 0.05
-
-TELL = """
--- One word to all who listen, and what the transaction is called, should its end be lost.
-SELECT pg_notify($1, $2), CAST(pg_current_xact_id() AS TEXT)
-"""
-
-NAME = "SELECT CAST(pg_current_xact_id() AS TEXT)"
-FATE = "SELECT pg_xact_status(CAST(CAST($1 AS TEXT) AS xid8))"
 
 
 class PostgresWriter:
@@ -47,8 +40,7 @@ class PostgresWriter:
         self._late: deque[tuple[Job, float]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        # The transaction whose commit is on its way.
-        self._committing: str | None = None
+        self._fate = Fate()
         self.connection: PostgresConnection | None = None
 
     async def submit(self, work: Work) -> Any:
@@ -108,7 +100,7 @@ class PostgresWriter:
         """Play a group; after a lost connection over another one."""
         deadline = time.monotonic() + PATIENCE
         while group.left:
-            self._committing = None
+            self._fate.settle()
             try:
                 await group.play(await self._connected())
             except LostError as error:
@@ -127,30 +119,27 @@ class PostgresWriter:
     async def _commit(self, connection: PostgresConnection) -> None:
         await connection.flush()
         if connection.touched:
-            self._committing = await connection.value(TELL, *self._word(connection.touched))
+            await self._fate.note(connection, *self._word(connection.touched))
         elif connection.has_written:
-            self._committing = await connection.value(NAME)
+            await self._fate.note(connection)
         await connection.command("COMMIT")
-        self._committing = None
+        self._fate.settle()
 
     async def _was_committed(self) -> bool:
         """Find out what became of a commit whose answer was lost, if one was on its way."""
-        name = self._committing
-        if name is None:
+        if not self._fate.is_open:
             return False
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             try:
-                fate = await (await self._connected()).value(FATE, name)
+                made = await self._fate.is_made(await self._connected())
             except LostError:
                 self.connection = None
                 continue
             except Unavailable:
                 break
-            if fate in {"committed", "aborted"}:
-                return bool(fate == "committed")
-            if fate is None:
-                break
+            if made is not None:
+                return made
             await asyncio.sleep(_BREATH)
         raise unknown()
 

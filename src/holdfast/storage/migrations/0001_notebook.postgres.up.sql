@@ -3,13 +3,19 @@
 -- Texts are compared by their bytes, as everybody who pages through them expects. Ids that are
 -- mostly UUIDs and may be any text are VARCHAR, which nothing else is.
 
--- Without case, in every language; the collation of a column knows the letters of ASCII only.
+-- Without case, in every language, as well as the server knows; the collation of a column knows the
+-- letters of ASCII only.
 DO $$
 BEGIN
     EXECUTE format(
         'CREATE FUNCTION folded(given TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS '
         '''SELECT replace(replace(lower(given COLLATE %I), ''''ß'''', ''''ss''''), ''''ς'''', ''''σ'''')''',
-        coalesce((SELECT collname FROM pg_collation WHERE collname = 'und-x-icu'), 'default'));
+        coalesce((SELECT c.collname
+                    FROM pg_collation c
+                    JOIN unnest(ARRAY['und-x-icu', 'pg_unicode_fast', 'pg_c_utf8'])
+                         WITH ORDINALITY known (name, place) ON known.name = c.collname
+                   ORDER BY known.place
+                   LIMIT 1), 'default'));
 END
 $$;
 
@@ -17,10 +23,19 @@ $$;
 CREATE FUNCTION listed(numbers TEXT) RETURNS TABLE (value BIGINT) LANGUAGE sql IMMUTABLE AS
 $$ SELECT CAST(each AS BIGINT) FROM json_array_elements_text(CAST(numbers AS JSON)) each $$;
 
--- What bytes say; nothing where they are damaged.
+-- What bytes say. A NUL is read as U+FFFF, which is no character: no text of Postgres has one, and
+-- nothing at all can be looked up in JSON with one in it.
+CREATE FUNCTION parsed_json(body BYTEA) RETURNS JSON LANGUAGE sql IMMUTABLE AS $$
+SELECT CAST(CASE WHEN strpos(said, '\u0000') = 0 THEN said ELSE
+                regexp_replace(said, '(?<!\\)((?:\\\\)*)\\u0000', '\1' || chr(65535), 'g')
+            END AS JSON)
+  FROM convert_from(body, 'UTF8') said
+$$;
+
+-- The same, and nothing where they are damaged.
 CREATE FUNCTION read_json(body BYTEA) RETURNS JSON LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    RETURN CAST(convert_from(body, 'UTF8') AS JSON);
+    RETURN parsed_json(body);
 EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END
@@ -37,6 +52,13 @@ CREATE TABLE migrations (
     name       TEXT COLLATE "C" NOT NULL,
     checksum   TEXT COLLATE "C" NOT NULL,
     applied_at BIGINT NOT NULL
+);
+
+-- The last commit of each process: part of it, so that it can be asked for when its answer is lost.
+CREATE TABLE writers (
+    name   TEXT COLLATE "C" PRIMARY KEY,
+    number BIGINT NOT NULL,
+    at     TIMESTAMPTZ NOT NULL DEFAULT now()
 );
 
 -- An id names an agent for its owner: whoever chooses one learns nothing about others.
@@ -261,12 +283,16 @@ SELECT s.id, m.event, nullif(m.turn, 0), m.created_at, 'message.appended',
   JOIN sessions s ON s.key = m.session_key
  WHERE m.event > 0;
 
--- The names that readers of the store may know from elsewhere; read-only by nature.
+-- The names that readers of the store may know from elsewhere; read-only, because of the WITH:
+-- what is written to a plainer view is written to its table.
 CREATE VIEW agent_sessions AS
-SELECT id, owner, agent_id, repo_id, title, status, tokens_in AS total_input_tokens,
-       tokens_out AS total_output_tokens, microcents AS total_cost_microcents,
-       created_at, updated_at
-  FROM sessions;
+WITH shown AS (
+    SELECT id, owner, agent_id, repo_id, title, status, tokens_in AS total_input_tokens,
+           tokens_out AS total_output_tokens, microcents AS total_cost_microcents,
+           created_at, updated_at
+      FROM sessions
+)
+SELECT * FROM shown;
 
 CREATE VIEW session_messages AS
 SELECT CAST(CAST(encode(m.id, 'hex') AS UUID) AS TEXT) AS id,
