@@ -27,8 +27,12 @@ def test_a_newcomer_signs_in_asks_forks_and_takes_it_along(stage: Stage, tmp_pat
     expect(page.get_by_role("log")).to_contain_text("(3.5*4)/2 = 7")
     session = page.url.rpartition("/")[2]
     expect(page.get_by_role("list", name="Sessions")).to_contain_text("What is (3.5*4)/2?")
-    page.get_by_label("Message", exact=True).fill("count the words: one two three")
+    # Whoever has begun with Enter writes on, and no letter of it is a shortcut.
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    expect(page).to_have_title("What is (3.5*4)/2? · Holdfast")
+    page.keyboard.type("count the words: one two three")
     page.get_by_role("button", name="Send").click()
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
     expect(page.get_by_role("log")).to_contain_text("3 words.")
 
     page.get_by_label("assistant 2").hover()
@@ -59,6 +63,14 @@ def test_a_newcomer_signs_in_asks_forks_and_takes_it_along(stage: Stage, tmp_pat
     page.get_by_label("Session: what can be done").click()
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_placeholder("Reply")).to_be_visible()
+
+    page.get_by_label("Session: what can be done").click()
+    page.get_by_role("button", name="Delete …").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Let forks stand alone").click()
+    expect(page).to_have_url(f"{stage.server.url}/sessions")
+    (left,) = stage.ask("GET", "/v1/sessions")["data"]
+    assert (left["id"], left["forked_from"]) == (fork["id"], None)
 
 
 def test_a_tool_asks_with_all_it_would_do_and_does_it_once_allowed(

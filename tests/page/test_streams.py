@@ -55,7 +55,9 @@ def test_a_reload_and_a_second_window_in_the_middle_double_no_word(
         expect_words(window, "Say it.", "Half of it")
     page.get_by_label("Message", exact=True).fill("And more.")
     page.get_by_role("button", name="Queue").click()
-    expect(other.get_by_role("log")).to_contain_text("And more.")
+    for window in (page, other):
+        expect(window.get_by_label("user 2")).to_contain_text("queued")
+        expect_words(window, "Say it.", "Half of it", "And more.")
     speaker.gate.set()
 
     for window in (page, other):
@@ -63,7 +65,8 @@ def test_a_reload_and_a_second_window_in_the_middle_double_no_word(
         expect(window.get_by_role("button", name="Stop")).to_have_count(0)
         expect(window.locator(".speaking")).to_have_count(0)
         whole = "Half of it and the rest."
-        expect_words(window, "Say it.", "And more.", whole, whole)
+        expect_words(window, "Say it.", whole, "And more.", whole)
+        expect(window.get_by_text("queued")).to_have_count(0)
 
 
 def test_what_was_said_before_a_stop_stays(stage: Stage, speaker: Speaker) -> None:
@@ -79,6 +82,8 @@ def test_what_was_said_before_a_stop_stays(stage: Stage, speaker: Speaker) -> No
     expect(page.get_by_text("was stopped here")).to_be_visible()
     expect_words(page, "Say it.", "Half of it")
     expect(page.locator(".session-head .status")).to_have_text("stopped")
+    expect(page.locator(".row.system .notice")).to_have_text("Stopped.")
+    expect(page.locator(".failure, .trouble")).to_have_count(0)
 
 
 def test_a_server_that_dies_in_the_middle_is_waited_for_and_loses_nothing(
@@ -93,12 +98,19 @@ def test_a_server_that_dies_in_the_middle_is_waited_for_and_loses_nothing(
     stage.server.kill()
     expect(page.get_by_text("The line to the server is broken.")).to_be_visible()
     expect_words(page, "Say it.", "Half of it")
+    page.get_by_label("Message", exact=True).fill("And more.")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Not sent yet")).to_be_visible()
     stage.start()
 
     expect(page.get_by_text("The line to the server is broken.")).to_have_count(0)
-    # The turn is played again, and what it said before is not said twice.
+    # The turn is played again, and what it said before is not said twice; what was written
+    # meanwhile is sent by itself, once.
     expect(page.locator(".speaking")).to_have_text("…Half of it")
-    expect_words(page, "Say it.", "Half of it")
+    expect_words(page, "Say it.", "Half of it", "And more.")
+    expect(page.get_by_text("Not sent yet")).to_have_count(0)
+    expect(page.get_by_role("alert")).to_have_count(0)
     speaker.gate.set()
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-    expect_words(page, "Say it.", "Half of it and the rest.")
+    whole = "Half of it and the rest."
+    expect_words(page, "Say it.", whole, "And more.", whole)

@@ -108,6 +108,21 @@ def remote_id(server: str, tool: str = "") -> str:
     return _NOT_IN_AN_ID.sub("_", f"{REMOTE}{server}_{tool}")
 
 
+def require_tool(name: str, *, field: str) -> str:
+    """Return the name of a tool; one that there cannot be is refused, by the field that names it.
+
+    What the tools of MCP servers are called is known only when their server is.
+    """
+    if name not in CATALOGUE and not name.startswith(REMOTE):
+        raise Invalid(
+            Code.UNKNOWN_TOOL,
+            f"There is no tool {name}; the tools are {', '.join(sorted(CATALOGUE))}, and those "
+            f"of MCP servers, {REMOTE}SERVER_TOOL.",
+            {"field": field, "tool": name},
+        )
+    return name
+
+
 class ToolSpec(Struct, frozen=True, kw_only=True):
     """A tool as its author described it; kept and shown as given."""
 
@@ -204,3 +219,11 @@ def narrow_tools(
             {"tools": missing},
         )
     return tuple(tool for tool in granted if tool.name in wanted)
+
+
+def require_tools(names: Iterable[str], known: Iterable[ToolSpec] = (), *, field: str) -> None:
+    """Refuse a tool that there is not; with one, no session would open. Known ones may stay."""
+    kept = ELSEWHERE | {tool.name for tool in known}
+    for name in names:
+        if name not in kept:
+            require_tool(name, field=field)

@@ -25,6 +25,7 @@ from holdfast.http.errors import (
 from holdfast.http.guard import HEADERS, Names, is_asked_by_name
 from holdfast.http.house import House
 from holdfast.http.metrics import Metrics
+from holdfast.http.page_refusals import is_for_eyes, refusal_page
 from holdfast.http.requests import (
     CallerGoneError,
     Request,
@@ -101,7 +102,7 @@ class Application:
         except HoldfastError as error:
             if status_of(error) >= 500:
                 faults.exception("a request failed", exc_info=error)
-            return await _whole(exchange.refused(error, request.path), request)
+            return await _whole(exchange.refused(error, request), request)
         except CallerGoneError:
             raise
         except asyncio.CancelledError:
@@ -195,9 +196,11 @@ class _Exchange:
         self._abort = extensions.get(ABORT, {}).get("call")
         self._prepare_to_last = extensions.get(LASTING, {}).get("call")
 
-    def refused(self, error: HoldfastError, path: str = "") -> Answer:
+    def refused(self, error: HoldfastError, request: Request | None = None) -> Answer:
         """Return the answer for an error, in the words of the route once it is known who asks."""
-        answer = error_answer(error, path=path)
+        if request is not None and is_for_eyes(request):
+            return refusal_page(error, request.path)
+        answer = error_answer(error, path=request.path if request else "")
         if self.caller is None or self.route is None or self.route.refused is None:
             return answer
         return replace(answer, content=self.route.refused(error, answer.content))

@@ -10,6 +10,7 @@ from holdfast.domain.errors import Code, Denied, HoldfastError
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer
 from holdfast.http.callers import COOKIE, require_no_foreign_page
+from holdfast.http.front import is_signed_in
 from holdfast.http.guard import Names
 from holdfast.http.metrics import MEDIA_TYPE, Metrics
 from holdfast.http.page_files import FOLDER
@@ -115,7 +116,13 @@ async def signed_in(asked: Asked[SignIn, None], names: Names) -> Answer:
     if "prefetch" in asked.headers.get("sec-purpose", ""):
         # A browser that guesses where its reader goes next would spend the code.
         raise Denied(Code.FOREIGN_ORIGIN, "Open the sign-in link yourself; it works once.")
-    _, secret = await asked.house.tokens.exchange(asked.query.code)
+    try:
+        _, secret = await asked.house.tokens.exchange(asked.query.code)
+    except Denied:
+        # A link that was opened again; who came in by it is not sent away.
+        if await is_signed_in(asked):
+            return Answer(status=303, headers={"location": "/"})
+        raise
     cookie = f"{COOKIE}={secret}; Path=/; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Strict"
     if names.is_secure(asked.headers["host"]):
         cookie += "; Secure"

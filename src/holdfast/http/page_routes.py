@@ -11,8 +11,9 @@ from typing import Any, Final
 from holdfast.domain.errors import Code
 from holdfast.http.answers import Answer
 from holdfast.http.errors import path_not_found
-from holdfast.http.front import MEDIA_TYPE, front
+from holdfast.http.front import front
 from holdfast.http.page_files import KINDS, built_page
+from holdfast.http.page_plain import MEDIA_TYPE
 from holdfast.http.table import Act, Asked, Route
 
 # Only what was built, only from here, and text never becomes a script, whoever wrote it.

@@ -416,3 +416,21 @@ async def test_another_owner_sees_nothing_of_an_agent(visitor: Visitor) -> None:
         assert refusal(await other.delete(path)) == (404, "agent_not_found")
     assert (await other.get("/v1/agents?status=all")).document["data"] == []
     assert (await visitor.get("/v1/agents/mine")).document == made
+
+
+async def test_a_name_that_no_tool_has_is_refused_unless_it_was_there_before(
+    visitor: Visitor,
+) -> None:
+    body = {"name": "Odd", "system_prompt": "", "tools": ["read_file", "telescope"]}
+    made = await visitor.post("/v1/agents", body)
+    names = ["read_file", "web_search", "mcp_books_find"]
+    kept = await visitor.agent(slug="even", tools=names)
+    changed = await visitor.patch("/v1/agents/even", {"tools": ["telescope"]})
+    house = visitor.house
+    await house.agents.create(house.owner, {"name": "Old", "tools": ["telescope"]})
+    stayed = await visitor.patch("/v1/agents/old", {"tools": ["telescope", "find_text"]})
+
+    assert refusal(made) == refusal(changed) == (400, "unknown_tool")
+    assert made.document["details"] == {"field": "tools", "tool": "telescope"}
+    assert kept["tools"] == names
+    assert stayed.document["tools"] == ["telescope", "find_text"]

@@ -155,6 +155,22 @@ async def test_a_session_is_closed_and_resumed_without_loss(visitor: Visitor) ->
     assert rows[2]["content"] == {"text": "Session cancelled: no time"}
 
 
+async def test_resuming_at_the_turn_cap_is_answered_with_a_warning(visitor: Visitor) -> None:
+    session = await visitor.session(turn_cap=1)
+    path = f"/v1/sessions/{session['id']}"
+
+    fresh = await visitor.post(f"{path}/resume")
+    await visitor.told(session, "hello")
+    used = await visitor.post(f"{path}/resume")
+    shown = await visitor.get(path)
+    renamed = await visitor.patch(path, {"title": "Done"}, **{"if-match": used.headers["etag"]})
+
+    assert (fresh.status, fresh.document["turns_left"]) == (200, 1)
+    assert used.document == {**shown.document, "turns_left": 0}
+    # The tag is the session's own, so that it can be changed by who has just resumed it.
+    assert (used.headers["etag"], renamed.status) == (shown.headers["etag"], 200)
+
+
 @pytest.mark.parametrize(
     ("verb", "body"),
     [

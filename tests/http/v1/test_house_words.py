@@ -10,6 +10,7 @@ from msgspec.json import Decoder
 from holdfast import Event, open_holdfast
 from holdfast.bootstrap import Outside
 from holdfast.domain.ids import SessionId
+from holdfast.domain.tools import CATALOGUE
 from tests.http.listening import listening
 from tests.http.v1.visitor import Visitor, a_repository, refusal, visiting
 from tests.stand_ins import SettableClock
@@ -128,6 +129,7 @@ async def test_what_holds_by_default_is_told(visitor: Visitor) -> None:
     assert (await visitor.get("/v1/defaults")).document == {
         "model": "offline:holdfast",
         "approval": "ask",
+        "tools": sorted(CATALOGUE),
     }
 
 

@@ -2,14 +2,15 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { newId, server, told } from "../api/client";
+import { newId, Refusal, server, told } from "../api/client";
 import type { Agent, KnownProgram } from "../api/forms";
 import { queries } from "../api/queries";
 import { Link } from "../app/Link";
 import { Empty, Trouble } from "../app/Notice";
 import { go } from "../app/router";
+import { useTitle } from "../app/useTitle";
 import { visible } from "../text/visible";
-import { AgentFields } from "./AgentFields";
+import { AgentFields, isToldAtField } from "./AgentFields";
 import { DeskView } from "./DeskView";
 import { bodyOf, draftOf, EMPTY, type AgentDraft, type Unshown } from "./draft";
 import { Programs } from "./Programs";
@@ -20,6 +21,7 @@ export default function AgentPage({ id, isNew }: { id: string | null; isNew: boo
 }
 
 function Choose() {
+  useTitle("Agents");
   return (
     <Empty title="Agents">
       <p>
@@ -49,8 +51,7 @@ function New() {
   return (
     <Sheet title="New agent" back>
       <Programs onChoose={choose} />
-      <Form draft={draft} onChange={setDraft} onSend={() => make.mutate()} isBusy={make.isPending} word="Create" />
-      <Trouble error={make.error} />
+      <Form draft={draft} onChange={setDraft} onSend={() => make.mutate()} isBusy={make.isPending} word="Create" error={make.error} />
     </Sheet>
   );
 }
@@ -111,14 +112,14 @@ function Edit({ agent }: { agent: Agent }) {
         </button>
       </p>
       <Trouble error={archive.error} />
-      <Form draft={draft} onChange={setDraft} onSend={() => save.mutate()} isBusy={save.isPending || !isChanged} word="Save" />
-      <Trouble error={save.error} />
+      <Form draft={draft} onChange={setDraft} onSend={() => save.mutate()} isBusy={save.isPending || !isChanged} word="Save" error={save.error} />
       <DeskView id={agent.id} />
     </Sheet>
   );
 }
 
 function Sheet({ title, back, children }: { title: string; back?: boolean; children: React.ReactNode }) {
+  useTitle(title);
   return (
     <section className="sheet">
       {back && (
@@ -138,9 +139,11 @@ interface FormProps {
   readonly onSend: () => void;
   readonly isBusy: boolean;
   readonly word: string;
+  readonly error: unknown;
 }
 
-function Form({ draft, onChange, onSend, isBusy, word }: FormProps) {
+function Form({ draft, onChange, onSend, isBusy, word, error }: FormProps) {
+  const refusal = error instanceof Refusal ? error : null;
   return (
     <form
       className="agent-form"
@@ -149,12 +152,13 @@ function Form({ draft, onChange, onSend, isBusy, word }: FormProps) {
         onSend();
       }}
     >
-      <AgentFields draft={draft} onChange={onChange} />
+      <AgentFields draft={draft} onChange={onChange} refusal={refusal} />
       <div className="row-of-buttons">
         <button type="submit" className="primary" disabled={isBusy || draft.name.trim() === ""}>
           {word}
         </button>
       </div>
+      {(refusal === null || !isToldAtField(refusal)) && <Trouble error={error} />}
     </form>
   );
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { Agent } from "../api/forms";
-import { bodyOf, draftOf, EMPTY } from "./draft";
+import { bodyOf, draftOf, EMPTY, toggled } from "./draft";
 
 const AGENT = {
   id: "1",
@@ -22,6 +22,12 @@ const AGENT = {
   created_at: "",
   updated_at: "",
 } as unknown as Agent;
+
+test("a tool is chosen, and let go", () => {
+  expect(toggled("", "read_file")).toBe("read_file");
+  expect(toggled('read_file\n{"name":"x"}\n', "find_text")).toBe('read_file\n{"name":"x"}\nfind_text');
+  expect(toggled("read_file\nfind_text", "read_file")).toBe("find_text");
+});
 
 test("an agent that nobody changed is sent as it was", () => {
   const { id: _id, status: _status, created_at: _c, updated_at: _u, ...fields } = AGENT;

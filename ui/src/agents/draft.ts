@@ -116,6 +116,12 @@ function grantOf(draft: AgentDraft, before: Unshown | null): NonNullable<AgentPa
   };
 }
 
+/** Return a list on lines with one more, or without it where it is there. */
+export function toggled(text: string, line: string): string {
+  const before = lines(text);
+  return (before.includes(line) ? before.filter((each) => each !== line) : [...before, line]).join("\n");
+}
+
 function lines(text: string): string[] {
   return text.split("\n").flatMap((line) => line.trim() || []);
 }

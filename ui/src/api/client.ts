@@ -9,8 +9,16 @@ export class Refusal extends Error {
     readonly status: number,
     readonly code: string,
     message: string,
+    readonly details: Readonly<Record<string, unknown>> = {},
   ) {
     super(message);
+  }
+
+  /** The field of the request that was refused, where the server names one. */
+  get field(): string | null {
+    const { field, path, fields } = this.details;
+    const named = [field, path, Array.isArray(fields) ? (fields as unknown[])[0] : null].find((each) => typeof each === "string");
+    return named === undefined ? null : (named as string).replace(/[.[].*$/, "");
   }
 
   get isSignedOut(): boolean {
@@ -54,10 +62,18 @@ export async function told<T>(asked: Promise<Answered<T>>): Promise<T> {
 
 function refusalOf(status: number, body: unknown): Refusal {
   if (typeof body === "object" && body !== null && "error" in body && "message" in body) {
-    return new Refusal(status, String(body.error), String(body.message));
+    const details = "details" in body && typeof body.details === "object" ? body.details : null;
+    return new Refusal(status, String(body.error), String(body.message), { ...details });
   }
   return new Refusal(status, "unreadable", `The server answered with ${status} and nothing that can be read.`);
 }
+
+/** How something with an id of its own is sent: again, until the server has answered it. */
+export const UNTIL_ANSWERED = {
+  networkMode: "always" as const,
+  retry: (_: number, error: unknown) => error instanceof Refusal && error.status === 0,
+  retryDelay: 1_500,
+};
 
 /** Return an id that makes a request repeatable: sent twice, it is done once. */
 export function newId(): string {

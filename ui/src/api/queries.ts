@@ -2,7 +2,7 @@
 import { QueryClient, queryOptions } from "@tanstack/react-query";
 
 import { Refusal, server, told } from "./client";
-import type { Session } from "./forms";
+import { ASKED, type Standing } from "../sessions/standing";
 
 const LIVE_MS = 2_000;
 const CALM_MS = 30_000;
@@ -19,18 +19,16 @@ export const queries = new QueryClient({
 });
 
 export interface SessionFilter {
-  readonly status: string;
+  readonly standing: Standing | "";
   readonly agent: string;
   readonly words: string;
 }
-
-type StatusWord = Session["status"];
 
 export function sessionsQuery(filter: SessionFilter, limit: number) {
   const query = {
     order: "updated_at" as const,
     limit,
-    ...(filter.status ? { status: filter.status as StatusWord } : {}),
+    ...(filter.standing ? ASKED[filter.standing] : {}),
     ...(filter.words ? { q: filter.words } : {}),
   };
   return queryOptions({

@@ -64,7 +64,7 @@ export function App() {
 function Content({ place }: { place: Place }) {
   if (place.section === "timeline") return <TimelinePage />;
   if (place.section === "agents") return <AgentPage key={place.id ?? ""} id={place.id} isNew={place.query.has("new")} />;
-  if (place.id === null) return <NewSession agent={place.query.get("agent")} />;
+  if (place.id === null) return <NewSession agent={place.query.get("agent")} isAsked={place.query.has("new")} />;
   const at = Number(place.query.get("at"));
   const time = place.query.get("time");
   if (time !== null) return <Moment key={place.id} id={place.id} time={time} />;

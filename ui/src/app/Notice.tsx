@@ -17,6 +17,16 @@ export function Trouble({ error, children }: { error: unknown; children?: ReactN
   );
 }
 
+/** Said while something is sent again and again; calm, because nothing is lost. */
+export function Sending({ failures, isPending }: { failures: number; isPending: boolean }) {
+  if (!isPending || failures === 0) return null;
+  return (
+    <p className="hint" role="status">
+      Not sent yet: the server does not answer. This page sends it as soon as it does.
+    </p>
+  );
+}
+
 /** What stands where nothing is yet: it says what to do next. */
 export function Empty({ title, children }: { title: string; children: ReactNode }) {
   return (

@@ -19,6 +19,8 @@ export function TextField({ label, value, onChange, onSend, placeholder, rows = 
     const field = own.current;
     if (field === null) return;
     field.style.height = "auto";
+    // What is not shown has no height to take.
+    if (field.scrollHeight === 0) return;
     field.style.height = `${Math.min(TALLEST, field.scrollHeight)}px`;
   }, [value]);
   return (

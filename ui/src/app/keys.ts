@@ -17,12 +17,23 @@ export const LISTED: readonly (readonly [string, string])[] = [
 const PREFIX = "g";
 const PREFIX_MS = 900;
 
+let isHeld = false;
+
+/** From sending until there is a field again, what is typed is meant for that field. */
+export function holdKeys(): void {
+  isHeld = true;
+}
+
+export function releaseKeys(): void {
+  isHeld = false;
+}
+
 /** Listen for keys; two that belong together are written with a space between them. */
 export function useKeys(keys: Keys): void {
   useEffect(() => {
     let prefixed = -Infinity;
     const pressed = (event: KeyboardEvent) => {
-      if (event.metaKey || event.ctrlKey || event.altKey || event.defaultPrevented) return;
+      if (event.metaKey || event.ctrlKey || event.altKey || event.defaultPrevented || isHeld) return;
       if (isWriting(event.target) && event.key !== "Escape") return;
       const name = event.timeStamp - prefixed < PREFIX_MS ? `${PREFIX} ${event.key}` : event.key;
       prefixed = event.key === PREFIX ? event.timeStamp : -Infinity;

@@ -15,11 +15,22 @@ export function placeOf(path: string, search: string): Place {
   return { section: known, id: id === "" ? null : decodeURIComponent(id), query: new URLSearchParams(search) };
 }
 
-export function go(address: string, { replace = false }: { replace?: boolean } = {}): void {
+interface Way {
+  readonly replace?: boolean;
+  /** Whoever goes there was writing, and goes on with it. */
+  readonly toWrite?: boolean;
+}
+
+export function go(address: string, { replace = false, toWrite = false }: Way = {}): void {
   if (address === location.pathname + location.search) return;
-  if (replace) history.replaceState(null, "", address);
-  else history.pushState(null, "", address);
+  if (replace) history.replaceState({ toWrite }, "", address);
+  else history.pushState({ toWrite }, "", address);
   dispatchEvent(new Event(MOVED));
+}
+
+/** Tell whether somebody came here to write on. */
+export function isToWrite(): boolean {
+  return (history.state as { toWrite?: boolean } | null)?.toWrite === true;
 }
 
 export function usePlace(): Place {

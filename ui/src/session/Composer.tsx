@@ -1,11 +1,13 @@
 /** Where one writes; while a turn runs, what is sent waits for its end. */
 import { useMutation } from "@tanstack/react-query";
-import { useRef, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 
-import { newId, server, told } from "../api/client";
+import { newId, server, told, UNTIL_ANSWERED } from "../api/client";
 import type { Session } from "../api/forms";
 import { queries } from "../api/queries";
-import { Trouble } from "../app/Notice";
+import { releaseKeys } from "../app/keys";
+import { Sending, Trouble } from "../app/Notice";
+import { isToWrite } from "../app/router";
 import { TextField } from "../app/TextField";
 
 interface Props {
@@ -17,16 +19,24 @@ interface Props {
 export function Composer({ session, isRunning, onInterrupt }: Props) {
   const [text, setText] = useDraft(session.id);
   const id = useRef(newId());
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => {
+    if (isToWrite()) field.current?.focus();
+    releaseKeys();
+  }, []);
   const send = useMutation({
-    mutationFn: () =>
+    // By what is given: somebody may write on while this is sent.
+    mutationFn: (message: { id: string; text: string }) =>
       told(
         server.POST("/v1/sessions/{session_id}/messages", {
           params: { path: { session_id: session.id } },
-          body: { role: "user", id: id.current, content: { text } },
+          body: { role: "user", id: message.id, content: { text: message.text } },
         }),
       ),
-    onSuccess: () => {
-      setText("");
+    ...UNTIL_ANSWERED,
+    onSuccess: (_, sent) => {
+      if (sessionStorage.getItem(keptUnder(session.id)) === sent.text) sessionStorage.removeItem(keptUnder(session.id));
+      setText((now) => (now.startsWith(sent.text) ? now.slice(sent.text.length) : now));
       void queries.invalidateQueries({ queryKey: ["session", session.id] });
     },
     // A line that broke may have carried it: sent again under its id, it is there once.
@@ -35,7 +45,9 @@ export function Composer({ session, isRunning, onInterrupt }: Props) {
     },
   });
   const submit = () => {
-    if (text.trim() !== "" && !send.isPending) send.mutate();
+    // A button that is pressed and fades takes the focus with it.
+    field.current?.focus();
+    if (text.trim() !== "" && !send.isPending) send.mutate({ id: id.current, text });
   };
   if (session.state === "failed") {
     return <p className="hint">This session's agent is lost. Fork it from any message to go on.</p>;
@@ -50,6 +62,7 @@ export function Composer({ session, isRunning, onInterrupt }: Props) {
       }}
     >
       <TextField
+        ref={field}
         label="Message"
         value={text}
         onChange={(value) => {
@@ -70,19 +83,21 @@ export function Composer({ session, isRunning, onInterrupt }: Props) {
           {isRunning ? "Queue" : "Send"}
         </button>
       </div>
+      <Sending failures={send.failureCount} isPending={send.isPending} />
       <Trouble error={send.error} />
     </form>
   );
 }
 
+const keptUnder = (sessionId: string) => `holdfast.draft.${sessionId}`;
+
 /** What was written and not sent is still there when somebody comes back. */
-function useDraft(sessionId: string): [string, (text: string) => void] {
-  const key = `holdfast.draft.${sessionId}`;
+function useDraft(sessionId: string) {
+  const key = keptUnder(sessionId);
   const [text, setText] = useState(() => sessionStorage.getItem(key) ?? "");
-  const change = (next: string) => {
-    if (next === "") sessionStorage.removeItem(key);
-    else sessionStorage.setItem(key, next);
-    setText(next);
-  };
-  return [text, change];
+  useEffect(() => {
+    if (text === "") sessionStorage.removeItem(key);
+    else sessionStorage.setItem(key, text);
+  }, [key, text]);
+  return [text, setText] as const;
 }

@@ -7,11 +7,12 @@ import type { Model, Session } from "../api/forms";
 import { approvalsQuery, modelsQuery, queries, reposQuery } from "../api/queries";
 import { Link } from "../app/Link";
 import { go } from "../app/router";
-import { Status } from "../sessions/Status";
+import { ForkMark, Status } from "../sessions/Status";
 import { standingOf } from "../sessions/standing";
 import { count, modelName, money } from "../text/format";
 import { visible } from "../text/visible";
 import type { Conversation } from "./conversation";
+import { Deletion } from "./Deletion";
 import { Menu } from "./Menu";
 import type { Link as Line } from "./useConversation";
 
@@ -101,6 +102,7 @@ function Title({ session, onTrouble }: { session: Session; onTrouble: (error: un
     return (
       <h1>
         <button type="button" className="title" onClick={() => setText(session.title ?? "")} title="Rename">
+          {session.forked_from !== null && <ForkMark />}
           {session.title ? visible(session.title) : "Untitled"}
         </button>
       </h1>
@@ -111,6 +113,7 @@ function Title({ session, onTrouble }: { session: Session; onTrouble: (error: un
       className="title"
       aria-label="Title"
       autoFocus
+      onFocus={(event) => event.target.select()}
       maxLength={255}
       value={text}
       onChange={(event) => setText(event.target.value)}
@@ -135,35 +138,32 @@ function Actions({ session, onTrouble }: { session: Session; onTrouble: (error: 
   };
   const attempt = (asked: Promise<Session>, then: (changed: Session) => void = done) => void asked.then(then, onTrouble);
   const fork = () =>
-    attempt(told(server.POST("/v1/sessions/{session_id}/fork", { params: { path }, body: { id: newId() } })), (made) => go(`/sessions/${made.id}`));
+    attempt(told(server.POST("/v1/sessions/{session_id}/fork", { params: { path }, body: { id: newId() } })), (made) => go(`/sessions/${made.id}`, { toWrite: true }));
   const close = () => attempt(told(server.POST("/v1/sessions/{session_id}/close", { params: { path }, body: { as: "completed" } })));
   const resume = () => attempt(told(server.POST("/v1/sessions/{session_id}/resume", { params: { path }, body: {} })));
-  const remove = () => {
-    if (!confirm("Delete this session with all its messages? This cannot be undone.")) return;
-    told(server.DELETE("/v1/sessions/{session_id}", { params: { path } })).then(() => {
-      void queries.invalidateQueries({ queryKey: ["sessions"] });
-      go("/sessions");
-    }, onTrouble);
-  };
+  const [isDeleting, setDeleting] = useState(false);
   return (
-    <Menu label="Session">
-      <button type="button" onClick={fork}>
-        Fork
-      </button>
-      <button type="button" onClick={isClosed ? resume : close}>
-        {isClosed ? "Resume" : "Close"}
-      </button>
-      <hr />
-      {EXPORTS.map(([format, name]) => (
-        <a key={format} href={`/v1/sessions/${session.id}/export?format=${format}`} download>
-          Export as {name}
-        </a>
-      ))}
-      <hr />
-      <button type="button" className="danger" onClick={remove}>
-        Delete …
-      </button>
-    </Menu>
+    <>
+      <Menu label="Session">
+        <button type="button" onClick={fork}>
+          Fork
+        </button>
+        <button type="button" onClick={isClosed ? resume : close}>
+          {isClosed ? "Resume" : "Close"}
+        </button>
+        <hr />
+        {EXPORTS.map(([format, name]) => (
+          <a key={format} href={`/v1/sessions/${session.id}/export?format=${format}`} download>
+            Export as {name}
+          </a>
+        ))}
+        <hr />
+        <button type="button" className="danger" onClick={() => setDeleting(true)}>
+          Delete …
+        </button>
+      </Menu>
+      {isDeleting && <Deletion session={session} onClose={() => setDeleting(false)} />}
+    </>
   );
 }
 

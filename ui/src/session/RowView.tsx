@@ -21,11 +21,12 @@ interface Props {
   readonly isMarked: boolean;
   readonly question: Approval | null;
   readonly isStarted: boolean;
+  readonly isQueued: boolean;
   readonly onTrouble: (error: unknown) => void;
 }
 
 export const RowView = memo(
-  function RowView({ row, sessionId, isMarked, question, isStarted, onTrouble }: Props) {
+  function RowView({ row, sessionId, isMarked, question, isStarted, isQueued, onTrouble }: Props) {
     const isDraft = row.kind === "draft";
     const name = isDraft ? "is being said" : `${row.message.role} ${row.message.sequence}`;
     const classes = isDraft ? "row assistant speaking" : `row ${row.message.role}${isMarked ? " marked" : ""}`;
@@ -38,6 +39,7 @@ export const RowView = memo(
           ) : (
             <Said said={isDraft ? saidSoFar(row.draft) : saidIn(row.message)} sessionId={sessionId} />
           )}
+          {isQueued && <p className="queued">queued</p>}
         </div>
       </section>
     );
@@ -47,6 +49,7 @@ export const RowView = memo(
     before.isMarked === after.isMarked &&
     before.question === after.question &&
     before.isStarted === after.isStarted &&
+    before.isQueued === after.isQueued &&
     before.onTrouble === after.onTrouble,
 );
 
@@ -89,7 +92,7 @@ async function fork(sessionId: string, at: number): Promise<void> {
     }),
   );
   void queries.invalidateQueries({ queryKey: ["sessions"] });
-  go(`/sessions/${made.id}`);
+  go(`/sessions/${made.id}`, { toWrite: true });
 }
 
 /** What a row says; a draft and the message it becomes are drawn by the same hand, without a jump. */
@@ -141,11 +144,7 @@ function PartView({ part, said, sessionId }: { part: Part; said: Saying; session
     case "reasoning":
       return <Thoughts text={part.text} isGrowing={said.isGrowing && part === said.parts.at(-1)} />;
     case "notice":
-      return (
-        <p className="notice">
-          {visible(part.text)} <code>{part.code}</code>
-        </p>
-      );
+      return <NoticeView part={part} />;
     case "compaction":
       return (
         <details className="fold">
@@ -160,6 +159,19 @@ function PartView({ part, said, sessionId }: { part: Part; said: Saying; session
     default:
       return null;
   }
+}
+
+const FAILURES = new Set<string>(["error", "agent_failed"]);
+
+function NoticeView({ part }: { part: Extract<Part, { type: "notice" }> }) {
+  // Somebody wanted it so: nothing failed.
+  if (part.code === "aborted") return <p className="notice">Stopped.</p>;
+  if (FAILURES.has(part.code)) return <p className="failure">{visible(part.text)}</p>;
+  return (
+    <p className="notice">
+      {visible(part.text)} <code>{part.code}</code>
+    </p>
+  );
 }
 
 function Thoughts({ text, isGrowing }: { text: string; isGrowing: boolean }) {

@@ -1,12 +1,13 @@
 /** One session: what was said, what is being said, and a place to say more. */
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useMemo, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 
-import { server, told } from "../api/client";
+import { Refusal, server, told } from "../api/client";
 import { approvalsQuery, sessionQuery } from "../api/queries";
 import { useKeys } from "../app/keys";
 import { Link } from "../app/Link";
 import { Empty, Trouble } from "../app/Notice";
+import { useTitle } from "../app/useTitle";
 import { Composer } from "./Composer";
 import { Header } from "./Header";
 import { PlanView } from "./PlanView";
@@ -21,6 +22,10 @@ export function SessionPage({ id, at }: { id: string; at: number | null }) {
   const approvals = useQuery({ ...approvalsQuery(id), enabled: held.link !== "opening" }).data?.data;
   const [trouble, setTrouble] = useState<unknown>(null);
   const { conversation } = held;
+  useEffect(() => {
+    // What failed because the line was broken is no trouble any more.
+    if (held.link === "live") setTrouble((now: unknown) => (now instanceof Refusal && now.status === 0 ? null : now));
+  }, [held.link]);
   const interrupt = useCallback(() => {
     const asked = told(server.POST("/v1/sessions/{session_id}/interrupt", { params: { path: { session_id: id } }, body: {} }));
     asked.then(() => setTrouble(null), setTrouble);
@@ -33,6 +38,7 @@ export function SessionPage({ id, at }: { id: string; at: number | null }) {
     [conversation.isRunning, interrupt],
   );
   useKeys(keys);
+  useTitle(session === undefined ? null : (session.title ?? "Untitled"));
   if (held.refusal?.isMissing) return <Missing />;
   if (session === undefined) return <div className="session">{held.refusal && <Trouble error={held.refusal} />}</div>;
   const loose = approvals?.filter((each) => each.tool_call_id === null) ?? [];

@@ -29,7 +29,7 @@ export function ToolCard({ call, result, question, isStarted }: Props) {
         <summary>
           <span className="tool-name">{visible(name)}</span>
           <span className="tool-about">{visible(summaryOf(given))}</span>
-          <Sum changes={changes} />
+          {isDone(status) && <Sum changes={changes} />}
           {result && <span className="tool-time">{lasted(call.created_at, result.created_at)}</span>}
           <span className="tool-status">{WORDS[status] ?? status}</span>
         </summary>
@@ -38,6 +38,11 @@ export function ToolCard({ call, result, question, isStarted }: Props) {
       {question && <Question approval={question} />}
     </>
   );
+}
+
+/** What was not done has changed nothing. */
+function isDone(status: string): boolean {
+  return status === "ok" || status === "asking" || status === "running" || status === "planned";
 }
 
 const WORDS: Readonly<Record<string, string>> = {

@@ -1,12 +1,12 @@
 /** The conversation: rows of a stretch that grows at both ends and is never long. */
 import { useMemo, useRef } from "react";
 
-import type { Approval, Session } from "../api/forms";
+import type { Approval, Message, Session } from "../api/forms";
 import { modelName } from "../text/format";
 import { visible } from "../text/visible";
-import { isAtTail } from "./conversation";
+import { isAtTail, type Conversation } from "./conversation";
 import { RowView } from "./RowView";
-import { rowsOf } from "./rows";
+import { rowsOf, type Row } from "./rows";
 import type { Opened } from "./useConversation";
 import { useScrolling } from "./useScrolling";
 
@@ -39,11 +39,12 @@ export function Transcript({ held, session, approvals, at, onTrouble }: Props) {
             isMarked={row.kind !== "draft" && row.message.sequence === at}
             question={row.kind === "call" ? (questions.get(String(row.message.content["id"])) ?? null) : null}
             isStarted={row.kind === "call" && String(row.message.content["id"]) in startedCalls}
+            isQueued={isQueued(row, conversation)}
             onTrouble={onTrouble}
           />
         ))}
         {conversation.isRunning && isLive && approvals.length === 0 && <Working held={held} />}
-        {conversation.failure && !conversation.isRunning && (
+        {conversation.failure && !conversation.isRunning && !isToldOf(messages) && (
           <p className="failure" role="alert">
             {conversation.failure.message} <code>{conversation.failure.code}</code>
           </p>
@@ -56,6 +57,16 @@ export function Transcript({ held, session, approvals, at, onTrouble }: Props) {
       )}
     </div>
   );
+}
+
+/** What was said while a turn runs waits for the end of that turn. */
+function isQueued(row: Row, { isRunning, playing }: Conversation): boolean {
+  return row.kind === "message" && row.message.role === "user" && isRunning && playing > 0 && row.message.turn > playing;
+}
+
+/** How a turn ended is in the record; only until that is read, the stream's word for it is shown. */
+function isToldOf(messages: readonly Message[]): boolean {
+  return messages.at(-1)?.parts?.some((each) => each.type === "notice") ?? false;
 }
 
 function Beginning({ session }: { session: Session }) {

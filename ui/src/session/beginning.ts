@@ -41,5 +41,5 @@ function goesOn(event: StreamEvent): boolean {
 /** Return the conversation with what its beginning says; of that, nothing is being said now. */
 export function begun(before: Conversation, { since, events, isRunning }: Beginning): Conversation {
   const after = withEvents(before, events);
-  return { ...after, isRunning, drafts: before.drafts, cursor: since };
+  return { ...after, isRunning, playing: 0, drafts: before.drafts, cursor: since };
 }

@@ -113,6 +113,19 @@ test("wherever the record ends and the stream begins, the whole is the same", ()
   }
 });
 
+test("a turn that somebody stopped has not failed, and one that failed has", () => {
+  const log = new Log();
+  log.event("session.started", { turn: 1 });
+  log.event("step.error", { turn: 1, step: 1, error: { code: "aborted", message: "cut" }, will_retry: false });
+  const ended = (stop_reason: string, code: string) => {
+    const error = { code, message: "cut" };
+    return [...log.events, { ...log.events[0], event_type: "session.completed", data: { turn: 1, stop_reason, error } } as StreamEvent];
+  };
+  expect(withEvents(NOTHING, ended("aborted", "aborted")).failure).toBe(null);
+  expect(withEvents(NOTHING, ended("error", "unavailable")).failure).toMatchObject({ code: "unavailable" });
+  expect(withEvents(NOTHING, log.events)).toMatchObject({ isRunning: true, playing: 1 });
+});
+
 test("hearing any stretch of events again changes nothing", () => {
   const log = aLog();
   const end = log.events.length;

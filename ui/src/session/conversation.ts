@@ -5,7 +5,7 @@
  * matter where the record ends and the stream begins, as long as nothing lies between them.
  */
 import type { Message, StreamEvent, Usage } from "../api/forms";
-import { asNumber, asText, errorOf, planOf, usageOf, type PlanStep } from "./event_data";
+import { asFields, asNumber, asText, errorOf, planOf, usageOf, type PlanStep } from "./event_data";
 
 /** What is being said and is not a message yet. */
 export interface Draft {
@@ -46,6 +46,8 @@ export interface Conversation {
   readonly startedCalls: Readonly<Record<string, string>>;
   readonly plan: readonly PlanStep[];
   readonly isRunning: boolean;
+  /** The turn that is played now, as far as that is known; messages of later ones wait. */
+  readonly playing: number;
   readonly failure: Failure | null;
   /** What the last request to a model held: how full its window is. */
   readonly context: Usage | null;
@@ -61,6 +63,7 @@ export const NOTHING: Conversation = {
   startedCalls: {},
   plan: [],
   isRunning: false,
+  playing: 0,
   failure: null,
   context: null,
   model: null,
@@ -119,7 +122,7 @@ export function withEvents(before: Conversation, events: readonly StreamEvent[])
 type Hear = (before: Conversation, data: StreamEvent["data"]) => Conversation;
 
 const HEARD: Readonly<Record<string, Hear>> = {
-  "session.started": (before) => ({ ...before, isRunning: true, failure: null }),
+  "session.started": (before, data) => ({ ...before, isRunning: true, playing: asNumber(data["turn"]), failure: null }),
   "session.completed": ended,
   "session.failed": ended,
   "step.started": stepStarted,
@@ -158,7 +161,7 @@ export function withGap(before: Conversation, gap: Gap, isMissed: boolean): Conv
 function stepStarted(before: Conversation, data: StreamEvent["data"]): Conversation {
   const id = asText(data["message_id"]);
   const model = asText(data["model"]) || null;
-  const running = { ...before, isRunning: true, model };
+  const running = { ...before, isRunning: true, playing: asNumber(data["turn"]), model };
   if (isKnown(before, id)) return running;
   const draft: Draft = {
     id,
@@ -219,11 +222,13 @@ function stepFailed(before: Conversation, data: StreamEvent["data"]): Conversati
 }
 
 function ended(before: Conversation, data: StreamEvent["data"]): Conversation {
-  const hasFailed = data["stop_reason"] === "error";
+  const hasFailed = data["stop_reason"] !== "aborted" && asFields(data["error"]) !== null;
   return {
     ...before,
     isRunning: data["more_turns"] === true,
-    failure: hasFailed ? { ...errorOf(data["error"]), willRetry: false } : before.failure,
+    playing: 0,
+    // A turn that somebody stopped has not failed, whatever its last step told.
+    failure: hasFailed ? { ...errorOf(data["error"]), willRetry: false } : null,
     drafts: before.drafts.filter((each) => each.isStored),
     startedCalls: {},
   };

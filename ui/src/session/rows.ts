@@ -19,7 +19,16 @@ export function rowsOf(messages: readonly Message[], drafts: readonly Draft[]): 
   });
   const known = new Set(messages.map((each) => each.id));
   const speaking = drafts.filter((each) => !known.has(each.id) && (each.text.text || each.reasoning.text));
-  return [...rows, ...speaking.map((draft): Row => ({ kind: "draft", key: draft.id, draft }))];
+  return byTurn([...rows, ...speaking.map((draft): Row => ({ kind: "draft", key: draft.id, draft }))]);
+}
+
+/** An answer stands under what it answers, also where more was said before it came. */
+function byTurn(rows: Row[]): Row[] {
+  const turnOf = (row: Row) => (row.kind === "draft" ? row.draft.turn : row.message.turn);
+  // What belongs to no turn stays where it was said.
+  let last = 0;
+  const placed = rows.map((row) => ({ row, turn: (last = turnOf(row) || last) }));
+  return placed.sort((a, b) => a.turn - b.turn).map(({ row }) => row);
 }
 
 export function callId(message: Message): string {

@@ -2,34 +2,41 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 
-import { newId, server, told } from "../api/client";
+import { newId, server, told, UNTIL_ANSWERED } from "../api/client";
 import type { Agent, Session } from "../api/forms";
 import { agentsQuery, defaultsQuery, queries, reposQuery } from "../api/queries";
+import { holdKeys, releaseKeys } from "../app/keys";
 import { Link } from "../app/Link";
-import { Trouble } from "../app/Notice";
+import { Sending, Trouble } from "../app/Notice";
 import { go } from "../app/router";
 import { TextField } from "../app/TextField";
+import { useTitle } from "../app/useTitle";
 
 const BUILT_IN = "holdfast";
 const TITLE_LONGEST = 80;
 
-export function NewSession({ agent: given }: { agent: string | null }) {
+export function NewSession({ agent: given, isAsked }: { agent: string | null; isAsked: boolean }) {
   const [agent, setAgent] = useState(given ?? BUILT_IN);
   const [repo, setRepo] = useState("");
   const [text, setText] = useState("");
   const ids = useRef({ session: newId(), message: newId() });
   const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  // On a narrow screen it is there before it is seen.
+  useEffect(() => field.current?.focus(), [isAsked]);
+  useTitle(isAsked ? "New session" : "Sessions");
   const begin = useMutation({
-    mutationFn: () => begun({ agent, repo, text }, ids.current),
+    mutationFn: (wish: Wish) => begun(wish, ids.current),
+    ...UNTIL_ANSWERED,
+    onMutate: holdKeys,
+    onError: releaseKeys,
     onSuccess: (session) => {
       queries.setQueryData(["session", session.id], session);
       void queries.invalidateQueries({ queryKey: ["sessions"] });
-      go(`/sessions/${session.id}`);
+      go(`/sessions/${session.id}`, { toWrite: true });
     },
   });
   const send = () => {
-    if (text.trim() !== "" && !begin.isPending) begin.mutate();
+    if (text.trim() !== "" && !begin.isPending) begin.mutate({ agent, repo, text });
   };
   return (
     <section className="beginning" aria-labelledby="new-title">
@@ -52,6 +59,7 @@ export function NewSession({ agent: given }: { agent: string | null }) {
             Start <kbd>Enter</kbd>
           </button>
         </div>
+        <Sending failures={begin.failureCount} isPending={begin.isPending} />
         <Trouble error={begin.error} />
       </form>
       <Hints />

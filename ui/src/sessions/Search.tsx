@@ -4,6 +4,7 @@ import { useDeferredValue, useState, type KeyboardEvent } from "react";
 
 import { server, told } from "../api/client";
 import type { Hit } from "../api/forms";
+import { sessionQuery } from "../api/queries";
 import { Dialog } from "../app/Dialog";
 import { Trouble } from "../app/Notice";
 import { go } from "../app/router";
@@ -70,12 +71,13 @@ function addressOf(hit: Hit): string {
 
 function Found({ hit }: { hit: Hit }) {
   const now = useNow();
+  const session = useQuery({ ...sessionQuery(hit.session_id ?? ""), enabled: hit.session_id !== null, staleTime: 60_000 }).data;
   // The server marks what was found with brackets.
   const pieces = visible(hit.snippet).split(/\[([^\]]*)\]/);
   return (
     <>
       <span className="hit-where">
-        {hit.role ?? "title"} · {ago(hit.created_at, now)}
+        <b>{session?.title ? visible(session.title) : session ? "Untitled" : "…"}</b> · {hit.role ?? "title"} · {ago(hit.created_at, now)}
       </span>
       <span>{pieces.map((piece, at) => (at % 2 === 1 ? <mark key={at}>{piece}</mark> : piece))}</span>
     </>

@@ -11,10 +11,10 @@ import { go } from "../app/router";
 import { useNow } from "../app/useNow";
 import { ago, money } from "../text/format";
 import { visible } from "../text/visible";
-import { Status } from "./Status";
-import { standingOf } from "./standing";
+import { ForkMark, Status } from "./Status";
+import { standingOf, STANDINGS, worded, type Standing } from "./standing";
 
-const ALL: SessionFilter = { status: "", agent: "", words: "" };
+const ALL: SessionFilter = { standing: "", agent: "", words: "" };
 
 export function SessionList({ current }: { current: string | null }) {
   const [filter, setFilter] = useState(ALL);
@@ -22,7 +22,10 @@ export function SessionList({ current }: { current: string | null }) {
   const { data, error } = useQuery(sessionsQuery(filter, limit));
   const waiting = useQuery(waitingQuery);
   const asking = useMemo(() => new Set(waiting.data?.data.map((each) => each.session_id)), [waiting.data]);
-  const sessions = data?.data ?? [];
+  const sessions = useMemo(
+    () => (data?.data ?? []).filter((each) => filter.standing === "" || standingOf(each, asking.has(each.id)) === filter.standing),
+    [data, asking, filter.standing],
+  );
   useKeys(useMemo(() => walk(sessions, current), [sessions, current]));
   return (
     <>
@@ -64,7 +67,10 @@ function Entry({ session, isCurrent, isAsking }: EntryProps) {
   return (
     <li>
       <Link to={`/sessions/${session.id}`} isCurrent={isCurrent} className="entry">
-        <span className="entry-title">{session.title ? visible(session.title) : <i>Untitled</i>}</span>
+        <span className="entry-title">
+          {session.forked_from !== null && <ForkMark />}
+          {session.title ? visible(session.title) : <i>Untitled</i>}
+        </span>
         <time dateTime={session.updated_at}>{ago(session.updated_at, now)}</time>
         <span className="entry-facts">
           <Status standing={standingOf(session, isAsking)} />
@@ -88,12 +94,13 @@ function Filters({ filter, onChange }: { filter: SessionFilter; onChange: (filte
         value={filter.words}
         onChange={(event) => onChange({ ...filter, words: event.target.value })}
       />
-      <select aria-label="Status" value={filter.status} onChange={(event) => onChange({ ...filter, status: event.target.value })}>
+      <select aria-label="Status" value={filter.standing} onChange={(event) => onChange({ ...filter, standing: event.target.value as Standing | "" })}>
         <option value="">Any status</option>
-        <option value="running">Running</option>
-        <option value="completed">Completed</option>
-        <option value="failed">Failed</option>
-        <option value="pending">New</option>
+        {STANDINGS.map((each) => (
+          <option key={each} value={each}>
+            {worded(each)}
+          </option>
+        ))}
       </select>
       <select aria-label="Agent" value={filter.agent} onChange={(event) => onChange({ ...filter, agent: event.target.value })}>
         <option value="">Any agent</option>

@@ -7,6 +7,7 @@ import { sessionsQuery } from "../api/queries";
 import { Link } from "../app/Link";
 import { Empty, Trouble } from "../app/Notice";
 import { useNow } from "../app/useNow";
+import { useTitle } from "../app/useTitle";
 import { dollars } from "../text/format";
 import { Days } from "./Days";
 import { Picture } from "./Picture";
@@ -25,7 +26,7 @@ export default function TimelinePage() {
     queryFn: () => told(server.GET("/v1/history", { params: { query: { limit: 100 } } })),
     refetchInterval: 10_000,
   });
-  const sessions = useQuery(sessionsQuery({ status: "", agent: "", words: "" }, MOST));
+  const sessions = useQuery(sessionsQuery({ standing: "", agent: "", words: "" }, MOST));
   const costs = useQuery({
     queryKey: ["costs", "day"],
     queryFn: () => told(server.GET("/v1/costs", { params: { query: { group_by: "day" } } })),
@@ -40,6 +41,7 @@ export default function TimelinePage() {
   }, [history.data, sessions.data, now, from]);
   const days = (costs.data?.data ?? []).filter((each) => Date.parse(each.key) >= from - 24 * HOUR);
   const total = days.reduce((sum, each) => sum + each.cost_microcents, 0);
+  useTitle("What happened");
   return (
     <section className="timeline" aria-labelledby="timeline-title">
       <Link to="/sessions" className="back">

@@ -6,6 +6,7 @@ from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.tokens import Scope
+from holdfast.domain.tools import require_tools
 from holdfast.http.answers import Answer
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.agents_forms import (
@@ -27,6 +28,7 @@ async def create_agent(asked: Asked[NoQuery, AgentPost]) -> Answer:
     """Make an agent."""
     if isinstance(asked.body.runtime, AcpRuntimeForm):
         _require_admin(asked)
+    _require_tools(asked.body)
     new = await asked.house.agents.make(asked.owner, fields_of(asked.body), id=chosen_id(asked))
     return made(agent_form(new.thing), is_new=new.is_new, location=f"/v1/agents/{new.thing.id}")
 
@@ -71,10 +73,18 @@ async def change_agent(asked: Asked[NoQuery, AgentPatch]) -> Answer:
 async def _changed(asked: Asked[NoQuery, AgentPatch], agent: Agent) -> Agent:
     if isinstance(asked.body.runtime, AcpRuntimeForm) or isinstance(agent.runtime, AcpRuntime):
         _require_admin(asked)
+    _require_tools(asked.body, agent)
     changes = changed_fields(asked.body, agent.runtime)
     return await asked.house.agents.update(
         asked.owner, agent.id, changes, expected=lambda now: now == agent
     )
+
+
+def _require_tools(body: AgentPost | AgentPatch, agent: Agent | None = None) -> None:
+    """Refuse a bare name that no tool has; a described tool is its author's own."""
+    given = body.tools if isinstance(body.tools, tuple) else ()
+    names = (each for each in given if isinstance(each, str))
+    require_tools(names, agent.tools if agent else (), field="tools")
 
 
 def _require_admin(asked: Asked[Any, Any]) -> None:
@@ -112,6 +122,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             Code.INVALID_TEXT,
             Code.MODEL_NOT_FOUND,
             Code.SLUG_TAKEN,
+            Code.UNKNOWN_TOOL,
         ),
         examples={"body": EXAMPLE},
     ),
@@ -153,6 +164,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             Code.MODEL_NOT_FOUND,
             Code.SLUG_TAKEN,
             Code.STALE_ETAG,
+            Code.UNKNOWN_TOOL,
         ),
         examples={"body": {"name": "Reviewer"}},
     ),

@@ -6,7 +6,8 @@ from holdfast.domain.approvals import ApprovalMode
 
 
 class DefaultsForm(Struct, frozen=True, kw_only=True):
-    """The model that answers where none is named, and the loosest approval mode there can be."""
+    """What answers and is asked about where nobody says, and the tools that agents can be given."""
 
     model: str
     approval: ApprovalMode
+    tools: tuple[str, ...] = ()
