@@ -149,7 +149,7 @@ async def test_a_closed_session_can_be_resumed_in_another_process_and_goes_on(
         await first.sessions.close(first.owner, session.id, status=status, reason="lunch")
 
     async with open_holdfast(home, outside=outside) as second:
-        resumed = await second.sessions.resume(second.owner, session.id)
+        resumed = (await second.sessions.resume(second.owner, session.id)).session
         await second.send(session.id, "what is my name?")
         rows = await played(second, session.id)
 
@@ -170,7 +170,7 @@ async def test_an_idle_session_is_resumed_in_another_process_as_it_was(
         idle = await current(first, session)
 
     async with open_holdfast(home, outside=outside) as second:
-        assert await second.sessions.resume(second.owner, session.id) == idle
+        assert (await second.sessions.resume(second.owner, session.id)).session == idle
         assert await second.read(session.id) == rows
 
 
@@ -195,7 +195,7 @@ async def test_resuming_tells_it_once_and_opens_no_second_time(quiet: Holdfast) 
 async def test_resuming_an_open_session_changes_nothing(quiet: Holdfast) -> None:
     session = await quiet.open()
 
-    assert await quiet.sessions.resume(quiet.owner, session.id) == session
+    assert (await quiet.sessions.resume(quiet.owner, session.id)).session == session
 
 
 async def _lose(pen: Pen) -> None:

@@ -87,6 +87,22 @@ async def test_costs_are_grouped_by_whatever_is_asked(house: House) -> None:
     }
 
 
+async def test_groups_are_named_as_people_know_them(house: House) -> None:
+    named = {
+        group: sorted(
+            {each.name for each in (await _report(house, group_by=group)).groups}, key=str
+        )
+        for group in CostGroup
+    }
+
+    assert named == {
+        CostGroup.MODEL: [None],
+        CostGroup.AGENT: ["holdfast", "other"],
+        CostGroup.SESSION: ["holdfast 0", "other 0", "other 1"],
+        CostGroup.DAY: [None],
+    }
+
+
 @pytest.mark.parametrize("group", CostGroup)
 async def test_the_total_is_that_of_all_sessions(house: House, group: CostGroup) -> None:
     sessions = await _sessions(house)

@@ -153,6 +153,40 @@ class TestTurns:
             await played(house, session.id)
             assert (await ended(house, session, turn=2)).stop_reason is StopReason.BUDGET
 
+    async def test_whoever_resumes_is_told_how_many_turns_are_left(
+        self, home: Path, desk: Path
+    ) -> None:
+        config = a_config(home, says("one"), says("two"))
+        left = []
+        async with open_holdfast(config=config) as house:
+            session = await started(house, desk, turn_cap=2)
+            for text in ("second", "third", "fourth"):
+                await played(house, session.id)
+                await house.sessions.close(house.owner, session.id)
+                left.append((await house.sessions.resume(house.owner, session.id)).turns_left)
+                await house.send(session.id, text)
+
+        assert left == [1, 0, 0]
+
+    @pytest.mark.parametrize(
+        ("on_exceed", "left"),
+        [(OnExceed.FAIL, 0), (OnExceed.PAUSE, 0), (OnExceed.WARN, TURN_CAP - 1)],
+    )
+    async def test_a_budget_that_is_spent_leaves_no_turn_unless_it_only_warns(
+        self, home: Path, desk: Path, priced: None, on_exceed: OnExceed, left: int
+    ) -> None:
+        rich = a_config(home, says("one"))
+        plenty = Budget(microcents=10**12, on_exceed=on_exceed)
+        async with open_holdfast(config=rich) as house:
+            session = await started(house, desk, budget=plenty)
+            await played(house, session.id)
+            before = await house.sessions.resume(house.owner, session.id)
+        poor = replace(rich, chat=replace(rich.chat, max_cost_microcents=1))
+        async with open_holdfast(config=poor, scope=Scope.NONE) as house:
+            after = await house.sessions.resume(house.owner, session.id)
+
+        assert (before.turns_left, after.turns_left) == (TURN_CAP - 1, left)
+
     @demands("S0-116")
     async def test_a_turn_that_failed_at_the_provider_does_count(
         self, home: Path, desk: Path

@@ -250,4 +250,6 @@ async def test_the_chain_of_models_is_frozen_with_the_agent(quiet: Holdfast) -> 
 async def test_a_new_session_is_listed_and_can_be_resumed(quiet: Holdfast) -> None:
     session = await quiet.open()
 
-    assert (await quiet.sessions.resume(quiet.owner, session.id)).status is Status.PENDING
+    resumed = await quiet.sessions.resume(quiet.owner, session.id)
+
+    assert resumed.session.status is Status.PENDING

@@ -58,7 +58,7 @@ async def test_a_session_whose_folder_is_gone_says_so(
         {"working_dir": str(desk)},
     )
     assert after == session
-    assert resumed.status is (Status.IDLE if is_closed else Status.PENDING)
+    assert resumed.session.status is (Status.IDLE if is_closed else Status.PENDING)
 
 
 async def test_it_may_go_on_in_another_folder_and_the_record_says_so(
@@ -83,8 +83,8 @@ async def test_it_may_go_on_in_another_folder_and_the_record_says_so(
         stored = await house.sessions.get(house.owner, session.id)
         fault = (await house.sessions.verify(house.owner, session.id)).faults
 
-    assert moved.context == stored.context == again.context
-    assert moved.context == SessionContext(
+    assert moved.session.context == stored.context == again.session.context
+    assert stored.context == SessionContext(
         working_dir=str(other), git_ref="main@0123456789ab", variables={"who": "ada"}
     )
     told = f"The session works in {other} from now on; before, it was {desk}."
@@ -106,7 +106,7 @@ async def test_a_session_without_tools_misses_no_folder(home: Path, desk: Path) 
         place = SessionContext(working_dir=str(desk))
         session = await house.open("talker", SessionRequest(context=place))
         take_away(desk)
-        assert await house.sessions.resume(house.owner, session.id) == session
+        assert (await house.sessions.resume(house.owner, session.id)).session == session
 
 
 async def test_a_folder_of_the_sessions_own_is_made_again(home: Path) -> None:
@@ -114,7 +114,7 @@ async def test_a_folder_of_the_sessions_own_is_made_again(home: Path) -> None:
         session = await house.open()
         folder = Path(session.context.working_dir)
         take_away(folder)
-        assert await house.sessions.resume(house.owner, session.id) == session
+        assert (await house.sessions.resume(house.owner, session.id)).session == session
     take_away(folder)
 
 

@@ -202,7 +202,7 @@ async def test_closing_and_resuming_is_ones_own_affair(house: House) -> None:
 
     assert statuses == [Status.PENDING, Status.COMPLETED]
     assert (await theirs.sessions.get(STRANGER, ID)).status is Status.COMPLETED
-    assert (await theirs.sessions.resume(STRANGER, ID)).status is Status.IDLE
+    assert (await theirs.sessions.resume(STRANGER, ID)).session.status is Status.IDLE
 
 
 async def test_deleting_a_family_leaves_the_other_family_whole(house: House) -> None:

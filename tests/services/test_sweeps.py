@@ -107,7 +107,7 @@ async def test_a_swept_session_can_be_resumed(
     clock.advance(hours=1)
     await house.housekeeping.sweep(HALF_AN_HOUR)
 
-    assert (await house.sessions.resume(house.owner, bound.id)).status is Status.IDLE
+    assert (await house.sessions.resume(house.owner, bound.id)).session.status is Status.IDLE
 
 
 class Meddling:

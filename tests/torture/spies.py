@@ -23,6 +23,7 @@ KINDS = (
     ("session.forked", "fork"),
     ("session.opened", "open"),
     ("session.resumed", "resume"),
+    ("session.compacted", "compact"),
     ("call.settled", "settle"),
     ("step.failed+acquire", "mend"),
     ("turn.ended:aborted", "interrupt"),

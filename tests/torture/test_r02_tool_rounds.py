@@ -5,17 +5,8 @@ unknown to everybody, is put right by somebody, and has not run twice behind any
 """
 
 import asyncio
-import json
-import os
-import re
-import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,86 +16,26 @@ from holdfast.domain.calls import CallState
 from holdfast.domain.ids import SessionId
 from holdfast.services.calls import How
 from tests.marks import proves
-from tests.torture.audit import audit
-from tests.torture.clients.rounds import CALL, EFFECTS, SESSION, Life, lived, script, settings
+from tests.torture.clients.rounds import CALL, SESSION, settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import ROOT
-from tests.torture.notebooks import read_books
+from tests.torture.grounds import (
+    CUT_OFF,
+    Ground,
+    Transcript,
+    acts_in_flight,
+    laid_out,
+    number_of,
+    points_of,
+    struck,
+)
 
 pytestmark = pytest.mark.slow
-
-Point = tuple[str, int, str]
-# The second act has happened, and nobody was told.
-CUT_OFF: Point = ("run", 2, "after")
-Transcript = list[tuple[int, str, list[Any]]]
-
-
-@dataclass(frozen=True)
-class Ground:
-    """A folder with a home, a desk and a model; every life gets a copy of its own."""
-
-    folder: Path
-
-    @property
-    def home(self) -> Path:
-        return self.folder / "home"
-
-    @property
-    def lines(self) -> list[str]:
-        """Return what the unsafe effect has left: one line each time."""
-        file = self.folder / "desk" / EFFECTS
-        return file.read_text().splitlines() if file.exists() else []
-
-    @property
-    def calls(self) -> dict[str, CallState]:
-        """Return how far each call has come, as the file says."""
-        books = read_books(self.home)
-        return {
-            call: CallState(state)
-            for book in books.notebooks.values()
-            for call, state, _ in book.calls
-        }
-
-    def copy(self, name: object) -> "Ground":
-        """Return the same place once more, as long as no session knows where it is."""
-        folder = self.folder.parent / str(name)
-        shutil.copytree(self.folder, folder)
-        script(folder)
-        return Ground(folder)
-
-    def life(self, **more: Any) -> Life:
-        return Life(home=str(self.home), **more)
-
-    def live(self, **more: Any) -> Life:
-        """Live a whole life here, in this process."""
-        life = self.life(**more)
-        asyncio.run(lived(life))
-        return life
-
-    def transcript(self) -> Transcript:
-        """Return the record without ids and times."""
-        (book,) = read_books(self.home).notebooks.values()
-        return [(row.turn, row.role, _plain(row.content)) for row in book.rows]
-
-    def assert_sound(self) -> None:
-        """Hold what was told against what is there."""
-        result = audit(self.home, records=[self.folder / "life.jsonl"])
-        assert result.is_clean, f"{self.folder.name}: {result}"
-
-
-def _plain(parts: list[Any]) -> list[Any]:
-    """Return parts without the ids that are made anew each time."""
-    return list(json.loads(re.sub(r"retry_[0-9a-f-]{36}", "retry", json.dumps(parts))))
 
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Ground:
     """Have a home with an agent and nothing else."""
-    made = Ground(tmp_path / "template")
-    (made.folder / "desk").mkdir(parents=True)
-    script(made.folder)
-    (made.folder / "desk" / "a.txt").write_text("hello\n")
-    os.utime(made.folder / "desk" / "a.txt", (1_700_000_000, 1_700_000_000))
+    made = laid_out(tmp_path / "template")
 
     async def prepare() -> None:
         async with open_holdfast(config=settings(made.home), scope=Scope.NONE) as house:
@@ -112,33 +43,6 @@ def ground(tmp_path: Path) -> Ground:
 
     asyncio.run(prepare())
     return made
-
-
-def points_of(marks: Sequence[str]) -> Iterator[Point]:
-    """Yield each point twice: right before, right after."""
-    for mark in marks:
-        what, number, _ = mark.split(" ", 2)
-        yield from ((what, int(number), "before"), (what, int(number), "after"))
-
-
-def struck(*lives: Life) -> None:
-    """Let lives end at their points, each in a process of its own."""
-    given = json.dumps([{k: v for k, v in asdict(life).items() if k != "marks"} for life in lives])
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.torture.clients.rounds", given],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    statuses = list(map(int, run.stdout.split()))
-    wrong = [
-        (life.point, status)
-        for life, status in zip(lives, statuses, strict=True)
-        if status != -signal.SIGKILL
-    ]
-    assert wrong == [], run.stderr[-4000:]
 
 
 @proves("R02")
@@ -174,18 +78,7 @@ def test_a_turn_with_tools_goes_on_wherever_it_was_killed(
         f"{kills} kills at {2 * len(marks)} points: {alone} turns went on by themselves to the "
         f"same record, {kills - alone} acts in flight are unknown, none ran again unasked"
     )
-    assert in_flight == {
-        ("commit", _number(marks, "commit", "start", 1), "after"): 0,
-        ("run", 2, "before"): 0,
-        ("run", 2, "after"): 1,
-        ("commit", _number(marks, "commit", "result", 2), "before"): 1,
-    }
-
-
-def _number(marks: Sequence[str], what: str, name: str, nth: int) -> int:
-    """Return the number of the nth point of that name."""
-    found = [mark.split(" ", 2) for mark in marks]
-    return [int(number) for kind, number, of in found if (kind, of) == (what, name)][nth - 1]
+    assert in_flight == acts_in_flight(marks)
 
 
 def assert_put_right(place: Ground, how: How, whole: Transcript) -> None:
@@ -262,7 +155,7 @@ def test_a_retry_that_is_killed_anywhere_is_settled_once_and_never_runs_unseen(
 def test_a_question_outlives_whoever_asked_it(ground: Ground, when: str, tell: Tell) -> None:
     whole = ground.copy("whole")
     marks = whole.live(mode="ask", allows=True).marks
-    around = [_number(marks, "commit", name, 1) for name in ("question", "answer")]
+    around = [number_of(marks, "commit", name, 1) for name in ("question", "answer")]
     points = [("commit", number, side) for number in around for side in ("before", "after")]
     grounds = [ground.copy(number) for number in range(len(points))]
     struck(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.services.endings import Heirs
     from holdfast.services.exports import Export, ExportFormat, Line
     from holdfast.services.interruptions import Interruption
+    from holdfast.services.resumptions import Resumption
     from holdfast.services.verifications import Verification
 
 
@@ -61,7 +62,7 @@ class Sessions(Protocol):
     ) -> "Interruption": ...
     async def resume(
         self, owner: "Owner", session_id: "SessionId", *, context: "SessionContext | None" = None
-    ) -> "Session": ...
+    ) -> "Resumption": ...
     async def close(
         self,
         owner: "Owner",

@@ -37,7 +37,7 @@ async def resume(printer: Printer, wanted: OneSession) -> None:
 
     async with opened(printer) as holdfast:
         session_id = await find_session(holdfast, wanted.id)
-        session = await holdfast.sessions.resume(holdfast.owner, session_id)
+        session = (await holdfast.sessions.resume(holdfast.owner, session_id)).session
         form = await form_of(holdfast, session)
     printer.done(form, f"Session {session.id} is {session.status}.")
     if session.turn > session.settled:

@@ -38,6 +38,7 @@ from holdfast.http.v1.endings_forms import (
     ForkPost,
     Interrupted,
     InterruptPost,
+    Resumed,
     ResumePost,
 )
 from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, RestorationPost
@@ -179,6 +180,7 @@ __all__ = [
     "ResultContent",
     "ResultPost",
     "ResumePost",
+    "Resumed",
     "SearchForm",
     "SelectionForm",
     "SessionForm",

@@ -14,6 +14,7 @@ from holdfast.http.v1.endings_forms import (
     ForkPost,
     Interrupted,
     InterruptPost,
+    Resumed,
     ResumePost,
 )
 from holdfast.http.v1.messages_forms import (
@@ -78,10 +79,10 @@ class Sessions:
         path = of(session_id, "interrupt")
         return await self._requests.post(path, wish or InterruptPost(), Interrupted)
 
-    async def resume(self, session_id: str, wish: ResumePost | None = None) -> SessionForm:
+    async def resume(self, session_id: str, wish: ResumePost | None = None) -> Resumed:
         """Open a closed session again; an open one stays as it is."""
         path = of(session_id, "resume")
-        return await self._requests.post(path, wish or ResumePost(), SessionForm)
+        return await self._requests.post(path, wish or ResumePost(), Resumed)
 
     async def close(self, session_id: str, wish: ClosePost | None = None) -> SessionForm:
         """End a session."""

@@ -5,9 +5,9 @@ from functools import reduce
 
 from msgspec.structs import replace
 
-from holdfast.domain.costs import CostQuery, CostReport, CostSum
+from holdfast.domain.costs import CostGroup, CostQuery, CostReport, CostSum
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.ids import AgentId, ModelId, Owner, SessionId
 from holdfast.ports import Store, Tx
 
 
@@ -23,7 +23,12 @@ class Costs:
             at = getattr(query, name)
             if at is not None and at.tzinfo is None:
                 raise Invalid(Code.INVALID_FILTER, f"{name} needs a time zone.", {"field": name})
-        groups = await self._store.read(lambda tx: tx.costs.sums(query))
+
+        async def read(tx: Tx) -> list[CostSum]:
+            sums = await tx.costs.sums(query)
+            return [replace(each, name=await _name(tx, query, each.key)) for each in sums]
+
+        groups = await self._store.read(read)
         return CostReport(groups=tuple(groups), total=reduce(_together, groups, CostSum(key="")))
 
     async def of_sessions(
@@ -41,6 +46,22 @@ class Costs:
             }
 
         return await self._store.read(read)
+
+
+async def _name(tx: Tx, query: CostQuery, key: str) -> str | None:
+    """Return how people know a group; nothing where it has no name, or is gone."""
+    match query.group_by:
+        case CostGroup.MODEL:
+            model = await tx.models.by_id(ModelId(key))
+            return model.ref if model else None
+        case CostGroup.AGENT:
+            agent = await tx.agents.by_id(query.owner, AgentId(key))
+            return agent.slug if agent else None
+        case CostGroup.SESSION:
+            found = await tx.sessions.get(query.owner, SessionId(key))
+            return found[0].title if found else None
+        case CostGroup.DAY:
+            return None
 
 
 def _together(one: CostSum, other: CostSum) -> CostSum:

@@ -6,15 +6,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.domain.agents import Agent, LlmRuntime
-from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.events import Failure, FailureCode, StepStarted, name_of
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Message, Role
-from holdfast.domain.queries import WorkQuery
-from holdfast.domain.sessions import Budget, Head, Session, StopReason, tightened
+from holdfast.domain.sessions import Head, Session, StopReason
 from holdfast.ports import Berth, Brief, Limits, Store, TurnInput, Tx
 from holdfast.services.approvals import Approvals
+from holdfast.services.budgets import budget_of
 from holdfast.services.heads import session_not_found
 from holdfast.services.histories import Histories
 from holdfast.services.models import Models
@@ -92,19 +91,10 @@ class Inputs:
             approver=self._approvals.of(key),
             berth=self._berth(session, key),
             limits=_limits(session.agent, self._limits),
-            budget=await self._budget(tx, session, key),
+            budget=await budget_of(tx, session, key, self._limits.budget),
             spent=head.microcents,
             last_usage=newest.usage if newest else None,
         )
-
-    async def _budget(self, tx: Tx, session: Session, key: SessionKey) -> Budget | None:
-        """Return the session's budget, made stricter by a configuration that became so."""
-        configured = self._limits.budget
-        if session.budget is None or configured is None or session.budget == configured:
-            return session.budget or configured
-        said = WorkQuery(owner=session.owner, key=key, states=(ApprovalState.ALLOWED,))
-        granted = sum(each.question.amount or 0 for each in await tx.approvals.page(said))
-        return tightened(session.budget, configured, granted)
 
     async def _is_past_the_cap(self, tx: Tx, session: Session, head: Head) -> bool:
         """Tell whether the session has had all its turns, this one not being among them."""

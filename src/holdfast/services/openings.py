@@ -21,6 +21,7 @@ from holdfast.domain.sessions import Head, Session, cap_of, tightened
 from holdfast.domain.tools import NARROWEST, Grant, narrow
 from holdfast.ports import Tx
 from holdfast.services.agents import find_agent
+from holdfast.services.budgets import turns_left
 from holdfast.services.desks import take_desk
 from holdfast.services.forks import blank_head, forked, point_of, request_of, twin_of, wished
 from holdfast.services.heads import session_not_found
@@ -28,7 +29,7 @@ from holdfast.services.journal import Entry, Journal, Pen
 from holdfast.services.models import Models
 from holdfast.services.places import Folders
 from holdfast.services.repos import Repos, find_repo
-from holdfast.services.resumptions import context_of, reopen
+from holdfast.services.resumptions import Resumption, context_of, reopen
 from holdfast.services.snapshots import OpeningRules, frozen, narrowed
 
 
@@ -143,6 +144,11 @@ class Openings:
     async def reopen(self, pen: Pen) -> bool:
         """Open a closed session again, and tell whether it was one; refused on a failed one."""
         return await reopen(pen, self.slots)
+
+    async def resumption(self, tx: Tx, session: Session, head: Head) -> Resumption:
+        """Return what is answered to who picked a session up."""
+        left = await turns_left(tx, session, head, self._rules.budget)
+        return Resumption(session=session, turns_left=left)
 
     def forget(self, owner: Owner, session_id: SessionId) -> None:
         """Remove the private folder of a session that was deleted."""

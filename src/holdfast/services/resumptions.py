@@ -6,6 +6,7 @@ Nothing but the place changes: grant, tier and variables are those it was opened
 import asyncio
 import os
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.contexts import SessionContext
@@ -20,6 +21,13 @@ from holdfast.services.journal import Pen
 from holdfast.services.leases import Leases
 from holdfast.services.places import Folders
 from holdfast.services.slots import Slots
+
+
+class Resumption(Struct, frozen=True, kw_only=True):
+    """A session that goes on, and how many more turns may ask a model: a warning where it is 0."""
+
+    session: Session
+    turns_left: int
 
 
 async def context_of(

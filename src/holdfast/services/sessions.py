@@ -22,7 +22,7 @@ from holdfast.services.journal import Entry, Journal, Pen
 from holdfast.services.leases import Leases
 from holdfast.services.openings import Openings
 from holdfast.services.overviews import found_page, shown
-from holdfast.services.resumptions import move
+from holdfast.services.resumptions import Resumption, move
 from holdfast.services.verifications import Verification, verified
 
 CHANGEABLE: Final = frozenset({"title", "tags", "model", "approval", "metadata"})
@@ -102,10 +102,7 @@ class Sessions:
         """Return the session as it is now."""
 
         async def read(tx: Tx) -> Session:
-            found = await tx.sessions.get(owner, session_id)
-            if found is None:
-                raise session_not_found()
-            return self._shown(*found)
+            return self._shown(*await _found(tx, owner, session_id))
 
         return await self._store.read(Brief(read))
 
@@ -176,10 +173,11 @@ class Sessions:
 
     async def resume(
         self, owner: Owner, session_id: SessionId, *, context: SessionContext | None = None
-    ) -> Session:
+    ) -> Resumption:
         """Open a closed session again; a no-op on an open one, refused on a failed one.
 
         A session that works in a folder is not resumed without it; `context` names another one.
+        One that has had its turns, or spent its budget, is resumed and can be read and forked.
         """
         seen = await self.get(owner, session_id)
         moved(seen.status, Verb.RESUME)
@@ -194,10 +192,15 @@ class Sessions:
 
         head, was_closed = await self._journal.write(owner, session_id, reopen)
         self._coordinator.wake(head.key, turn=head.turn)
-        session = await self.get(owner, session_id)
+
+        async def look(tx: Tx) -> Resumption:
+            session, now = await _found(tx, owner, session_id)
+            return await self._openings.resumption(tx, self._shown(session, now), now)
+
+        resumption = await self._store.read(Brief(look))
         if was_closed:
-            await self._tell_slot(session, delta=1, cause="resumed")
-        return session
+            await self._tell_slot(resumption.session, delta=1, cause="resumed")
+        return resumption
 
     async def close(
         self,
@@ -286,3 +289,10 @@ class Sessions:
 
     async def _tell_slot(self, session: Session, *, delta: int, cause: str) -> None:
         await self._openings.slots.tell_of(self._store, session, delta=delta, cause=cause)
+
+
+async def _found(tx: Tx, owner: Owner, session_id: SessionId) -> tuple[Session, Head]:
+    found = await tx.sessions.get(owner, session_id)
+    if found is None:
+        raise session_not_found()
+    return found

@@ -13,6 +13,7 @@ from holdfast.config import Config, load
 from holdfast.domain.events import encode_payload
 from holdfast.domain.ids import SessionId
 from holdfast.services.interruptions import Interruption
+from holdfast.services.resumptions import Resumption
 from tests.torture.attempts import Record, meant
 from tests.torture.machine import DATABASE
 
@@ -117,7 +118,7 @@ class Client:
         call = partial(method, self.house.owner, SessionId(session))
         answer = _gone if verb == "delete" else _status
         told = await self._ask(Question(verb, session, ""), call, answer)
-        return told.session if isinstance(told, Interruption) else told
+        return told.session if isinstance(told, Interruption | Resumption) else told
 
     async def follow(self, session: str, after: int, *, until: Callable[[Any], bool]) -> int:
         """Follow a session's news, writing down what comes; return the last number seen."""
@@ -182,8 +183,8 @@ def _sent(message: Any) -> dict[str, Any]:
     }
 
 
-def _status(answer: Session | Interruption) -> dict[str, Any]:
-    session = answer.session if isinstance(answer, Interruption) else answer
+def _status(answer: Session | Interruption | Resumption) -> dict[str, Any]:
+    session = answer if isinstance(answer, Session) else answer.session
     return {"status": str(session.status)}
 
 

@@ -34,7 +34,7 @@ from tests.torture.spies import EarlyStore, SpyTx, Work, kind_of
 T = TypeVar("T")
 
 SESSION, MESSAGE, NEXT = an_id(501), an_id(502), an_id(503)
-EFFECTS, CALL = "effects.txt", "w1"
+EFFECTS, CALL, ELSEWHERE = "effects.txt", "w1", "go elsewhere"
 STEPS: tuple[dict[str, Any], ...] = (
     {
         "text": "I look first.",
@@ -64,12 +64,15 @@ class Life:
     """
 
     home: str
+    agent: str = "holdfast"
     mode: str = "auto"
     point: tuple[str, int, str] | None = None
     # Whether questions are answered with yes by this process.
     allows: bool = False
     # How the unknown call is settled, if it is.
     settles: str = ""
+    # Whether a second turn follows, which another model answers, and what was said is folded.
+    is_whole: bool = False
     # The kind of commit that the store lies about: the control.
     lying: str = ""
     marks: list[str] = field(default_factory=list)
@@ -189,6 +192,10 @@ async def lived(life: Life) -> None:
             await _settle(house, life)
             await _send(house, record, NEXT, "go on")
             await _played(house, life)
+        if life.is_whole:
+            await _send(house, record, NEXT, ELSEWHERE)
+            await _played(house, life)
+            await house.compactions.compact(house.owner, SessionId(SESSION))
         record.close()
 
 
@@ -197,7 +204,7 @@ async def _open(house: Holdfast, life: Life, record: Record) -> None:
     request = SessionRequest(
         context=SessionContext(working_dir=str(life.desk)), approval=ApprovalMode(life.mode)
     )
-    session = await house.open("holdfast", request, id=SESSION)
+    session = await house.open(life.agent, request, id=SESSION)
     record.answer(number, "ok", created_at=session.created_at.isoformat(), at=None)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.domain.repos import Repo
     from holdfast.domain.sessions import Session
     from holdfast.services.interruptions import Interruption
+    from holdfast.services.resumptions import Resumption
 
 
 class Settings(Protocol):
@@ -44,7 +45,7 @@ class Sessions(Protocol):
     ) -> "Interruption": ...
     async def resume(
         self, owner: "Owner", session_id: "SessionId", *, context: "SessionContext | None" = None
-    ) -> "Session": ...
+    ) -> "Resumption": ...
     async def delete(self, owner: "Owner", session_id: "SessionId") -> "tuple[SessionId, ...]": ...
 
 

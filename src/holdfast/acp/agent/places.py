@@ -61,7 +61,7 @@ class Places(Struct, frozen=True, kw_only=True):
             fs_scope_tier=session.context.fs_scope_tier,
             variables=session.context.variables,
         )
-        return await house.sessions.resume(house.owner, session_id, context=place)
+        return (await house.sessions.resume(house.owner, session_id, context=place)).session
 
     async def listed(self, house: House, cwd: str | None, cursor: str | None) -> dict[str, Any]:
         """Return sessions, those that were used last first; with a folder, only those of it."""

@@ -42,6 +42,7 @@ from holdfast.http.v1.messages_forms import MessageForm, MessageWish
 from holdfast.services.endings import Heirs
 from holdfast.services.exports import FILES, Export, ExportFormat, Line
 from holdfast.services.interruptions import Interruption
+from holdfast.services.resumptions import Resumption
 from holdfast.services.verifications import Verification
 
 # A model is asked for the summary, and may take its time.
@@ -92,10 +93,11 @@ class RemoteSessions:
 
     async def resume(
         self, _: Owner, session_id: SessionId, *, context: SessionContext | None = None
-    ) -> Session:
+    ) -> Resumption:
         """Open a closed session again."""
         wish = ResumePost(context=None if context is None else context_form(context))
-        return self._noted(await self._client.sessions.resume(session_id, wish))
+        done = await self._client.sessions.resume(session_id, wish)
+        return Resumption(session=self._noted(done), turns_left=done.turns_left)
 
     async def close(
         self,

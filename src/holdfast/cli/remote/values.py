@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from msgspec import UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, ModelChoice, Runtime
 from holdfast.domain.approvals import Approval, ApprovalScope, Question
@@ -246,7 +246,7 @@ def repo_of(form: RepoForm) -> Repo:
 
 def report_of(form: CostList) -> CostReport:
     """Return what was spent."""
-    groups = tuple(_sum(each.key, each) for each in form.data)
+    groups = tuple(replace(_sum(each.key, each), name=each.name) for each in form.data)
     return CostReport(groups=groups, total=_sum("", form.total))
 
 
