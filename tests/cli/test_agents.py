@@ -31,6 +31,14 @@ def test_a_created_agent_answers(cli: Cli) -> None:
     assert cli("chat", "What is 1+1?", "--agent", "watch").out.startswith("1+1 = 2")
 
 
+def test_a_name_without_letters_for_a_slug_gets_one_of_its_own_and_is_told(cli: Cli) -> None:
+    one, other = (cli("agents", "create", "--name", name) for name in ("熊", "熊猫"))
+
+    told = "The name has no letter for a slug; --slug chooses one, also with edit.\n"
+    assert (one.err, other.err) == (told, told)
+    assert [each.out.split()[1] for each in (one, other)] == ["agent", "agent-2"]
+
+
 def test_agents_are_listed_newest_first_page_by_page(cli: Cli) -> None:
     for name in ("one", "two", "three"):
         cli("agents", "create", "--name", name, "--tag", "odd" if name != "two" else "even")

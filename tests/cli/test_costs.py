@@ -26,14 +26,17 @@ def test_what_was_spent_is_added_up_by_what_one_likes(cli: Cli, chatted: str) ->
     cli("chat", "hello")
 
     by_model = cli("costs", "--json").document
+    named = [line.split("\t")[0] for line in cli("costs").out.splitlines()]
     by_session = cli("costs", "--group-by", "session", "--json").document
     heading, *rows = (
         line.split("\t") for line in cli("costs", "--group-by", "session").out.splitlines()
     )
 
     assert by_model["total"] == by_session["total"]
+    assert named == ["MODEL", "offline:holdfast"]
     (model,) = by_model["data"]
-    assert {**by_model["total"], "key": model["key"]} == model
+    name = {"key": model["key"], "name": "offline:holdfast"}
+    assert {**by_model["total"], **name} == model
     assert model["requests"] == 2
     assert {each["key"] for each in by_session["data"]} >= {chatted}
     assert heading == ["SESSION", "REQUESTS", "INPUT", "OUTPUT", "COST"]
@@ -46,6 +49,16 @@ def test_what_was_spent_is_added_up_by_what_one_likes(cli: Cli, chatted: str) ->
         "$0.0000",
     ]
     assert [row[0] for row in rows[:-1]] == [each["key"] for each in by_session["data"]]
+
+
+def test_an_agent_is_told_by_its_slug_and_by_its_id(cli: Cli, chatted: str) -> None:
+    agent = cli("agents", "show", "holdfast", "--json").document
+
+    (spent,) = cli("costs", "--group-by", "agent", "--json").document["data"]
+    shown = [line.split("\t")[0] for line in cli("costs", "--group-by", "agent").out.splitlines()]
+
+    assert (spent["key"], spent["name"]) == (agent["id"], "holdfast")
+    assert shown == ["AGENT", "holdfast"]
 
 
 def test_one_session_agent_or_time_may_be_asked_about(cli: Cli, chatted: str) -> None:
@@ -67,10 +80,13 @@ def test_what_has_no_price_is_marked(cli: Cli, script: object) -> None:
     model = script(json.dumps([{"text": "hi"}]))
     cli("chat", "hello", "--model", model)
 
-    *_, row = (line.split("\t") for line in cli("costs").out.splitlines())
+    ran = cli("costs")
 
+    *_, row = (line.split("\t") for line in ran.out.splitlines())
     (spent,) = cli("costs", "--json").document["data"]
-    assert row[-1] == ("$0.0000 + ?" if spent["unpriced_requests"] else "$0.0000")
+    assert spent["unpriced_requests"] == 1
+    assert row[-1] == "$0.0000 + ?"
+    assert ran.err == "+ ?: some requests have no known price and may have cost more.\n"
 
 
 @pytest.mark.parametrize("flag", ["--from", "--to"])

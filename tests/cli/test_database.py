@@ -29,6 +29,10 @@ def test_a_conversation_is_kept_there_and_checked(cli: Cli, home: Path, database
     assert (doctor.code, doctor.document["findings"]) == (0, [])
     assert (doctor.document["key_source"], doctor.document["schema"]) == ("postgres", newest())
     assert doctor.document["store"].endswith(f"/{database}")
+    assert doctor.document["sqlite"] is None
+    assert not {"SQLite", "file system", "key"} & {
+        line.split("  ")[0] for line in cli("doctor").out.splitlines()
+    }
     assert "opensesame" not in doctor.out
     assert not (home / "history.db").exists()
 

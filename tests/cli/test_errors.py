@@ -157,6 +157,22 @@ def test_an_error_is_one_line_on_stderr_with_its_remedy(cli: Cli) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("sessions", "list", "--status", "open"), "'--status': 'open' is not one of 'pending'"),
+        (("sessions", "export", "x", "--format", "pdf"), "'--format': 'pdf' is not one of "),
+        (("token", "create", "x", "--scope", "god"), "'--scope': 'god' is not one of 'read'"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_told_in_our_words(
+    cli: Cli, words: tuple[str, ...], told: str
+) -> None:
+    ran = cli(*words)
+
+    assert (ran.code, ran.err.startswith(f"holdfast: Invalid value for {told}")) == (2, True)
+
+
 def test_with_json_an_error_is_its_body_on_stderr(cli: Cli) -> None:
     ran = cli("--json", "sessions", "show", "nope")
 

@@ -10,8 +10,8 @@ from holdfast.cli.file_output import write_file
 from holdfast.domain.errors import Code, Conflict, Invalid
 
 
-def test_a_file_is_written_with_its_folders_for_its_owner_only(tmp_path: Path) -> None:
-    file = tmp_path / "a" / "b" / "c"
+def test_a_file_is_written_for_its_owner_only(tmp_path: Path) -> None:
+    file = tmp_path / "c"
 
     write_file(file, b"x", force=False)
 
@@ -72,11 +72,19 @@ def test_a_full_disk_is_told_as_such_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["file/x", "x" * 300])
-def test_a_place_that_there_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("file/x", Code.NOT_A_FOLDER),
+        ("nowhere/x", Code.NOT_A_FOLDER),
+        ("x" * 300, Code.INVALID_INPUT),
+    ],
+)
+def test_a_place_that_there_cannot_be_is_refused(tmp_path: Path, name: str, code: Code) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(Invalid) as refused:
         write_file(tmp_path / name, b"x", force=False)
 
-    assert refused.value.code is Code.INVALID_INPUT
+    assert refused.value.code is code
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]

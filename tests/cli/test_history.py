@@ -119,7 +119,7 @@ def test_what_is_left_of_a_session_that_was_deleted_began_when_it_was_first_spok
     table, one = cli("history", "query"), cli("history", "query", session["id"])
 
     began = claim["observed_at"]
-    assert (table.code, table.out.splitlines()[1]) == (0, f"{session['id']}\t{began}\t-\t0\t0")
+    assert (table.code, table.out.splitlines()[1]) == (0, f"{session['id']}\t{began}\t-\t0\t0\t-")
     assert (one.code, f"started       {began}" in one.out.splitlines()) == (0, True)
 
 
@@ -137,8 +137,8 @@ def test_sessions_are_listed_with_all_filters(cli: Cli) -> None:
     early = cli("history", "query", "sess1", "--at-ingested", "2020-01-01")
 
     assert table.out.splitlines()[1:] == [
-        "sess2\t2025-12-22\t2025-12-31T12:00:00Z\t1\t1",
-        "sess1\t2025-12-21\t2025-12-31T12:00:00Z\t1\t1",
+        "sess2\t2025-12-22\t2025-12-31T12:00:00Z\t1\t1\t-",
+        "sess1\t2025-12-21\t2025-12-31T12:00:00Z\t1\t1\t-",
     ]
     assert (page["total"], [each["snapshot"]["session_id"] for each in rest["data"]]) == (
         3,

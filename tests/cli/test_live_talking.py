@@ -189,6 +189,7 @@ async def test_lines_are_broken_by_a_backslash_or_alt_and_files_come_along(
 
     whole = "one\ntwo\nsee @notes.txt\n\nnotes.txt:\n```\nhold fast\n```"
     assert await seat.said() == [whole]
+    assert (await seat.conversation.session()).title == "one two see @notes.txt"
 
 
 async def test_what_cannot_be_sent_is_given_back(

@@ -56,6 +56,16 @@ def test_what_is_no_such_object_is_refused_with_its_line(cli: Cli, line: str, pr
     assert problem in done.error["message"]
 
 
+def test_a_session_in_which_nothing_could_be_said_is_not_kept(cli: Cli) -> None:
+    alone = cli("chat", "--json", "--input", "ndjson", stdin="garbage\n")
+    none = cli("sessions", "list", "--json").document["data"]
+    behind = cli("chat", "--json", "--input", "ndjson", stdin='{"text": "hi"}\ngarbage\n')
+    kept = cli("sessions", "list", "--json").document["data"]
+
+    assert (alone.code, none) == (2, [])
+    assert (behind.code, [each["title"] for each in kept]) == (2, ["hi"])
+
+
 def test_a_prompt_is_not_said_beside_it(cli: Cli) -> None:
     done = cli("chat", "hello", "--input", "ndjson", "--json")
 

@@ -74,6 +74,16 @@ def test_remarks_are_dim_and_can_be_silenced(terminal: Callable[[], StandInTermi
     assert stream.getvalue() == "\x1b[2mby the way\x1b[0m\nsaid all the same\n"
 
 
+def test_remarks_are_broken_between_words(
+    terminal: Callable[[], StandInTerminal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = terminal()
+    monkeypatch.setenv("COLUMNS", "20")
+    Printer(Settings(color=Color.NEVER)).remark(f"There is more: --cursor {ID}\n\nand this")
+
+    assert stream.getvalue() == f"There is more:\n--cursor\n{ID}\n\nand this\n"
+
+
 def test_a_record_leaves_out_what_is_not_set(capsys: pytest.CaptureFixture[str]) -> None:
     Printer(Settings()).record({"a": None}, {"name": "Ada", "title": None, "n": 1})
     Printer(Settings(json=True)).record({"a": None}, {"name": "Ada"})

@@ -221,7 +221,7 @@ def test_commands_are_completed_and_an_export_is_written(
         screen.say("quick")
         screen.wait_for("here I am", "(unpriced)\nholdfast ·")
         screen.type("/ex")
-        screen.wait_for("/export [FILE]  ")
+        screen.wait_for("/export [FILE] [--force]  ")
         screen.type("port ")
         screen.say(str(target))
         screen.wait_for("talk.md")

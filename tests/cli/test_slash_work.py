@@ -1,5 +1,6 @@
 """Slash commands about what an agent does, asks and costs."""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -28,6 +29,16 @@ async def flagged(home: Path) -> AsyncIterator[Holdfast]:
     config = Config(home=home, approval=ApprovalMode.EDITS)
     async with open_holdfast(config=config, outside=outside) as opened:
         yield opened
+
+
+@pytest.fixture
+def folder(holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in an empty folder, with the home that is open."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOLDFAST_HOME", str(holdfast.config.home))
+    return folder
 
 
 async def told(
@@ -96,6 +107,16 @@ async def test_questions_and_calls_of_the_session_are_shown(
     assert out[4] == "c1  finished  write_file a.txt"
 
 
+async def test_a_call_that_failed_is_told_as_such(
+    holdfast: Holdfast, script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading = "[{tool_calls: [{id: c1, name: read_file, arguments: {path: no.txt}}]}, {text: so}]"
+
+    out, _ = await told(holdfast, capsys, "go", "/calls", model=script(reading))
+
+    assert out == ["so", "c1  error  read_file no.txt"]
+
+
 async def test_what_came_before_is_summed_up_when_asked(
     holdfast: Holdfast, script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,7 +131,34 @@ async def test_what_came_before_is_summed_up_when_asked(
     )
 
     assert out == ["There is nothing to sum up.", "an answer", "an answer"]
-    assert "is summed up.\n" in err
+    assert err.count("is summed up.\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("/export kept.yaml --force", ["kept.yaml"]),
+        ("/export --force kept.yaml", ["kept.yaml"]),
+        ("/export a file.yaml", ["a file.yaml", "kept.yaml"]),
+        ("/export kept.yaml", ["kept.yaml"]),
+        ("/export --forced", ["kept.yaml"]),
+        ("/export nowhere/a.yaml", ["kept.yaml"]),
+    ],
+)
+async def test_a_session_is_written_out_and_over_a_file_only_by_force(
+    holdfast: Holdfast,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    names: list[str],
+) -> None:
+    kept = folder / "kept.yaml"
+    kept.write_text("mine")
+
+    await told(holdfast, capsys, "What is 2+3?", line)
+
+    assert sorted(os.listdir(folder)) == names
+    assert (kept.read_text() == "mine") is ("--force " not in f"{line} ")
 
 
 async def test_the_doctor_comes_to_the_chat(

@@ -106,7 +106,7 @@ async def test_what_is_refused_is_told_and_the_conversation_goes_on(
 
     told = capsys.readouterr()
     assert code == 0
-    assert "It is written /fork [TURN]." in told.err
+    assert "There is no turn 99; /history shows those there are.\n" in told.err
     assert (await said(holdfast, conversation.session_id))[-1] == "hello"
 
 

@@ -119,6 +119,22 @@ def test_what_cannot_be_is_refused(cli: Cli, words: tuple[str, ...]) -> None:
     assert cli("timeline", *words).code == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--from", "notadate"), "--from must be a day or a time, such as"),
+        (("--to", "notadate"), "--to must be a day or a time, such as"),
+        (("--from", "2025-01-02", "--to", "2025-01-01"), "--to must not be before --from."),
+    ],
+)
+def test_a_wrong_day_is_told_by_the_name_of_its_flag(
+    cli: Cli, words: tuple[str, ...], told: str
+) -> None:
+    error = cli("timeline", *words, "--json").error
+
+    assert (error["message"].startswith(told), error["details"]) == (True, {"field": words[-2]})
+
+
 def test_many_sessions_are_read_page_by_page(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.cli.timeline.PAGE", 1)
     told(cli)

@@ -27,7 +27,7 @@ FOR_NEIGHBOURS = {
     "events": {"batches", "reader", "require", "sequence_of", "start"},
     "housekeeping": {"keep"},
     "messages": {"excerpt", "interrupted", "make", "unfinished"},
-    "models": {"chain", "check", "resolve"},
+    "models": {"chain", "check", "keep", "resolve"},
     "observations": {"rebuild"},
     "repos": {"make", "require_folder", "require_inside"},
     "search": {"rebuild"},

@@ -4,13 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.domain.models import OFFLINE, model_of
+from holdfast.llm.errands import Errand, errand_of
 from holdfast.llm.offline import answer
 from holdfast.llm.providers import PROVIDERS
 from holdfast.llm.router import Llms
 from holdfast.llm.scripts import ScriptedStep
-from holdfast.ports import Failed, FailureKind, TextDelta
+from holdfast.ports import Failed, FailureKind, LlmTool, TextDelta
 from tests.llm.builders import a_request, a_script, answered, heard, said
 
 pytestmark = pytest.mark.anyio
@@ -78,6 +80,18 @@ def test_the_offline_model_answers_as_the_page_says(said_text: str, reply: str) 
     request = a_request(said("hi"), answered("Hello!"), said(said_text), model=OFFLINE)
 
     assert answer(request) == reply
+
+
+@pytest.mark.parametrize(("sentence", "call"), rows("| you say | it calls |").items())
+def test_the_offline_model_runs_errands_as_the_page_says(sentence: str, call: str) -> None:
+    name = call.partition(",")[0].strip("`")
+    offered = (LlmTool(name=name, description="", parameters={}),)
+    text = sentence.strip("`")
+
+    found = errand_of(text, replace(a_request(said(text), model=OFFLINE), tools=offered))
+
+    assert isinstance(found, Errand)
+    assert found.tool == name
 
 
 def test_the_page_names_every_provider_with_its_variables() -> None:

@@ -22,13 +22,13 @@ from holdfast.cli.agent_programs import (
     show_kept,
 )
 from holdfast.cli.commands import Nothing, command
-from holdfast.cli.manners import require_tool
 from holdfast.cli.opening import opened, opened_here
 from holdfast.cli.options import LIMIT_MOST, OneAgent, Paging
 from holdfast.cli.output import Printer, local_time
 from holdfast.domain.agents import Agent, AgentStatus, LlmRuntime
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.tools import Grant, ToolSpec
+from holdfast.domain.ids import slug_of
+from holdfast.domain.tools import Grant, ToolSpec, require_tools
 
 
 class Shown(StrEnum):
@@ -171,6 +171,8 @@ async def create(printer: Printer, wanted: CreateOptions) -> None:
     async with opened(printer) as holdfast:
         agent = await holdfast.agents.create(holdfast.owner, fields)
     told = f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
+    if wanted.slug is None and not slug_of(agent.name):
+        printer.remark("The name has no letter for a slug; --slug chooses one, also with edit.")
     printer.done(agent_form(agent), told)
 
 
@@ -267,11 +269,7 @@ def _tools(text: str) -> list[dict[str, Any]]:
 
 
 def _require_tools(fields: dict[str, Any], known: tuple[ToolSpec, ...] = ()) -> None:
-    """Refuse a tool that there is not; with one, no session would open. Known ones may stay."""
-    names = {tool.name for tool in known}
-    for tool in fields.get("tools", ()):
-        if tool["name"] not in names:
-            require_tool(tool["name"], field="--tools")
+    require_tools((tool["name"] for tool in fields.get("tools", ())), known, field="--tools")
 
 
 def _granted(grant: Grant | None) -> str:

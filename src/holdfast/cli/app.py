@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -21,6 +22,7 @@ from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.texts import is_encodable
 
 PROGRAM: Final = "holdfast"
+_INNER_WORDS: Final = re.compile(r": Value error, ")
 HELP: Final = """Holdfast: the durable session layer for AI agents.
 
 Everything that happens in a session is written down before it counts, and can be picked up
@@ -109,7 +111,8 @@ def _report(error: HoldfastError, *, as_json: bool) -> int:
 
 def _report_usage(error: TyperException, *, as_json: bool) -> int:
     """Report a line that cannot be understood; a group without its command shows its help."""
-    told = error.format_message()
+    # The library tells there where in it a value was refused, which says nothing to anybody.
+    told = _INNER_WORDS.sub(": ", error.format_message(), count=1)
     # The library's error for a group without its command is the group's whole help.
     if "\n" in told and not as_json:
         sys.stderr.write(f"{told}\n")

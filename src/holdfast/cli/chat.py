@@ -10,6 +10,7 @@ from holdfast.cli.commands import command
 from holdfast.cli.manners import manner_of
 from holdfast.cli.options import ChatOptions, InputForm, ResumeOptions
 from holdfast.cli.output import Printer
+from holdfast.domain.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -88,9 +89,21 @@ async def _converse(
         if wanted.input is InputForm.NDJSON:
             from holdfast.cli.ndjson import say_each
 
-            await say_each(conversation, incoming)
+            try:
+                await say_each(conversation, incoming)
+            except Invalid:
+                await _forget_unused(conversation, is_new=wanted.resume is None)
+                raise
             return _code(conversation)
         return await _said(conversation, incoming)
+
+
+async def _forget_unused(conversation: "Conversation", *, is_new: bool) -> None:
+    """Remove a session that was opened for what could not be said."""
+    session = await conversation.session()
+    if is_new and not session.message_count:
+        holdfast = conversation.holdfast
+        await holdfast.sessions.delete(holdfast.owner, session.id)
 
 
 async def _incoming(

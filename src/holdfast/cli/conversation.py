@@ -24,7 +24,7 @@ from holdfast.domain.events import (
     TurnEnded,
 )
 from holdfast.domain.messages import Message, Role
-from holdfast.domain.sessions import OnBusy, Session, Status
+from holdfast.domain.sessions import OnBusy, Session, Status, title_of
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
@@ -93,6 +93,11 @@ class Conversation:
         self._own_turns.add(message.turn)
         self._open(message.turn)
         return message
+
+    async def entitle(self, text: str) -> None:
+        """Give the session the title that this text, and nothing behind it, would give it."""
+        changes = {"title": title_of(text)}
+        await self.holdfast.sessions.update(self.holdfast.owner, self.session_id, changes)
 
     async def settle(self, turn: int, *, own: bool = False) -> None:
         """Show the news until a turn has settled, or the session was closed.
@@ -192,7 +197,11 @@ class Conversation:
             self._asking.begin(tasks, approval, own=is_ours)
 
     async def _show(self, item: Event | Gap) -> None:
-        self.cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
+        number = item.to_sequence if isinstance(item, Gap) else item.sequence
+        # Whoever catches up may do so while the news is watched as well.
+        if number <= self.cursor:
+            return
+        self.cursor = number
         if isinstance(item, Event):
             await self._note(item)
         await self.screen.show(item)

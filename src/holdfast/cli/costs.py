@@ -66,12 +66,14 @@ async def show_costs(printer: Printer, wanted: CostsOptions) -> None:
     if printer.is_json:
         printer.document(costs_form(report))
         return
-    rows = [_row(each.key, each) for each in report.groups]
+    rows = [_row(_shown(each, wanted.by), each) for each in report.groups]
     total = [_row("total", report.total)] if len(rows) > 1 else []
     columns = (wanted.by.value.upper(), "REQUESTS", "INPUT", "OUTPUT", "COST")
     printer.table(columns, [*rows, *total])
     if not rows:
         printer.remark("Nothing was spent.")
+    elif report.total.unpriced_requests:
+        printer.remark("+ ?: some requests have no known price and may have cost more.")
 
 
 async def unpriced(holdfast: "House", sessions: Sequence[Session]) -> frozenset[SessionId]:
@@ -89,6 +91,11 @@ async def by_model(holdfast: "House", session_id: SessionId) -> tuple[CostSum, .
 async def form_of(holdfast: "House", session: Session) -> Form:
     """Return a session's form, with what the ledger says about its cost."""
     return session_form(session, priced=session.id not in await unpriced(holdfast, [session]))
+
+
+def _shown(spent: CostSum, by: CostGroup) -> str:
+    # A title is no name: several sessions may have the same.
+    return spent.key if by is CostGroup.SESSION else spent.name or spent.key
 
 
 def _row(key: str, spent: CostSum) -> tuple[str, ...]:

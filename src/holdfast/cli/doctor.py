@@ -66,7 +66,7 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
         "home": str(config.home),
         "store": _store(config),
         "file_system": file_system_of(_existing(config.home)),
-        "sqlite": inspection.library_version(),
+        "sqlite": inspection.library_version() if config.database_url is None else None,
         "key_source": None,
         "schema": None,
         "newest_schema": newest(),
@@ -75,7 +75,7 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
     }
     findings = [_finding("open_to_others", door) for door in inspection.open_doors(config.home)]
     kind = inspection.unsuitable_file_system(_existing(config.home))
-    if kind is not None:
+    if kind is not None and config.database_url is None:
         told = f"The home is on a {kind} file system, which cannot keep a store safe."
         findings.append(_finding(Code.UNSUITABLE_FILE_SYSTEM, told))
     return facts, findings
@@ -217,9 +217,7 @@ def _tell(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]
             "Holdfast": facts["version"],
             "home": facts["home"],
             "store": facts["store"] or "none yet; the first session makes it",
-            "file system": facts["file_system"] or "unknown",
-            "SQLite": facts["sqlite"],
-            "key": facts["key_source"],
+            **_file_told(facts),
             "schema": facts["schema"],
             "turns open": f"in {len(waiting)} sessions" if waiting else "none",
             **_work_told(facts),
@@ -253,6 +251,17 @@ def _work_told(facts: dict[str, Any]) -> dict[str, str]:
         "domains": ", ".join(allowed["domains"]) or "none",
         "keys": ", ".join(keys) or "none",
         "programs": ", ".join(programs) or "none; `holdfast agents detect` says how to get some",
+    }
+
+
+def _file_told(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what matters to a store that is a file; a database keeps its own."""
+    if facts["sqlite"] is None:
+        return {}
+    return {
+        "file system": facts["file_system"] or "unknown",
+        "SQLite": facts["sqlite"],
+        "key": facts["key_source"],
     }
 
 

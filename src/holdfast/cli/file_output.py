@@ -16,7 +16,7 @@ _ITS_OWN: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def write_file(path: Path, content: bytes, *, force: bool) -> None:
-    """Write a file, with its folders; one that is there is replaced only with `force`."""
+    """Write a file; one that is there is replaced only with `force`."""
     # Not the method of `Path`, which fails for a name that is too long.
     if os.path.isdir(path):
         told = f"{path} is a folder; name a file."
@@ -25,7 +25,7 @@ def write_file(path: Path, content: bytes, *, force: bool) -> None:
         raise _exists(path)
     # Beside the file, because only within one file system a name can be moved.
     draft = path.with_name(f".{token_hex(8)}.tmp")
-    _make_folders(path)
+    _require_folder(path)
     try:
         # Only its owner may read it, like everything that holds conversations.
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
@@ -40,12 +40,11 @@ def write_file(path: Path, content: bytes, *, force: bool) -> None:
             draft.unlink()
 
 
-def _make_folders(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        told = f"{path.parent} cannot be made: {error.strerror}."
-        raise Invalid(Code.INVALID_INPUT, told, {"file": str(path)}) from None
+def _require_folder(path: Path) -> None:
+    # A folder that is not there is rather a slip of the hand than a wish.
+    if not os.path.isdir(path.parent):
+        told = f"{path.parent} is not a folder; make it first."
+        raise Invalid(Code.NOT_A_FOLDER, told, {"file": str(path)})
 
 
 def _put(draft: Path, path: Path, *, force: bool) -> None:

@@ -25,6 +25,7 @@ from holdfast.cli.history_options import (
     Part,
     required,
 )
+from holdfast.cli.known_sessions import titles_of
 from holdfast.cli.opening import opened
 from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, Invalid
@@ -68,7 +69,8 @@ async def query(printer: Printer, wanted: QueryOptions) -> None:
         history = await holdfast.observations.show(
             holdfast.owner, wanted.session_id, at=wanted.at, at_ingested=wanted.at_ingested
         )
-    _show(printer, wanted.session_id, history)
+        titles = await titles_of(holdfast, (wanted.session_id,))
+    _show(printer, wanted.session_id, history, titles.get(wanted.session_id))
 
 
 async def _list(printer: Printer, holdfast: "House", wanted: QueryOptions) -> None:
@@ -88,6 +90,7 @@ async def _list(printer: Printer, holdfast: "House", wanted: QueryOptions) -> No
     if printer.is_json:
         printer.document(history_list(page))
         return
+    titles = await titles_of(holdfast, (each.snapshot["session_id"] for each in page.items))
     rows = [
         (
             str(each.snapshot["session_id"]),
@@ -95,16 +98,17 @@ async def _list(printer: Printer, holdfast: "House", wanted: QueryOptions) -> No
             str(each.snapshot.get("ended_at", "-")),
             str(len(each.snapshot["actions"])),
             str(len(each.snapshot["checkpoints"])),
+            titles.get(each.snapshot["session_id"], "-"),
         )
         for each in page.items
     ]
-    columns = ("SESSION", "STARTED", "ENDED", "ACTIONS", "CHECKPOINTS")
+    columns = ("SESSION", "STARTED", "ENDED", "ACTIONS", "CHECKPOINTS", "TITLE")
     printer.listing((), page.next_cursor, columns, rows)
     if not rows:
         printer.remark("No history; `holdfast history submit FILE` writes some down.")
 
 
-def _show(printer: Printer, session_id: str, history: "History") -> None:
+def _show(printer: Printer, session_id: str, history: "History", title: str | None) -> None:
     from holdfast.services.history_forms import history_form
 
     entity, snapshot = history.entity, history.entity.snapshot
@@ -118,6 +122,7 @@ def _show(printer: Printer, session_id: str, history: "History") -> None:
         None,
         {
             "session": session_id,
+            "title": title,
             "entity": entity.entity_id,
             "started": snapshot["started_at"],
             "ended": snapshot.get("ended_at"),
@@ -126,12 +131,12 @@ def _show(printer: Printer, session_id: str, history: "History") -> None:
             "hosted here": "yes" if entity.hosted else None,
         },
     )
-    for title, columns, names in (
+    for kind, columns, names in (
         ("actions", ("ACTION", "RESULT", "WHEN"), ("type", "result", "timestamp")),
         ("checkpoints", ("CHECKPOINT", "REACHED"), ("name", "timestamp")),
         ("outcomes", ("OUTCOME", "ID"), ("type", "id")),
     ):
-        rows = [[str(each.get(name, "-")) for name in names] for each in snapshot[title]]
+        rows = [[str(each.get(name, "-")) for name in names] for each in snapshot[kind]]
         printer.table(columns, rows)
     for warning in entity.warnings:
         printer.warn(f"odd: {warning.message}")

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.cli.terminal import is_terminal
 from holdfast.domain.approvals import Question, flag_of
-from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.tools import CATALOGUE, ToolClass
+from holdfast.domain.tools import ToolClass, require_tool
 
 if TYPE_CHECKING:
     from holdfast.cli.output import Printer
 
 # Each of these is looked at by itself, whatever was allowed before.
 ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
-# What the tools of MCP servers are called is known only when their server is.
-_REMOTE: Final = "mcp_"
 # What agents that are programs ask about: they name kinds of calls, and two verbs of ours.
 _FOREIGN: Final = frozenset(
     {"delete", "edit", "execute", "fetch", "move", "other", "read", "search", "switch_mode"}
@@ -64,15 +61,3 @@ def manner_of(printer: "Printer", yes_to: Iterable[str] | None) -> Manner:
 def _answerable(name: str) -> str:
     """Return the name of a tool, or of a kind of call that somebody else's agent asks about."""
     return name if name in _FOREIGN else require_tool(name, field="--yes-to")
-
-
-def require_tool(name: str, *, field: str) -> str:
-    """Return the name of a tool; one that there cannot be is refused, by the flag that names it."""
-    if name not in CATALOGUE and not name.startswith(_REMOTE):
-        raise Invalid(
-            Code.UNKNOWN_TOOL,
-            f"There is no tool {name}; the tools are {', '.join(sorted(CATALOGUE))}, and those "
-            f"of MCP servers, {_REMOTE}SERVER_TOOL.",
-            {"field": field, "tool": name},
-        )
-    return name

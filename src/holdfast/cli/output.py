@@ -5,7 +5,9 @@ screen of a conversation.
 """
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -121,10 +123,21 @@ class Printer:
             os.close(nowhere)
 
     def _aside(self, text: str) -> None:
-        told = clean(text)
+        told = _folded(clean(text)) if is_terminal(sys.stderr) else clean(text)
         dim = is_colored(sys.stderr, self.settings.color)
         sys.stderr.write(f"\x1b[2m{told}\x1b[0m\n" if dim else f"{told}\n")
         sys.stderr.flush()
+
+
+def _folded(text: str) -> str:
+    """Break lines between words: a terminal would do it in the middle of one."""
+    # Asked for at each remark, because the terminal may have another size by now.
+    width = max(shutil.get_terminal_size().columns, LAST_WIDTH)
+    lines = [
+        textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+        for line in text.split("\n")
+    ]
+    return "\n".join(part for parts in lines for part in parts)
 
 
 def _fitting(

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from holdfast.domain.calls import Call, CallState
-from holdfast.domain.messages import ToolResult
+from holdfast.domain.messages import ResultStatus, ToolResult
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
@@ -20,10 +20,12 @@ async def result_of(holdfast: "House", call: Call) -> ToolResult | None:
 
 
 async def standing(holdfast: "House", call: Call) -> str:
-    """Return how far a call has come; one that never ran says why: it was denied, or skipped."""
+    """Return how far a call has come; one that failed, or never ran, says so."""
     if call.settlement is not None:
         return call.settlement.value
-    if call.state is CallState.FINISHED and call.started_at is None:
-        result = await result_of(holdfast, call)
-        return call.state.value if result is None else result.status.value
-    return call.state.value
+    if call.state is not CallState.FINISHED:
+        return call.state.value
+    result = await result_of(holdfast, call)
+    if result is None or result.status is ResultStatus.OK:
+        return call.state.value
+    return result.status.value

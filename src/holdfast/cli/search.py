@@ -1,18 +1,21 @@
 """`holdfast search QUERY`: words in everything that was said, done and claimed."""
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from holdfast.cli.commands import command
 from holdfast.cli.costs import instant
+from holdfast.cli.known_sessions import shown_ids
 from holdfast.cli.opening import find_session, opened
 from holdfast.cli.options import SESSION_HELP
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.places import named_path
+from holdfast.cli.terminal import is_terminal
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import RepoId
 from holdfast.domain.messages import Role
@@ -20,6 +23,8 @@ from holdfast.domain.search import LIMIT_MOST, LIMIT_USUAL, Hit, SearchQuery
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
+
+_BEFORE_MATCH: Final = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +92,12 @@ async def show_found(printer: Printer, wanted: SearchOptions) -> None:
             limit=wanted.limit,
         )
         page = await holdfast.search.find(holdfast.owner, query, cursor=wanted.cursor)
+    shown = shown_ids([hit.session_id or "-" for hit in page.items])
     printer.listing(
         [hit_form(each) for each in page.items],
         page.next_cursor,
         ("SESSION", "MESSAGE", "AT", "WHO", "FOUND"),
-        map(_row, page.items),
+        [(shown[hit.session_id or "-"], *_row(hit)) for hit in page.items],
     )
     if not page.items and page.next_cursor is None:
         printer.remark("Nothing was found.")
@@ -115,7 +121,16 @@ def _resolved(ref: str) -> str:
 def _row(hit: Hit) -> tuple[str, ...]:
     number = "-" if hit.message_sequence is None else str(hit.message_sequence)
     who = "observation" if hit.observation_id else hit.role or "title"
-    return (hit.session_id or "-", number, local_time(hit.created_at), who, hit.snippet)
+    at = local_time(hit.created_at)
+    if is_terminal(sys.stdout):
+        return (number, at.partition(" ")[0], who, _around_match(hit.snippet))
+    return (number, at, who, hit.snippet)
+
+
+def _around_match(snippet: str) -> str:
+    """Return a snippet that begins shortly before what was found: its end may be cut off."""
+    at = snippet.find("[")
+    return snippet if at <= _BEFORE_MATCH else f"…{snippet[at - _BEFORE_MATCH :]}"
 
 
 def register(app: typer.Typer) -> None:

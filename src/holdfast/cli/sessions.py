@@ -8,6 +8,7 @@ import typer
 from holdfast.cli import session_events, session_export, session_verbs
 from holdfast.cli.commands import command
 from holdfast.cli.errors import FINDINGS
+from holdfast.cli.known_sessions import shown_ids
 from holdfast.cli.opening import find_session, opened
 from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, OneSession, Paging, message_cursor
 from holdfast.cli.output import Printer, local_time, money
@@ -60,11 +61,12 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
     async with opened(printer) as holdfast:
         page = await _pages(holdfast, wanted)
         unknown = await unpriced(holdfast, page.items)
+    shown = shown_ids([each.id for each in page.items])
     printer.listing(
         [session_form(each, priced=each.id not in unknown) for each in page.items],
         page.next_cursor,
         ("ID", "STATUS", "UPDATED", "AGENT", "COST", "TITLE"),
-        [_row(each, priced=each.id not in unknown) for each in page.items],
+        [_row(each, shown[each.id], priced=each.id not in unknown) for each in page.items],
     )
     if not page.items and wanted.is_narrowed():
         printer.remark("No session fits; leave a filter out, or the cursor.")
@@ -201,9 +203,9 @@ async def _pages(holdfast: "House", wanted: ListOptions) -> "Page[Session]":
     return Page(items=tuple(found), next_cursor=page.next_cursor)
 
 
-def _row(session: Session, *, priced: bool) -> tuple[str, ...]:
+def _row(session: Session, shown_id: str, *, priced: bool) -> tuple[str, ...]:
     return (
-        session.id,
+        shown_id,
         session.status.value,
         local_time(session.updated_at),
         session.agent.slug,

@@ -9,6 +9,7 @@ from holdfast.cli.session_verbs import forked
 from holdfast.cli.slashes import Slash, Talk, WrongArgumentError, number, require_nothing
 from holdfast.cli.transcript import last_turns, lines_of_turns
 from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.sessions import Status
 
 SHOWN_TURNS: Final = 20
@@ -104,7 +105,9 @@ async def _last_row(talk: Talk, turn: int) -> int:
     for past in await last_turns(talk.conversation.holdfast, session, None):
         if past.number == turn:
             return past.messages[-1].sequence
-    raise WrongArgumentError
+    raise NotFound(
+        Code.MESSAGE_NOT_FOUND, f"There is no turn {turn}; /history shows those there are."
+    )
 
 
 REGISTRY: Final = (
@@ -135,7 +138,7 @@ REGISTRY: Final = (
     Slash("fork", "/fork [TURN]", "go on in a new session, from the end of a turn", _fork),
     Slash(
         "export",
-        "/export [FILE]",
+        "/export [FILE] [--force]",
         "write the session out, as sessions export does",
         slash_work.export,
     ),

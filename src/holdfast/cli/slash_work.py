@@ -1,7 +1,8 @@
 """Slash commands about the agent's work: what it asks, does and costs, and what it may do."""
 
+import re
 from collections import Counter
-from dataclasses import replace
+from typing import Final
 
 from holdfast.cli import doctor as doctors
 from holdfast.cli.commands import require_here
@@ -9,7 +10,6 @@ from holdfast.cli.costs import by_model
 from holdfast.cli.output import price
 from holdfast.cli.results import standing
 from holdfast.cli.slashes import Talk, WrongArgumentError, require_nothing
-from holdfast.cli.stream import known_models
 from holdfast.cli.tool_lines import call_line
 from holdfast.config import PLACES
 from holdfast.domain.approvals import (
@@ -22,7 +22,8 @@ from holdfast.domain.approvals import (
 )
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code, Denied
-from holdfast.domain.ids import ModelId
+
+_FORCE: Final = re.compile(r"(?<!\S)--force(?!\S)")
 
 
 async def cost(talk: Talk, argument: str) -> bool:
@@ -30,13 +31,11 @@ async def cost(talk: Talk, argument: str) -> bool:
     require_nothing(argument)
     conversation = talk.conversation
     spent = await by_model(conversation.holdfast, conversation.session_id)
-    names = await known_models(conversation.holdfast)
     lines = []
     for each in spent:
         told = price(each.microcents, priced=not each.unpriced_requests)
-        name = names.get(ModelId(each.key), each.key)
         tokens = f"{each.usage.input} tokens in, {each.usage.output} out"
-        lines.append(f"{name}  {each.requests} requests, {tokens}, {told}")
+        lines.append(f"{each.name or each.key}  {each.requests} requests, {tokens}, {told}")
     for line in sorted(lines):
         talk.printer.line(line)
     if not spent:
@@ -117,10 +116,15 @@ async def compact(talk: Talk, argument: str) -> bool:
 
 async def export(talk: Talk, argument: str) -> bool:
     """Do what `holdfast sessions export` does."""
-    from holdfast.cli.session_export import ExportOptions, export
+    from holdfast.cli.session_export import STDOUT, ExportOptions, export
 
-    wanted = ExportOptions(id=talk.conversation.session_id)
-    await export(talk.printer, replace(wanted, out=argument) if argument else wanted)
+    file, flags = _FORCE.subn("", argument)
+    out = file.strip() or None
+    # Another flag is none that is known here, and a file of such a name is nobody's wish.
+    if out is not None and out.startswith("-") and out != STDOUT:
+        raise WrongArgumentError
+    wanted = ExportOptions(id=talk.conversation.session_id, out=out, force=flags > 0)
+    await export(talk.printer, wanted)
     return False
 
 

@@ -159,6 +159,9 @@ class _Talking:
             whole = await asyncio.to_thread(
                 with_files, text, session, config, is_remote=self._is_remote
             )
+            if whole != text and session.title is None:
+                # Made of what was typed: the beginning of a file says little.
+                await conversation.entitle(text)
             await conversation.put(whole)
         except HoldfastError:
             # It is not on the screen any more, and it can be mended.

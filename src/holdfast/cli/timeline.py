@@ -1,7 +1,7 @@
 """`holdfast timeline`: what happened and when, as a picture of days and as JSON."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +11,7 @@ import typer
 
 from holdfast.cli.commands import command
 from holdfast.cli.history_options import LIMIT, required
+from holdfast.cli.known_sessions import titles_of
 from holdfast.cli.opening import opened
 from holdfast.cli.output import Printer
 from holdfast.cli.terminal import is_terminal, one_line
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = 100
 NARROWEST: Final = 20
+_UNTITLED: Final[Mapping[str, str]] = {}
 # For each kind of event: its symbol, one for terminals with few characters, and its colour.
 SYMBOLS: Final = {
     "SessionStarted": ("●", "*", "32"),
@@ -79,21 +81,39 @@ async def timeline(printer: Printer, wanted: TimelineOptions) -> None:
     from holdfast.services.history_forms import timeline_form
 
     types = tuple(required(each, EventType, "--type") for each in wanted.types or ())
+    _require_dates(wanted.start, wanted.end)
     async with opened(printer) as holdfast:
         if wanted.entity_id is None:
             page, is_cut = await _of_sessions(holdfast, wanted, types)
         else:
             page, is_cut = await _of_one(holdfast, wanted.entity_id, wanted, types), False
+        known = () if printer.is_json else (event.session_id for event in page.events)
+        titles = await titles_of(holdfast, known)
     if printer.is_json:
         printer.document(timeline_form(page))
         return
-    draw(printer, page.events)
+    draw(printer, page.events, titles)
     if not page.events:
         printer.remark("Nothing has happened, as far as anybody has said.")
     if page.next_cursor is not None:
         printer.remark(f"There is more: --cursor {page.next_cursor}")
     if is_cut:
         printer.remark("There are older sessions: --limit N shows more, --to DAY what was before.")
+
+
+def _require_dates(start: str | None, end: str | None) -> None:
+    """Refuse days or times that are none, by the names that they have on a command line."""
+    from holdfast.domain.horizons import window
+
+    for name, given, rule in (
+        ("--from", (start,), "must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
+        ("--to", (end,), "must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
+        ("--to", (start, end), "must not be before --from"),
+    ):
+        try:
+            window(*given)
+        except Invalid:
+            raise Invalid(Code.INVALID_INPUT, f"{name} {rule}.", {"field": name}) from None
 
 
 async def _of_one(
@@ -146,17 +166,24 @@ def _page(kind: Any, events: "Sequence[TimelineEvent]") -> "TimelinePage":
     return page
 
 
-def draw(printer: Printer, events: "Iterable[TimelineEvent]") -> None:
+def draw(
+    printer: Printer, events: "Iterable[TimelineEvent]", titles: Mapping[str, str] = _UNTITLED
+) -> None:
     """Print a line for each day and each event, as wide as the terminal is."""
     shown = list(events)
     width = max(printer.console(sys.stdout).width, NARROWEST) if is_terminal(sys.stdout) else None
     is_plain = (sys.stdout.encoding or "utf8").lower().replace("-", "") not in {"utf8", "utf16"}
-    for text, style in lines(shown, is_plain=is_plain):
+    for text, style in lines(shown, titles, is_plain=is_plain):
         printer.line(text if width is None else _fitting(text, width), style=style)
 
 
-def lines(events: "Sequence[TimelineEvent]", *, is_plain: bool) -> Iterator[tuple[str, str]]:
-    """Yield each line with its colour; with several sessions each line says which it is of."""
+def lines(
+    events: "Sequence[TimelineEvent]", titles: Mapping[str, str] = _UNTITLED, *, is_plain: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield each line with its colour; with several sessions each line says which it is of.
+
+    A title stands behind the id that it belongs to.
+    """
     many = len({event.session_id for event in events}) > 1
     day = None
     for event in events:
@@ -168,7 +195,9 @@ def lines(events: "Sequence[TimelineEvent]", *, is_plain: bool) -> Iterator[tupl
         whose = event.session_id
         is_told = whose is None or whose in event.description
         more = f" · {whose}" if many and not is_told else ""
-        told = one_line(f"{event.description}{more}")
+        title = titles.get(whose) if whose is not None and (is_told or more) else None
+        named = f" · {title}" if title is not None else ""
+        told = one_line(f"{event.description}{more}{named}")
         yield f"  {time}  {plain if is_plain else symbol} {told}", style
 
 

@@ -62,9 +62,13 @@ class CostQuery(Struct, frozen=True, kw_only=True):
 
 
 class CostSum(Struct, frozen=True, kw_only=True):
-    """Entries added up; those without a known price count as requests and cost nothing here."""
+    """Entries added up; those without a known price count as requests and cost nothing here.
+
+    `name` is how people know the group: a model, an agent's slug, a session's title.
+    """
 
     key: str
+    name: str | None = None
     requests: int = 0
     usage: Usage = Usage()
     microcents: int = 0
@@ -73,6 +77,7 @@ class CostSum(Struct, frozen=True, kw_only=True):
     def __add__(self, entry: CostEntry) -> "CostSum":
         return CostSum(
             key=self.key,
+            name=self.name,
             requests=self.requests + 1,
             usage=self.usage + entry.usage,
             microcents=self.microcents + entry.microcents,

@@ -229,7 +229,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "CallList": _page(_CALL_FORM),
     "Compacted": {"compacted": True, "session": _SESSION_FORM},
     "CostList": {"data": [{"key": _MODEL, **_SPENT}], "total": _SPENT, "next_cursor": None},
-    "DefaultsForm": {"model": "offline:holdfast", "approval": "ask"},
+    "DefaultsForm": {"model": "offline:holdfast", "approval": "ask", "tools": ["read_file"]},
     "KnownProgramList": _page(_PROGRAM),
     "ErrorForm": {
         "error": "session_not_found",
@@ -250,6 +250,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "PromptAccepted": {"accepted": True, "messageId": _MESSAGE, "sequence": 1, "turn": 1},
     "RepoForm": _REPO_FORM,
     "RepoList": {"repos": [_REPO_FORM]},
+    "Resumed": {**_SESSION_FORM, "turns_left": 49},
     "SessionForm": _SESSION_FORM,
     "SessionList": _page(_SESSION_FORM),
     "Verified": {"session_id": _SESSION, "messages": 2, "head": "0" * 64, "faults": []},

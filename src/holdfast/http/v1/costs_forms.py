@@ -13,9 +13,13 @@ At = Annotated[datetime, Meta(tz=True)]
 
 
 class CostGroupForm(Struct, frozen=True, kw_only=True):
-    """What was spent on one model, agent or session, or on one day."""
+    """What was spent on one model, agent or session, or on one day.
+
+    `name` is the model as it is written, the agent's slug or the session's title.
+    """
 
     key: str
+    name: str | None = None
     requests: int
     usage: UsageForm
     cost_microcents: int
@@ -51,7 +55,9 @@ class CostsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 def costs_form(report: CostReport) -> CostList:
     """Return what was spent as it is shown."""
-    groups = tuple(CostGroupForm(key=each.key, **_sum(each)) for each in report.groups)
+    groups = tuple(
+        CostGroupForm(key=each.key, name=each.name, **_sum(each)) for each in report.groups
+    )
     return CostList(data=groups, total=CostTotalForm(**_sum(report.total)))
 
 

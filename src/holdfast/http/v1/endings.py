@@ -7,7 +7,7 @@ from msgspec.structs import asdict
 from holdfast.domain.errors import Code
 from holdfast.domain.sessions import Status
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
+from holdfast.http.answers import Answer, etag_of
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.contexts_forms import context_of
 from holdfast.http.v1.endings_forms import (
@@ -20,6 +20,7 @@ from holdfast.http.v1.endings_forms import (
     ForkPost,
     Interrupted,
     InterruptPost,
+    Resumed,
     ResumePost,
     Verified,
     fork_of,
@@ -58,8 +59,11 @@ async def resume_session(asked: Asked[NoQuery, ResumePost]) -> Answer:
     session_id = await session_of(asked)
     place = await placed(asked, asked.body.context)
     context = None if place is None else context_of(place)
-    await asked.house.sessions.resume(asked.owner, session_id, context=context)
-    return await shown(asked, session_id)
+    done = await asked.house.sessions.resume(asked.owner, session_id, context=context)
+    form = session_form(await asked.house.overviews.get(asked.owner, session_id))
+    told = Resumed(**asdict(form), turns_left=done.turns_left)
+    # The tag of the session itself: that is what `If-Match` will be held against.
+    return Answer(content=told, headers={"etag": etag_of(form)})
 
 
 async def compact_session(asked: Asked[NoQuery, CompactPost]) -> Answer:
@@ -146,7 +150,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         resume_session,
         body=ResumePost,
         examples={"body": {}},
-        gives={200: SessionForm},
+        gives={200: Resumed},
         tells={200: ("etag",)},
         refuses=(
             Code.INVALID_CONTEXT,

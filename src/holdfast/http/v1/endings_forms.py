@@ -43,6 +43,12 @@ class ResumePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     context: ContextForm | None = None
 
 
+class Resumed(SessionForm, frozen=True, kw_only=True):
+    """A session that goes on; without turns left, what is said in it is kept and not answered."""
+
+    turns_left: int
+
+
 class CompactPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Nothing can be said."""
 
