@@ -302,7 +302,7 @@ def test_the_mode_can_be_tightened_and_not_loosened(home: Path, desk: Path) -> N
     with at_terminal(home, "chat", "--cwd", str(desk)) as terminal:
         at_prompt(terminal)
         terminal.type("/mode auto\r")
-        terminal.wait_for("The configuration allows ask at most; edit chat.approval in ")
+        terminal.wait_for("The configuration allows ask at most; edit chat.approval in")
         terminal.type("/mode deny\r")
         terminal.wait_for("The approval mode is deny.")
         terminal.type("write one.txt: first\r")

@@ -76,6 +76,8 @@ def test_a_package_with_a_hook_is_found(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "METADATA").write_text("Name: wheel\nVersion: 1.0\n")
     (folder / "RECORD").write_text("wheel_init.pth,,\nwheel/__init__.py,,\n")
+    # Who reads metadata may leave out what is not there.
+    (tmp_path / "wheel_init.pth").touch()
     (guilty,) = distributions(path=[str(tmp_path)])
 
     assert list(hooks(guilty)) == ["wheel_init.pth"]
