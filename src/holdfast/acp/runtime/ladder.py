@@ -5,7 +5,6 @@ Each rung is tried once; what refuses or does not answer leads to the next one.
 
 import logging
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -205,6 +204,9 @@ def _way(method: Mapping[str, Any]) -> str:
 
 
 def _version() -> str:
+    # With it comes a reader of mail, which nobody needs before a program is started.
+    from importlib import metadata
+
     try:
         return metadata.version("holdfast")
     except metadata.PackageNotFoundError:
