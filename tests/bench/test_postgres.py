@@ -7,7 +7,7 @@ import pytest
 from bench import postgres
 from tests.postgres import Databases
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_the_figures_of_postgres_are_measured(

@@ -6,7 +6,7 @@ import pytest
 
 from bench import programs
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_the_figures_of_programs_are_measured_over_whole_turns(

@@ -9,6 +9,8 @@ import pytest
 from tests.acp.peers import Peer
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.slow
+
 INTRODUCTION: dict[str, Any] = {
     "protocolVersion": 1,
     "agentInfo": {"name": "peer", "title": "A Peer", "version": "1.2"},

@@ -13,6 +13,8 @@ from tests.cli.conftest import Cli
 from tests.cli.test_history import submitted
 from tests.cli.test_sessions import change_a_message, leave_a_turn_waiting
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_home_without_a_store_is_well_and_stays_empty(cli: Cli, home: Path) -> None:
     ran, plain = cli("doctor", "--json"), cli("doctor")

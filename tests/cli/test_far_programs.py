@@ -9,6 +9,8 @@ from tests.acp.peers import Peer
 from tests.cli.conftest import Cli
 from tests.cli.far import Far, serve
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

@@ -12,6 +12,8 @@ from tests.cli.far import Far, Server, serve
 from tests.cli.processes import PATIENCE, ran, running
 from tests.domain.test_zones import REFUSED
 
+pytestmark = pytest.mark.slow
+
 LINE = '{"role":"user","text":"größe"}'
 READS = (
     *(("show", "a"), ("read", "a"), ("read", "a", "--output"), ("read", "a", "--start", "1")),

@@ -12,7 +12,7 @@ from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode
 from tests.cli.test_talking import CTRL_D, conversing, talked
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 Script = Callable[[str], str]
 

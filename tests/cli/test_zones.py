@@ -10,6 +10,8 @@ from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, ran, running
 from tests.domain.test_zones import REFUSED
 
+pytestmark = pytest.mark.slow
+
 LINE = '{"role":"user","text":"hi"}'
 COMMANDS = (
     *(("show",), ("read",), ("write",), ("append",), ("archive",), ("archives",)),

@@ -4,6 +4,8 @@ import pytest
 
 from holdfast.llm.providers import COMPATIBLE, KEY_VARIABLES, PROVIDERS, base_urls, nearest
 
+pytestmark = pytest.mark.slow
+
 # Those whose own class wants an address, or has none that it could be compared with.
 ELSEWHERE = {"azure", "ollama", "vllm", "openai-responses"}
 

@@ -16,7 +16,7 @@ from tests.builders import a_tool_result
 from tests.houses import House, open_house, played
 from tests.stand_ins import Gate, GatedRuntime, a_start, an_answer, an_intent
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 RESULT = MessageDraft(role=Role.TOOL_RESULT, parts=(a_tool_result(),))
 FAILED = Outcome(stop_reason=StopReason.ERROR)

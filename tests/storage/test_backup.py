@@ -33,6 +33,8 @@ from holdfast.storage.files import exclusively
 from holdfast.storage.sqlite import is_plain
 from tests.storage.conftest import KEY
 
+pytestmark = pytest.mark.slow
+
 SECRET = "a marker that stands in no other place"
 
 

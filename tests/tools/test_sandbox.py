@@ -17,7 +17,7 @@ from holdfast.tools.launcher import Launcher, _without
 from holdfast.tools.sandbox import Confinement, Means, Namespaces, orders, strength
 from tests.tools.workbenches import Workbench, python
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ALL = Means(
     namespaces=Namespaces.ROOT, mounts=True, network=True, landlock=7, seccomp=True, counts=True
