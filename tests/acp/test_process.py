@@ -310,8 +310,13 @@ async def test_the_end_of_a_program_is_noticed(
     assert await program.end() == expected
 
 
-async def test_its_exit_counts_although_somebody_holds_its_output(tmp_path: Path) -> None:
-    steps = [{"fork": {"session": True}}, {"text": "last words"}, {"exit": 3}]
+@pytest.mark.parametrize(
+    "said", [{"text": "last words"}, {"raw": '{"jsonrpc":"2.0","method":"last/words"}'}]
+)
+async def test_its_exit_counts_although_somebody_holds_its_output(
+    tmp_path: Path, said: dict[str, Any]
+) -> None:
+    steps = [{"fork": {"session": True}}, said, {"exit": 3}]
     peer = Peer(tmp_path / "place", on={"session/prompt": steps})
     program = await Program.spawn(peer.start(), patience=HASTY)
     future = await program.connection.begin("session/prompt", {})

@@ -101,6 +101,7 @@ class Connection:
         self._heard_bytes = 0
         self._lost: LossReason | None = None
         self._is_hung_up = False
+        self._splitter = Splitter(bounds.line)
         self._reading = loop.create_task(self._read())
 
     @property
@@ -218,13 +219,19 @@ class Connection:
         self._debts.lose()
 
     async def listen(self, seconds: float) -> None:
-        """Wait for the last words; the time stands still while they come, or nobody takes them."""
+        """Wait for the last words; the time stands still while they come, or nobody takes them.
+
+        To be asked when nobody is there any more who could end the line that was begun.
+        """
         enough = self._heard_bytes + _LAST_WORDS
         while seconds > 0 and not self._reading.done():
             before = self._heard_bytes
             await asyncio.wait([self._reading], timeout=min(_TICK, seconds))
             is_coming = before < self._heard_bytes < enough
             seconds -= 0 if is_coming or self._inbox.is_full else _TICK
+        # Whoever holds the output of one who is gone would keep its last line from us.
+        with suppress(OSError, Lost):
+            await self._take_all(self._splitter.rest())
 
     def hang_up(self) -> None:
         """Close our output only; what the other side still says is heard."""
@@ -263,13 +270,12 @@ class Connection:
             await self._reply(request, await outcome(request, work, within))
 
     async def _read(self) -> None:
-        splitter = Splitter(self._bounds.line)
         try:
             while chunk := await self._reader.read(_CHUNK):
                 self._heard_bytes += len(chunk)
-                await self._take_all(splitter.feed(chunk))
+                await self._take_all(self._splitter.feed(chunk))
             # A message that was cut off is no JSON, so this one is whole or skipped.
-            await self._take_all(splitter.rest())
+            await self._take_all(self._splitter.rest())
         except (OSError, Lost):
             log.debug("nothing more is read")
         finally:
