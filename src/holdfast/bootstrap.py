@@ -31,9 +31,6 @@ from holdfast.domain.workflows import Workflow
 from holdfast.execution.local import LocalCoordinator, Scope
 from holdfast.execution.machine import SystemClock, SystemMachine, SystemRandomness
 from holdfast.keeping import STORE_NAME, keep, open_store, store_key
-from holdfast.llm.providers import KEY_VARIABLES, base_urls
-from holdfast.llm.router import Llms
-from holdfast.llm.vendors import Vendors
 from holdfast.parsing.yaml_files import LARGEST
 from holdfast.ports import Clock, Llm, Machine, Randomness, Runtime, Store, Toolbox
 from holdfast.services.agents import BUILT_IN, AgentRules, Agents
@@ -232,6 +229,8 @@ class _Records:
 
 
 async def _records(stack: AsyncExitStack, config: Config, outside: Outside) -> _Records:
+    from holdfast.llm.providers import KEY_VARIABLES
+
     kept = await keep(stack, config, outside.clock, outside.machine, outside.vfs)
     store, doorbell = outside.wrap(kept.store), kept.doorbell
     mint = Mint(outside.clock, outside.randomness)
@@ -261,13 +260,13 @@ async def _assembled(
     stack: AsyncExitStack, config: Config, owner: Owner, scope: Scope, outside: Outside
 ) -> Holdfast:
     """Put the floors together, each closed in the reverse order of its opening."""
-    # Here and not above: whoever only imports us has no use for all the tools.
-    from holdfast.equipment import ceiling_of, limits_of, programs, toolbox
+    # Here and not above: whoever only imports us has no use for all the tools and models.
+    from holdfast.equipment import ceiling_of, limits_of, models_of, programs, toolbox
 
     records = await _records(stack, config, outside)
     store, journal, secrets = records.store, records.journal, records.secrets
     clock, mint, leases = outside.clock, records.mint, records.leases
-    llms = Llms(Vendors(secrets.key_of, base_urls(os.environ)))
+    llms = models_of(secrets)
     models = Models(store, config.default_model, llms, absolute=absolute_model)
     tools = toolbox(config, secrets, clock)
     fleet, player = programs(config, secrets, clock, outside.randomness, records.zones.raw_lines)

@@ -26,6 +26,9 @@ from holdfast.execution.machine import SystemClock, SystemRandomness
 from holdfast.importers.block_reports import BlockReport
 from holdfast.importers.block_zones import BlockZones
 from holdfast.importers.template_sessions import TemplateSessions
+from holdfast.llm.providers import base_urls
+from holdfast.llm.router import Llms
+from holdfast.llm.vendors import Vendors
 from holdfast.ports import Clock, Limits, Randomness, Store
 from holdfast.services.ink import Ink
 from holdfast.services.mint import Mint
@@ -91,6 +94,11 @@ async def blocks_left(store: Store, folder: Path) -> int:
     ink = Ink(clock=clock, mint=Mint(clock, SystemRandomness()))
     with closing(BlockFolder(folder)) as source:
         return await BlockZones(store, ink, LOCAL_OWNER).left(source)
+
+
+def models_of(secrets: Secrets) -> Llms:
+    """Return all models that can be asked, each with the key that the secrets hold for it."""
+    return Llms(Vendors(secrets.key_of, base_urls(os.environ)))
 
 
 def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
