@@ -1,8 +1,6 @@
 """Something to look at: agents, and sessions that have worked, failed, asked and stopped."""
 
-import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from tests.page.stage import Stage
@@ -58,12 +56,12 @@ ELSEWHERE = tuple(
 )
 
 
-def prepare(stage: Stage, folder: Path) -> dict[str, str]:
+def prepare(stage: Stage) -> dict[str, str]:
     """Let some sessions happen; returns their ids by name."""
     (stage.repository / "totals.py").write_text(TABLE)
     (stage.repository / "march.csv").write_text("date,amount\n" + "2026-03-01,12\n" * 31)
     repo = stage.ask("POST", "/api/repos", {"path": str(stage.repository)})["id"]
-    house = _House(stage, folder, repo)
+    house = _House(stage, repo)
     found = {
         "greeting": house.play("greeter", "What is (3.5*4)/2?", [{"text": "(3.5*4)/2 = 7"}]),
         "failed": house.play(
@@ -120,38 +118,17 @@ def _asking() -> list[dict[str, Any]]:
 
 
 class _House:
-    def __init__(self, stage: Stage, folder: Path, repo: str) -> None:
+    def __init__(self, stage: Stage, repo: str) -> None:
         self._stage = stage
-        self._folder = folder
         self._repo = repo
 
     def play(
         self, slug: str, text: str, steps: list[dict[str, Any]], *, waits: bool = False
     ) -> str:
         """Have an agent that plays these steps asked this."""
-        ask = self._stage.ask
-        script = self._folder / f"{slug}.json"
-        script.write_text(json.dumps(steps))
-        name = slug.replace("-", " ").capitalize()
-        model = {
-            "provider": "scripted",
-            "name": str(script),
-            "display_name": "Scripted model",
-            "context_window": 128_000,
-            "prices": {"input": 300_000_000, "output": 1_500_000_000},
-        }
-        ask("POST", "/v1/models", model)
-        body = {
-            "name": name,
-            "slug": slug,
-            "system_prompt": f"You are the {slug.replace('-', ' ')} of this repository. Be terse.",
-            "default_model_id": f"scripted:{script}",
-            "grant": {"fs": "project"},
-            "tools": ["read_file", "find_text", "edit_file", "write_file"],
-        }
-        ask("POST", "/v1/agents", body)
-        opened = {"title": text, "repo_id": self._repo, "approval": "ask" if waits else "auto"}
-        session = ask("POST", f"/v1/agents/{slug}/sessions", opened)["id"]
-        said = {"role": "user", "content": {"text": text}}
-        ask("POST", f"/v1/sessions/{session}/messages", said)
-        return str(session)
+        name = slug.replace("-", " ")
+        prompt = f"You are the {name} of this repository. Be terse."
+        tools = ["read_file", "find_text", "edit_file", "write_file"]
+        self._stage.play(name.capitalize(), steps, slug=slug, system_prompt=prompt, tools=tools)
+        mode = "ask" if waits else "auto"
+        return self._stage.begin(slug, text, title=text, repo_id=self._repo, approval=mode)

@@ -8,11 +8,10 @@ from playwright.sync_api import Page, expect
 from tests.browser.chromium import require_chromium
 from tests.house.source import ROOT
 from tests.page.demo import prepare
-from tests.page.stage import Stage, browsing
-from tests.torture.crew import Crew
+from tests.page.stage import browsing, staged
 
 FOLDER = ROOT / "docs" / "pictures"
-DESK = {"width": 1200, "height": 760}
+DESK = {"width": 1200, "height": 820}
 PHONE = {"width": 390, "height": 720}
 # Where the demonstration lies on this machine is nobody's business.
 AT_HOME = """(folder) => {
@@ -26,10 +25,11 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        with Crew(folder) as crew, browsing(require_chromium("S09")) as browser:
-            stage = Stage(crew, folder, browser)
-            stage.start()
-            sessions = prepare(stage, folder)
+        with (
+            browsing(require_chromium("S09")) as browser,
+            staged(folder / "stage", browser) as stage,
+        ):
+            sessions = prepare(stage)
             page = stage.window("/", viewport=DESK, color_scheme="light", device_scale_factor=1.5)
             fixed, asking = f"/sessions/{sessions['fixed']}", f"/sessions/{sessions['asking']}"
             for name, path, theme, size in (
@@ -42,8 +42,8 @@ def main() -> None:
                 page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
                 page.set_viewport_size({"width": size["width"], "height": size["height"]})
                 page.goto(stage.server.url + path)
-                take(page, folder, FOLDER / f"{name}.png")
-            stage.close()
+                take(page, folder / "stage", FOLDER / f"{name}.png")
+            stage.clear()
 
 
 def take(page: Page, folder: Path, file: Path) -> None:

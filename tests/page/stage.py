@@ -1,7 +1,9 @@
-"""A server with a page, and a real browser before it: signed in, watched, ended with the test."""
+"""A server with a page, and a real browser before it: signed in, watched, cleared for each test."""
 
+import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,11 @@ from tests.torture.served import Server
 
 # How long a browser may take; a machine that is shared with others takes much of it.
 PATIENCE_MS = 60_000
+MODEL = {
+    "display_name": "Scripted model",
+    "context_window": 128_000,
+    "prices": {"input": 300_000_000, "output": 1_500_000_000},
+}
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
 
@@ -27,6 +34,17 @@ def browsing(program: str) -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def staged(folder: Path, browser: Browser, **given: str) -> Iterator["Stage"]:
+    """Run a server for as many tests as like it; a home takes space, so none is kept."""
+    with Crew(folder) as crew:
+        stage = Stage(crew, folder, browser, **given)
+        stage.start()
+        yield stage
+        stage.close()
+    shutil.rmtree(folder)
 
 
 class Stage:
@@ -43,6 +61,8 @@ class Stage:
         self.loaded: list[str] = []
         self.complaints: list[str] = []
         self._context: BrowserContext | None = None
+        # What a browser that was signed in knows: a link for that works once.
+        self._known: Any = None
         self._client = httpx.Client(timeout=PATIENCE, trust_env=False)
 
     def start(self) -> None:
@@ -58,10 +78,11 @@ class Stage:
     def window(self, path: str = "/", **options: Any) -> Page:
         """Open a window of the signed-in browser."""
         if self._context is None:
-            self._context = self.guest(**options)
-            page = self._watched(self._context.new_page())
-            page.goto(self.server.url + self.server.card["sign_in"])
+            self._context = self.guest(storage_state=self._known, **options)
         page = self._watched(self._context.new_page())
+        if self._known is None:
+            page.goto(self.server.url + self.server.card["sign_in"])
+            self._known = self._context.storage_state()
         page.goto(self.server.url + path)
         return page
 
@@ -71,12 +92,33 @@ class Stage:
         context.set_default_timeout(PATIENCE_MS)
         return context
 
-    def close(self) -> None:
-        """Close every window."""
-        self._client.close()
+    def clear(self) -> None:
+        """Close every window, and hold that nothing was asked of anybody else and nothing broke."""
         if self._context is not None:
             self._context.close()
             self._context = None
+        seen, self.left, self.complaints, self.loaded = (self.left, self.complaints), [], [], []
+        assert seen == ([], [])
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._client.close()
+
+    def play(self, name: str, steps: Sequence[Mapping[str, Any]], **fields: Any) -> str:
+        """Make an agent whose model plays these steps, and return its slug."""
+        script = self.repository.parent / f"{name}.json"
+        script.write_text(json.dumps(steps))
+        self.ask("POST", "/v1/models", {"provider": "scripted", "name": str(script), **MODEL})
+        given = {"default_model_id": f"scripted:{script}", "grant": {"fs": "project"}}
+        body = {"name": name, "system_prompt": "", **given, **fields}
+        return str(self.ask("POST", "/v1/agents", body)["slug"])
+
+    def begin(self, agent: str, text: str, **fields: Any) -> str:
+        """Open a session, say the first words, and return its id."""
+        session = str(self.ask("POST", f"/v1/agents/{agent}/sessions", fields)["id"])
+        said = {"role": "user", "content": {"text": text}}
+        self.ask("POST", f"/v1/sessions/{session}/messages", said)
+        return session
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Ask the server as a program does."""

@@ -15,8 +15,9 @@ expect.set_options(timeout=PATIENCE_MS)
 @demands("S4-091")
 def test_what_lies_on_a_desk_is_read_when_its_agent_is_opened(stage: Stage) -> None:
     agent = stage.ask("POST", "/v1/agents", {"name": "Clerk", "system_prompt": "x"})["id"]
-    lines = [json.dumps({"type": "say", "text": f"line {number}"}) for number in range(30)]
-    for line in lines:
+    kinds = ["user", *["say"] * 29]
+    for number, kind in enumerate(kinds):
+        line = json.dumps({"type": kind, "text": f"line {number}"})
         stage.ask("POST", f"/v1/zones/{agent}/output", {"line": line})
     state = {"schemaVersion": 2, "highWaterMark": 30, "documentState": {}, "paneState": {}}
     stage.ask("PUT", f"/v1/zones/{agent}/state", {"content": json.dumps(state)})
@@ -28,6 +29,9 @@ def test_what_lies_on_a_desk_is_read_when_its_agent_is_opened(stage: Stage) -> N
     desk.get_by_role("button", name="Clear it into an archive").click()
     expect(desk).to_contain_text("Nothing lies on it.")
     assert stage.ask("GET", f"/v1/zones/{agent}")["files"] == []
+    # What it was about: the first that somebody said.
+    expect(desk.get_by_role("listitem").locator(".preview")).to_have_text("line 0")
+    expect(desk.get_by_role("listitem")).to_contain_text("30 lines")
 
     desk.get_by_role("button", name="Restore").click()
     expect(desk).to_contain_text("line 29")

@@ -8,7 +8,7 @@ from tests.page.stage import PATIENCE_MS, Stage
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE_MS)
 
-ROWS = 520
+ROWS = 450
 KEPT_MOST = 400
 
 

@@ -1,36 +1,39 @@
 """In the middle of a sentence: stopped, reloaded, cut off, and seen by two at once."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.marks import demands
 from tests.page.speaker import Speaker, speaking
-from tests.page.stage import PATIENCE_MS, Stage
-from tests.torture.crew import Crew
+from tests.page.stage import PATIENCE_MS, Stage, staged
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE_MS)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def speaker() -> Iterator[Speaker]:
     """A model that waits in the middle of what it says."""
     with speaking() as found:
         yield found
 
 
-@pytest.fixture
-def stage(tmp_path: Path, crew: Crew, browser: Browser, speaker: Speaker) -> Iterator[Stage]:
+@pytest.fixture(scope="module")
+def theatre(
+    tmp_path_factory: pytest.TempPathFactory, browser: Browser, speaker: Speaker
+) -> Iterator[Stage]:
     """A server whose model is the speaker."""
-    found = Stage(crew, tmp_path, browser, **speaker.environment)
-    found.start()
-    yield found
-    speaker.gate.set()
-    found.close()
-    assert (found.left, found.complaints) == ([], [])
+    with staged(tmp_path_factory.mktemp("stage"), browser, **speaker.environment) as found:
+        yield found
+
+
+def seen(*windows: Page) -> Iterator[Page]:
+    """Yield windows one after the other, each in front: others are drawn once in a while only."""
+    for window in windows:
+        window.bring_to_front()
+        yield window
 
 
 def expect_words(page: Page, *words: str) -> None:
@@ -50,17 +53,17 @@ def test_a_reload_and_a_second_window_in_the_middle_double_no_word(
 
     page.reload()
     other = stage.window(page.url.removeprefix(stage.server.url))
-    for window in (page, other):
+    for window in seen(other, page):
         expect(window.locator(".speaking")).to_have_text("…Half of it")
         expect_words(window, "Say it.", "Half of it")
     page.get_by_label("Message", exact=True).fill("And more.")
     page.get_by_role("button", name="Queue").click()
-    for window in (page, other):
+    for window in seen(page, other):
         expect(window.get_by_label("user 2")).to_contain_text("queued")
         expect_words(window, "Say it.", "Half of it", "And more.")
     speaker.gate.set()
 
-    for window in (page, other):
+    for window in seen(other, page):
         expect(window.locator(".row.assistant .prose")).to_have_count(2)
         expect(window.get_by_role("button", name="Stop")).to_have_count(0)
         expect(window.locator(".speaking")).to_have_count(0)

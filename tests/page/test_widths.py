@@ -1,9 +1,5 @@
 """Nothing is wider than its window: words wrap, code and tables scroll inside themselves."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -39,25 +35,13 @@ LINES = """(cell) => Math.round(
   (cell.clientHeight - 10) / parseFloat(getComputedStyle(cell).lineHeight))"""
 
 
-def test_a_long_line_widens_no_message_and_a_table_breaks_no_word(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_a_long_line_widens_no_message_and_a_table_breaks_no_word(stage: Stage) -> None:
     steps = [
         {"text": LONG, "tool_calls": [{"name": "find_text", "arguments": {"pattern": LONG}}]},
         {"text": ANSWER},
     ]
-    (tmp_path / "steps.json").write_text(json.dumps(steps))
-    body: dict[str, Any] = {
-        "name": "Wide",
-        "system_prompt": "",
-        "default_model_id": f"scripted:{tmp_path / 'steps.json'}",
-        "grant": {"fs": "project"},
-        "tools": ["find_text"],
-    }
-    stage.ask("POST", "/v1/agents", body)
-    session = stage.ask("POST", "/v1/agents/wide/sessions", {"title": LONG[:200]})["id"]
-    said = {"role": "user", "content": {"text": LONG.replace(" ", "")}}
-    stage.ask("POST", f"/v1/sessions/{session}/messages", said)
+    wide = stage.play("Wide", steps, tools=["find_text"])
+    session = stage.begin(wide, LONG.replace(" ", ""), title=LONG[:200])
     page = stage.window(f"/sessions/{session}")
     expect(page.locator(".prose table")).to_be_visible()
     page.locator(".tool summary").click()

@@ -30,11 +30,7 @@ export class Refusal extends Error {
   }
 }
 
-const UNREACHABLE = new Refusal(
-  0,
-  "unreachable",
-  "The server does not answer. Is `holdfast serve` still running? This page tries again by itself.",
-);
+const UNREACHABLE = "The server does not answer. Is `holdfast serve` still running? This page tries again by itself.";
 
 export const server = createClient<paths>({
   baseUrl: "/",
@@ -42,7 +38,7 @@ export const server = createClient<paths>({
     try {
       return await fetch(request);
     } catch {
-      throw UNREACHABLE;
+      throw new Refusal(0, "unreachable", UNREACHABLE);
     }
   },
 });

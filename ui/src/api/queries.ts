@@ -85,6 +85,7 @@ export function agentsQuery(status: "active" | "archived" | "all" = "active") {
     queryKey: ["agents", status],
     queryFn: () => told(server.GET("/v1/agents", { params: { query: { status, limit: 1000 } } })),
     staleTime: CALM_MS,
+    refetchInterval: CALM_MS,
   });
 }
 

@@ -13,7 +13,8 @@ import { Help } from "./Help";
 import { useKeys } from "./keys";
 import { Link } from "./Link";
 import { Mark } from "./Mark";
-import { go, usePlace, type Place } from "./router";
+import { messageOf, type Place } from "./place";
+import { go, usePlace } from "./router";
 import { SignedOut } from "./SignedOut";
 import { applyTheme, currentTheme, nextTheme } from "./theme";
 
@@ -65,10 +66,9 @@ function Content({ place }: { place: Place }) {
   if (place.section === "timeline") return <TimelinePage />;
   if (place.section === "agents") return <AgentPage key={place.id ?? ""} id={place.id} isNew={place.query.has("new")} />;
   if (place.id === null) return <NewSession agent={place.query.get("agent")} isAsked={place.query.has("new")} />;
-  const at = Number(place.query.get("at"));
   const time = place.query.get("time");
   if (time !== null) return <Moment key={place.id} id={place.id} time={time} />;
-  return <SessionPage key={place.id} id={place.id} at={Number.isInteger(at) && at > 0 ? at : null} />;
+  return <SessionPage key={place.id} id={place.id} at={messageOf(place)} />;
 }
 
 /** On a narrow screen there is room for one column: the one that was asked for. */

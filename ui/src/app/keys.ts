@@ -10,7 +10,7 @@ export const LISTED: readonly (readonly [string, string])[] = [
   ["g s  g a  g t", "sessions, agents, what happened"],
   ["c", "write a message"],
   ["Enter", "send; Shift+Enter begins a line"],
-  ["Esc", "stop the running turn; close what is open"],
+  ["Esc", "stop the running turn; close what is open; leave a field"],
   ["?", "this list"],
 ];
 
@@ -28,12 +28,19 @@ export function releaseKeys(): void {
   isHeld = false;
 }
 
+/** Stop writing, so that letters are keys again. */
+export function leaveField(): void {
+  if (isWriting(document.activeElement)) (document.activeElement as HTMLElement).blur();
+}
+
 /** Listen for keys; two that belong together are written with a space between them. */
 export function useKeys(keys: Keys): void {
   useEffect(() => {
     let prefixed = -Infinity;
     const pressed = (event: KeyboardEvent) => {
-      if (event.metaKey || event.ctrlKey || event.altKey || event.defaultPrevented || isHeld) return;
+      if (event.metaKey || event.ctrlKey || event.altKey || event.defaultPrevented || event.isComposing || isHeld) return;
+      // What lies below a dialog is not what somebody means.
+      if (document.querySelector("dialog[open]") !== null) return;
       if (isWriting(event.target) && event.key !== "Escape") return;
       const name = event.timeStamp - prefixed < PREFIX_MS ? `${PREFIX} ${event.key}` : event.key;
       prefixed = event.key === PREFIX ? event.timeStamp : -Infinity;

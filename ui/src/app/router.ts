@@ -1,19 +1,9 @@
 /** Where the page is: the address is the state, so every place can be bookmarked. */
 import { useSyncExternalStore } from "react";
 
-export interface Place {
-  readonly section: "sessions" | "agents" | "timeline";
-  readonly id: string | null;
-  readonly query: URLSearchParams;
-}
+import { placeOf, type Place } from "./place";
 
 const MOVED = "holdfast:moved";
-
-export function placeOf(path: string, search: string): Place {
-  const [, section = "", id = ""] = path.split("/");
-  const known = section === "agents" || section === "timeline" ? section : "sessions";
-  return { section: known, id: id === "" ? null : decodeURIComponent(id), query: new URLSearchParams(search) };
-}
 
 interface Way {
   readonly replace?: boolean;

@@ -4,7 +4,7 @@ import { useCallback, useEffect, useMemo, useState } from "react";
 
 import { Refusal, server, told } from "../api/client";
 import { approvalsQuery, sessionQuery } from "../api/queries";
-import { useKeys } from "../app/keys";
+import { leaveField, useKeys } from "../app/keys";
 import { Link } from "../app/Link";
 import { Empty, Trouble } from "../app/Notice";
 import { useTitle } from "../app/useTitle";
@@ -33,7 +33,7 @@ export function SessionPage({ id, at }: { id: string; at: number | null }) {
   const keys = useMemo(
     () => ({
       c: () => document.querySelector<HTMLTextAreaElement>(".composer textarea")?.focus(),
-      ...(conversation.isRunning ? { Escape: interrupt } : {}),
+      Escape: conversation.isRunning ? interrupt : leaveField,
     }),
     [conversation.isRunning, interrupt],
   );

@@ -1,31 +1,15 @@
 /** A session as the page holds it: read once, then kept up to date by its stream. */
 import { useCallback, useEffect, useReducer, useRef } from "react";
 
-import { Refusal, server, told } from "../api/client";
-import type { Message, StreamEvent } from "../api/forms";
+import { Refusal } from "../api/client";
+import type { StreamEvent } from "../api/forms";
 import { queries } from "../api/queries";
-import { beginningOf, begun, LOOKED_AT, LOOKED_FOR, type Beginning } from "./beginning";
+import { begun, type Beginning } from "./beginning";
 import { isAtTail, NOTHING, trimmed, withEvents, withGap, withMessages, type Conversation, type Gap } from "./conversation";
 import { listen, type Ear } from "./listening";
+import { firstScreen, knownScreen, LAST, PAGE, pageOf, type Page, type Wanted } from "./reading";
 
-// Enough for the first screen; and for each that is scrolled to.
-const FIRST = 12;
-const PAGE = 40;
 const CATCH_UP = 1_000;
-const AROUND = 20;
-const LAST = Number.MAX_SAFE_INTEGER;
-
-/** A stretch of the record, and whether more is known to follow it. */
-interface Page {
-  readonly messages: readonly Message[];
-  readonly isFollowed: boolean;
-}
-
-interface Wanted {
-  readonly after?: number;
-  readonly before?: number;
-  readonly limit: number;
-}
 
 export type Link = "opening" | "live" | "lost";
 
@@ -84,7 +68,7 @@ export interface Opened extends Held {
 
 /** Hold a session, beginning at its end or around the message with a number. */
 export function useConversation(id: string, at: number | null): Opened {
-  const [state, dispatch] = useReducer(held, START);
+  const [state, dispatch] = useReducer(held, START, (start) => heldAtOnce(start, id, at));
   const reading = useRef(new Set<string>());
   const { messages, tail } = state.conversation;
   const last = messages.at(-1)?.sequence ?? 0;
@@ -123,6 +107,14 @@ export function useConversation(id: string, at: number | null): Opened {
   return { ...state, readOlder, readNewer, toLatest };
 }
 
+/** Begin with what was read before there was a page, where it is there. */
+function heldAtOnce(start: Held, id: string, at: number | null): Held {
+  const screen = knownScreen(id, at);
+  if (screen === null) return start;
+  queries.setQueryData(["session", id], screen.session);
+  return held(start, { type: "opened", page: screen.page, beginning: screen.beginning });
+}
+
 /** Read a session and listen to it; returns what ends that. */
 function opened(id: string, at: number | null, dispatch: (action: Action) => void): () => void {
   let stop: () => void = () => undefined;
@@ -152,8 +144,9 @@ function opened(id: string, at: number | null, dispatch: (action: Action) => voi
   };
   const open = async () => {
     try {
-      const { page, beginning } = await beginningRead(id, at);
+      const { session, page, beginning } = await firstScreen(id, at);
       if (!isWanted) return;
+      queries.setQueryData(["session", id], session);
       dispatch({ type: "opened", page, beginning });
       stop = listen(id, beginning.since, ear);
     } catch (error) {
@@ -170,32 +163,6 @@ function opened(id: string, at: number | null, dispatch: (action: Action) => voi
     isWanted = false;
     stop();
   };
-}
-
-async function beginningRead(id: string, at: number | null) {
-  // First the session: whatever it knows of is in the messages that are read after it.
-  const session = await told(server.GET("/v1/sessions/{session_id}", { params: { path: { session_id: id } } }));
-  queries.setQueryData(["session", id], session);
-  const wanted = at === null ? { before: LAST, limit: FIRST } : { after: Math.max(0, at - AROUND), limit: PAGE };
-  const [page, newest] = await Promise.all([pageOf(id, wanted), newestOf(id, session.last_event)]);
-  return { page, beginning: beginningOf(session, newest) };
-}
-
-async function pageOf(id: string, query: Wanted): Promise<Page> {
-  const asked = server.GET("/v1/sessions/{session_id}/messages", { params: { path: { session_id: id }, query } });
-  const { data, next_cursor } = await told(asked);
-  return { messages: data, isFollowed: query.after !== undefined && next_cursor !== null };
-}
-
-async function newestOf(id: string, head: number): Promise<readonly StreamEvent[]> {
-  const query = { format: "json" as const, after: Math.max(0, head - LOOKED_AT), limit: LOOKED_AT, types: LOOKED_FOR };
-  const page = await told(
-    server.GET("/v1/sessions/{session_id}/events", {
-      params: { path: { session_id: id }, query },
-      headers: { accept: "application/json" },
-    }),
-  );
-  return (page as { data: readonly StreamEvent[] }).data;
 }
 
 /** Have read again what the events tell of and do not contain. */

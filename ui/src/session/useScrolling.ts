@@ -1,6 +1,8 @@
 /** Keeps what somebody reads where it is, whatever comes or goes above it; at the end, stays there. */
 import { useCallback, useEffect, useLayoutEffect, useRef, useState, type RefObject } from "react";
 
+import { whenIdle } from "../app/idle";
+
 const NEAR = 600;
 const STUCK = 40;
 
@@ -21,6 +23,8 @@ export function useScrolling(ref: RefObject<HTMLDivElement | null>, rows: readon
   const { isLive, readOlder, readNewer } = ends;
   const isStuck = useRef(ends.at === null);
   const anchor = useRef<Anchor | null>(null);
+  // Until the first screen is seen nobody has scrolled: what moves is rows that get their heights.
+  const isDrawn = useRef(false);
   const hasJumped = useRef(ends.at === null);
   const [isAway, setAway] = useState(false);
 
@@ -50,26 +54,40 @@ export function useScrolling(ref: RefObject<HTMLDivElement | null>, rows: readon
     return () => watch.disconnect();
   }, [ref, settle]);
 
+  const readNear = useCallback(
+    (box: HTMLElement) => {
+      if (box.scrollTop < NEAR) void readOlder();
+      if (below(box) < NEAR && !isLive) void readNewer();
+    },
+    [isLive, readOlder, readNewer],
+  );
+
   useEffect(() => {
-    // Short rows may not fill the screen, and what cannot be scrolled would never be asked for.
-    if (rows.length > 0 && (ref.current?.scrollTop ?? NEAR) < NEAR) void readOlder();
-  }, [ref, rows.length, readOlder]);
+    if (rows.length === 0) return;
+    return whenIdle(() => {
+      isDrawn.current = true;
+      // Short rows may not fill the screen, and what cannot be scrolled would never be asked for.
+      if (ref.current !== null) readNear(ref.current);
+    });
+  }, [ref, rows.length, readNear]);
 
   const scrolled = () => {
     const box = ref.current;
-    if (box === null) return;
-    const below = box.scrollHeight - box.scrollTop - box.clientHeight;
-    isStuck.current = below < STUCK && isLive;
+    if (box === null || !isDrawn.current) return;
+    isStuck.current = below(box) < STUCK && isLive;
     anchor.current = anchorOf(box);
-    setAway(below > box.clientHeight);
-    if (box.scrollTop < NEAR) void readOlder();
-    if (below < NEAR && !isLive) void readNewer();
+    setAway(below(box) > box.clientHeight);
+    readNear(box);
   };
   const stick = useCallback(() => {
     isStuck.current = true;
     settle();
   }, [settle]);
   return { isAway, scrolled, stick };
+}
+
+function below(box: HTMLElement): number {
+  return box.scrollHeight - box.scrollTop - box.clientHeight;
 }
 
 function anchorOf(box: HTMLElement): Anchor | null {

@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "react";
 import { newId, server, told, UNTIL_ANSWERED } from "../api/client";
 import type { Agent, Session } from "../api/forms";
 import { agentsQuery, defaultsQuery, queries, reposQuery } from "../api/queries";
-import { holdKeys, releaseKeys } from "../app/keys";
+import { holdKeys, leaveField, releaseKeys, useKeys } from "../app/keys";
 import { Link } from "../app/Link";
 import { Sending, Trouble } from "../app/Notice";
 import { go } from "../app/router";
@@ -14,6 +14,7 @@ import { useTitle } from "../app/useTitle";
 
 const BUILT_IN = "holdfast";
 const TITLE_LONGEST = 80;
+const LEAVING = { Escape: leaveField };
 
 export function NewSession({ agent: given, isAsked }: { agent: string | null; isAsked: boolean }) {
   const [agent, setAgent] = useState(given ?? BUILT_IN);
@@ -21,8 +22,11 @@ export function NewSession({ agent: given, isAsked }: { agent: string | null; is
   const [text, setText] = useState("");
   const ids = useRef({ session: newId(), message: newId() });
   const field = useRef<HTMLTextAreaElement>(null);
-  // On a narrow screen it is there before it is seen.
-  useEffect(() => field.current?.focus(), [isAsked]);
+  // Who only came by has the keys; and on a narrow screen it is there before it is seen.
+  useEffect(() => {
+    if (isAsked) field.current?.focus();
+  }, [isAsked]);
+  useKeys(LEAVING);
   useTitle(isAsked ? "New session" : "Sessions");
   const begin = useMutation({
     mutationFn: (wish: Wish) => begun(wish, ids.current),

@@ -11,6 +11,7 @@ import { go } from "../app/router";
 import { useNow } from "../app/useNow";
 import { ago } from "../text/format";
 import { visible } from "../text/visible";
+import { piecesOf } from "./found";
 
 export function Search({ onClose }: { onClose: () => void }) {
   const [words, setWords] = useState("");
@@ -18,11 +19,14 @@ export function Search({ onClose }: { onClose: () => void }) {
   const wanted = useDeferredValue(words.trim());
   const { data, error, isFetching } = useQuery({
     queryKey: ["search", wanted],
-    queryFn: () => told(server.GET("/v1/search", { params: { query: { q: wanted, limit: 30 } } })),
+    queryFn: async () => {
+      const { data: found } = await told(server.GET("/v1/search", { params: { query: { q: wanted, limit: 30 } } }));
+      return { found, by: wanted };
+    },
     enabled: wanted !== "",
     placeholderData: (before) => before,
   });
-  const hits = wanted === "" ? [] : (data?.data ?? []).filter((each) => each.session_id !== null);
+  const hits = wanted === "" ? [] : (data?.found ?? []).filter((each) => each.session_id !== null);
   const open = (hit: Hit | undefined) => {
     if (hit === undefined) return;
     onClose();
@@ -53,8 +57,8 @@ export function Search({ onClose }: { onClose: () => void }) {
       <ol className="hits">
         {hits.map((hit, at) => (
           <li key={`${hit.session_id} ${hit.message_id ?? hit.observation_id ?? at}`}>
-            <button type="button" className={at === chosen ? "hit chosen" : "hit"} onClick={() => open(hit)}>
-              <Found hit={hit} />
+            <button type="button" ref={at === chosen ? shown : null} className={at === chosen ? "hit chosen" : "hit"} onClick={() => open(hit)}>
+              <Found hit={hit} by={data?.by ?? wanted} />
             </button>
           </li>
         ))}
@@ -64,22 +68,24 @@ export function Search({ onClose }: { onClose: () => void }) {
   );
 }
 
+function shown(entry: HTMLElement | null): void {
+  entry?.scrollIntoView({ block: "nearest" });
+}
+
 function addressOf(hit: Hit): string {
   const at = hit.message_sequence === null ? "" : `?at=${hit.message_sequence}`;
   return `/sessions/${hit.session_id}${at}`;
 }
 
-function Found({ hit }: { hit: Hit }) {
+function Found({ hit, by }: { hit: Hit; by: string }) {
   const now = useNow();
   const session = useQuery({ ...sessionQuery(hit.session_id ?? ""), enabled: hit.session_id !== null, staleTime: 60_000 }).data;
-  // The server marks what was found with brackets.
-  const pieces = visible(hit.snippet).split(/\[([^\]]*)\]/);
   return (
     <>
       <span className="hit-where">
         <b>{session?.title ? visible(session.title) : session ? "Untitled" : "…"}</b> · {hit.role ?? "title"} · {ago(hit.created_at, now)}
       </span>
-      <span>{pieces.map((piece, at) => (at % 2 === 1 ? <mark key={at}>{piece}</mark> : piece))}</span>
+      <span>{piecesOf(visible(hit.snippet), by).map(({ text, isFound }, at) => (isFound ? <mark key={at}>{text}</mark> : text))}</span>
     </>
   );
 }

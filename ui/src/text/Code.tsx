@@ -1,6 +1,7 @@
 /** A block of code, with colours once it stands still. */
 import { memo, useEffect, useState, type ReactNode } from "react";
 
+import { whenIdle } from "../app/idle";
 import { CopyButton } from "./CopyButton";
 import { Diff } from "./Diff";
 import { isDiff, readDiff } from "./diff";
@@ -30,19 +31,15 @@ export const Code = memo(function Code({ text, language = "", isGrowing = false 
   );
 });
 
-function whenIdle(act: () => void): void {
-  if (typeof requestIdleCallback === "function") requestIdleCallback(act, { timeout: 1_000 });
-  else setTimeout(act, 100);
-}
-
 function Coloured({ text, language }: { text: string; language: string }) {
   const [tree, setTree] = useState<Tree | null>(null);
   useEffect(() => {
     let isWanted = true;
-    // Words first: colours are loaded when the first code is there and nothing else is to be done.
-    whenIdle(() => void import("./highlight").then(({ coloured }) => isWanted && setTree(coloured(text, language))));
+    // Words first: colours are loaded when the first code is there.
+    const forget = whenIdle(() => void import("./highlight").then(({ coloured }) => isWanted && setTree(coloured(text, language))));
     return () => {
       isWanted = false;
+      forget();
     };
   }, [text, language]);
   return tree === null ? text : nodes(tree.children);

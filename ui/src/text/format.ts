@@ -6,6 +6,11 @@ const MINUTE = 60;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
+// Each takes longer to make than hundreds of times take to write.
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const WHOLE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+
 export function money(cost: Cost): string {
   if (cost.microcents === null) return cost.priced ? "–" : "unpriced";
   return dollars(cost.microcents);
@@ -43,15 +48,15 @@ export function ago(moment: string, now: number): string {
   if (seconds < HOUR) return `${Math.max(1, Math.round(seconds / MINUTE))} min`;
   if (seconds < DAY) return `${Math.round(seconds / HOUR)} h`;
   if (seconds < 7 * DAY) return `${Math.round(seconds / DAY)} d`;
-  return new Date(moment).toLocaleDateString(undefined, { day: "numeric", month: "short" });
+  return DATE.format(new Date(moment));
 }
 
 export function clock(moment: string): string {
-  return new Date(moment).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  return CLOCK.format(new Date(moment));
 }
 
 export function wholeTime(moment: string): string {
-  return new Date(moment).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  return WHOLE.format(new Date(moment));
 }
 
 export function lasted(from: string, to: string): string {

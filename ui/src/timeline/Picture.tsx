@@ -3,6 +3,7 @@ import { useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import type { CostGroup } from "../api/forms";
 import { go } from "../app/router";
+import { worded } from "../sessions/standing";
 import { dollars, wholeTime } from "../text/format";
 import { visible } from "../text/visible";
 import { lanesOf, type Point, type Tale } from "./tales";
@@ -70,7 +71,7 @@ function Stroke({ tale, y, x }: { tale: Tale; y: number; x: (at: number) => numb
   return (
     <g className={tale.isHosted ? "stroke hosted" : "stroke"} onClick={() => tale.isHosted && go(`/sessions/${tale.id}`)}>
       <rect className={tale.standing.replace(" ", "-")} x={left} y={y + 7} width={wide} height={8} rx={4} />
-      <title>{`${visible(tale.title)} — ${tale.standing}`}</title>
+      <title>{`${visible(tale.title)} — ${worded(tale.standing)}`}</title>
       {tale.points.map((point, at) => (
         <Dot key={at} point={point} tale={tale} x={x(point.at)} y={y + 11} />
       ))}

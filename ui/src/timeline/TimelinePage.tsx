@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
 import { server, told } from "../api/client";
-import { sessionsQuery } from "../api/queries";
+import { sessionsQuery, waitingQuery } from "../api/queries";
 import { Link } from "../app/Link";
 import { Empty, Trouble } from "../app/Notice";
 import { useNow } from "../app/useNow";
@@ -27,6 +27,7 @@ export default function TimelinePage() {
     refetchInterval: 10_000,
   });
   const sessions = useQuery(sessionsQuery({ standing: "", agent: "", words: "" }, MOST));
+  const waiting = useQuery(waitingQuery);
   const costs = useQuery({
     queryKey: ["costs", "day"],
     queryFn: () => told(server.GET("/v1/costs", { params: { query: { group_by: "day" } } })),
@@ -35,10 +36,11 @@ export default function TimelinePage() {
   const from = now - SPANS[span];
   const tales = useMemo(() => {
     const known = new Map(sessions.data?.data.map((each) => [each.id, each]));
+    const asking = new Set(waiting.data?.data.map((each) => each.session_id));
     return (history.data?.data ?? [])
-      .flatMap((each) => taleOf(each, known.get(sessionIdOf(each)), now) ?? [])
+      .flatMap((each) => taleOf(each, known.get(sessionIdOf(each)), now, asking.has(sessionIdOf(each))) ?? [])
       .filter((each) => each.to >= from);
-  }, [history.data, sessions.data, now, from]);
+  }, [history.data, sessions.data, waiting.data, now, from]);
   const days = (costs.data?.data ?? []).filter((each) => Date.parse(each.key) >= from - 24 * HOUR);
   const total = days.reduce((sum, each) => sum + each.cost_microcents, 0);
   useTitle("What happened");

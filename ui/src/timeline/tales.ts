@@ -25,7 +25,7 @@ export function sessionIdOf(entity: Entity): string {
   return asText(asFields(entity.snapshot)?.["session_id"]);
 }
 
-export function taleOf(entity: Entity, session: Session | undefined, now: number): Tale | null {
+export function taleOf(entity: Entity, session: Session | undefined, now: number, isAsking = false): Tale | null {
   const snapshot = asFields(entity.snapshot) ?? {};
   const from = Date.parse(asText(snapshot["started_at"]));
   if (Number.isNaN(from)) return null;
@@ -38,7 +38,7 @@ export function taleOf(entity: Entity, session: Session | undefined, now: number
     id,
     title: session?.title ?? id,
     isHosted: entity.hosted,
-    standing: session ? standingOf(session, false) : "closed",
+    standing: session ? standingOf(session, isAsking) : "closed",
     from,
     to: isRunning ? now : Number.isNaN(ended) ? last : Math.max(ended, last),
     points,
