@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,8 @@ def cut_new_homes(folder: Path, crew: Crew, luck: random.Random, *, homes: int) 
             disk.restart()
             asyncio.run(recovered(home))
             results.append(audit(home, records=[folder / f"c{number}.jsonl"]))
+            # Each holds some space back for itself, and the disk is small.
+            shutil.rmtree(home)
     return results
 
 
