@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.domain.agents import Recovery
 from holdfast.domain.calls import Call, CallState, finished, is_open
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
-from holdfast.domain.events import Failure, FailureCode, StepFailed, ToolEnded
+from holdfast.domain.events import Failure, FailureCode, StepFailed, ToolEnded, ToolStarted
 from holdfast.domain.messages import (
     CLOSING,
     Notice,
@@ -27,6 +27,7 @@ from holdfast.domain.turns import (
     OpenStep,
     after_abort,
     after_crash,
+    after_restart,
     closing_notice,
     turns,
 )
@@ -253,6 +254,22 @@ def test_a_crash_while_an_unsafe_tool_ran_ends_the_turn() -> None:
             ),
         ),
     )
+
+
+def test_nobody_knows_what_became_of_the_calls_of_a_program_that_is_gone() -> None:
+    asked, begun = a_call(id="c1"), a_call(id="c2", state=CallState.STARTED)
+
+    mend = after_restart(None, [asked, begun])
+
+    started = [draft for draft in mend.drafts if isinstance(draft, ToolStarted)]
+    # It says that it asks and never that it begins, so it may have begun.
+    assert started == [ToolStarted(call_id=asked.id, name=asked.name, arguments=asked.arguments)]
+    assert [(each.call_id, each.status) for each in results(mend)] == [
+        (asked.id, ResultStatus.UNKNOWN),
+        (begun.id, ResultStatus.UNKNOWN),
+    ]
+    assert mend.outcome is not None
+    assert mend.outcome.stop_reason is StopReason.INTERRUPTED
 
 
 def test_text_that_was_streamed_beside_a_doubtful_call_is_kept() -> None:
