@@ -55,11 +55,11 @@ check: $(VENV)/.dev  ## the quick gate: format, lint, types, floors, unit tests
 	$(BIN)/python -m tests.house.watched
 
 coverage: $(VENV)/.dev  ## which branches no test takes; fails below 95 %, and 100 % of the domain
-	$(BIN)/python -m pytest -q -n 4 --hypothesis-profile=check --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95 tests
+	$(BIN)/python -m pytest -q -n 3 --hypothesis-profile=check --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95 tests
 	$(BIN)/coverage report --include='src/holdfast/domain/*' --fail-under=100
 
 test: $(VENV)/.dev $(PAGE)  ## the whole test run
-	$(BIN)/python -m pytest -n 4 --level=test --seed=1 tests
+	$(BIN)/python -m pytest -n 3 --level=test --seed=1 tests
 
 torture: $(VENV)/.dev $(PAGE)  ## fault injection, one line per promise (SEED=…, ROWS=R01,R03, ALLOW_SKIP=R03)
 	$(BIN)/python -m tests.torture $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))

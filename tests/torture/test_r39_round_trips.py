@@ -132,14 +132,14 @@ async def _held(like: Held | None = None, seconds: float = 30.0) -> Held:
     """Return what is held, when everybody who was told to go has had time for it."""
     for _ in range(int(seconds / 0.05)):
         gc.collect()
-        # What was freed is given back first, or it would look as if it were held.
-        ctypes.CDLL(None).malloc_trim(0)
         held = _now()
         if like is not None and not held.beyond(like):
-            return held
+            break
         await asyncio.sleep(0.05)
         if like is None and held.beyond(_now()) == {}:
-            return held
+            break
+    # What was freed is given back first, or it would look as if it were held.
+    ctypes.CDLL(None).malloc_trim(0)
     return _now()
 
 
