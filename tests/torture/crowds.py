@@ -93,7 +93,11 @@ class Member:
         cursor: str | None = "" if self.told else None
         while cursor is not None:
             path = f"/v1/history/{self.subject}/observations?limit=500"
-            page = await self._caller.get(f"{path}&cursor={cursor}" if cursor else path)
+            answer = await self._caller.ask("GET", f"{path}&cursor={cursor}" if cursor else path)
+            # Of a subject whose every claim is lost nothing is there at all.
+            if answer.status_code == 404:
+                break
+            page = answer.json()
             found += [(each["idempotency_key"], each["id"]) for each in page["observations"]]
             cursor = page["next_cursor"]
         kept = [key for key, _ in found]
