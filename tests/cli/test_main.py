@@ -1,9 +1,7 @@
 """The door of the command: what it answers itself, and what it costs."""
 
-import gc
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +10,6 @@ import holdfast
 from holdfast.cli.errors import EXIT_CODES
 from holdfast.cli.main import main
 from holdfast.domain.errors import Unavailable
-from tests.cli.processes import environment
-
-
-@pytest.fixture(autouse=True)
-def collecting() -> Iterator[None]:
-    """Leave this process as it was: the door lets the collector rest."""
-    yield
-    gc.enable()
 
 
 @pytest.mark.parametrize(
@@ -50,29 +40,6 @@ def test_behind_two_dashes_nothing_is_a_flag(
 
     assert main() == 4
     assert capsys.readouterr().out == ""
-
-
-def test_the_collector_rests_while_a_command_is_loaded_and_not_longer(home: Path) -> None:
-    code = (
-        "import gc, sys; sys.argv = ['holdfast', 'repos', 'list']\n"
-        "from holdfast.cli import commands; commands._LOADED_AFTER = 0\n"
-        "from holdfast.cli.main import main; main()\n"
-        "print(gc.isenabled())"
-    )
-    rested = code.replace("_LOADED_AFTER = 0", "_LOADED_AFTER = 600")
-
-    told = [
-        subprocess.run(
-            [sys.executable, "-c", each],
-            env=environment(home),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()[-1]
-        for each in (code, rested)
-    ]
-
-    assert told == ["True", "False"]
 
 
 def test_telling_the_version_loads_nothing_heavy() -> None:

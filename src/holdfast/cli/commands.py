@@ -5,7 +5,6 @@ The command line's library wants one parameter for each option; a value is easie
 
 import asyncio
 import dataclasses
-import gc
 import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar, cast, get_type_hints
@@ -21,8 +20,6 @@ T = TypeVar("T")
 Answer = int | None
 Command = Callable[[Printer, T], Answer | Coroutine[Any, Any, Answer]]
 
-# Seconds.
-_LOADED_AFTER: Final = 1.0
 EPILOG: Final = (
     "Every command also takes --json, --config FILE, --color, -q, -v, --server URL and --version, "
     "anywhere on the line; `holdfast --help` explains them."
@@ -62,7 +59,7 @@ def command(
                 require_here(settings, ctx.command_path)
             try:
                 answer = function(printer, options(**given))
-                done = asyncio.run(_lasting(answer)) if inspect.iscoroutine(answer) else answer
+                done = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
                 # Here and not at the exit, where a closed pipe could no longer be caught.
                 printer.flush()
             except BrokenPipeError:
@@ -77,12 +74,6 @@ def command(
         return function
 
     return register
-
-
-async def _lasting(answer: Coroutine[Any, Any, Answer]) -> Answer:
-    """Await a command, which makes garbage only after it was loaded."""
-    asyncio.get_running_loop().call_later(_LOADED_AFTER, gc.enable)
-    return await answer
 
 
 def require_here(settings: Settings, what: str) -> None:

@@ -3,7 +3,6 @@
 Nothing heavy may be imported here, because every start pays for it.
 """
 
-import gc
 import os
 import sys
 from typing import Final
@@ -23,9 +22,6 @@ def main() -> int:
         told = f'{{"version":"{__version__}"}}' if "--json" in flags else f"holdfast {__version__}"
         sys.stdout.write(f"{told}\n")
         return 0
-    # What is loaded is no garbage, and to look for some takes a tenth of a start; `commands` wakes
-    # the collector up where a command lasts.
-    gc.disable()
     try:
         from holdfast.cli.app import run
 
