@@ -11,16 +11,21 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.domain.ids import SessionKey
+from holdfast.domain.events import Event, TurnStarted
+from holdfast.domain.ids import EventId, SessionId, SessionKey
 from holdfast.domain.models import model_of
 from holdfast.storage.doorbell import INTERVAL, StoreDoorbell
 from holdfast.storage.store import SqliteStore
+from tests.builders import AT, an_id
 from tests.stand_ins import PATIENCE
 from tests.storage.conftest import KEY
 
 pytestmark = pytest.mark.anyio
 
 HERE, THERE = SessionKey(1), SessionKey(2)
+NEWS = Event(
+    id=EventId(an_id(2)), session_id=SessionId(an_id(1)), sequence=1, at=AT, payload=TurnStarted()
+)
 
 
 class Version:
@@ -73,6 +78,25 @@ async def test_a_ring_between_listening_and_waiting_is_not_lost() -> None:
 
         assert await _is_rung(bell)
         assert await _is_rung(bell)
+
+
+async def test_what_was_written_is_told_with_the_only_ring() -> None:
+    async with StoreDoorbell(Version()) as doorbell:
+        bell = doorbell.listen(HERE)
+        doorbell.ring(HERE, lambda: [NEWS])
+        told = await bell.rung()
+
+        doorbell.ring(HERE, lambda: [NEWS])
+
+        assert (told, await bell.rung()) == ([NEWS], None)
+
+
+async def test_whoever_does_not_know_what_was_written_tells_nothing() -> None:
+    async with StoreDoorbell(Version()) as doorbell:
+        bell = doorbell.listen(HERE)
+        doorbell.ring(HERE)
+
+        assert await bell.rung() is None
 
 
 async def test_a_ring_before_listening_is_none_of_ours() -> None:

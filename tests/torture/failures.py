@@ -60,7 +60,7 @@ class FailedSession(Struct, frozen=True, kw_only=True):
 class Deaf:
     """A doorbell that nobody listens to."""
 
-    def ring(self, key: int) -> None:
+    def ring(self, key: int, tell: object = None) -> None:
         """Tell nobody."""
 
 

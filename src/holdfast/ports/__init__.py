@@ -22,7 +22,7 @@ from holdfast.ports.llm import (
     TextDelta,
     ToolChoice,
 )
-from holdfast.ports.machine import Bell, Clock, Doorbell, Machine, Randomness
+from holdfast.ports.machine import Bell, Clock, Doorbell, Machine, Randomness, Told
 from holdfast.ports.observations import (
     EventWish,
     Fact,
@@ -130,6 +130,7 @@ __all__ = [
     "Stopped",
     "Store",
     "TextDelta",
+    "Told",
     "ToolChoice",
     "Toolbox",
     "TurnInput",

@@ -1,10 +1,15 @@
 """The machine under us: its clocks, its randomness, its processes, its doorbell."""
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from holdfast.domain.events import Event
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
+
+# All that one entry has added to the news of a session, in its order and without a gap.
+Told = Sequence[Event]
 
 
 class Clock(Protocol):
@@ -37,8 +42,11 @@ class Machine(Protocol):
 class Bell(Protocol):
     """One listener's ear at the door."""
 
-    async def rung(self) -> None:
-        """Return as soon as the session was written to after `listen` was called."""
+    async def rung(self) -> Told | None:
+        """Return as soon as the session was written to after `listen` was called.
+
+        With what was written, if there was one ring only and the ringer knew; else read the log.
+        """
 
 
 class Doorbell(Protocol):
@@ -47,5 +55,5 @@ class Doorbell(Protocol):
     def listen(self, key: SessionKey) -> Bell:
         """Start listening; take the bell before reading, so that no ring is lost."""
 
-    def ring(self, key: SessionKey) -> None:
-        """Tell everyone who listens."""
+    def ring(self, key: SessionKey, tell: Callable[[], Told] | None = None) -> None:
+        """Tell everyone who listens; `tell` is asked what was written, if anybody does."""

@@ -5,6 +5,7 @@ It decides nothing about turns (`turns.py`) and rings no bell before the commit.
 
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from holdfast.domain.events import (
     SessionCompacted,
     ToolStarted,
     event_id,
+    event_of,
 )
 from holdfast.domain.ids import CallId, MessageId, Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
@@ -47,7 +49,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import Head, Session
 from holdfast.domain.times import instant, microseconds
 from holdfast.domain.tools import Effect
-from holdfast.ports import Brief, Doorbell, NewRow, Store, Tx
+from holdfast.ports import Brief, Doorbell, NewRow, Store, Told, Tx
 from holdfast.services.deltas import CleanDeltas
 from holdfast.services.discoveries import keep_tools
 from holdfast.services.heads import find_head, session_not_found
@@ -158,6 +160,11 @@ class Pen:
             await self.tx.events.append(key, self._events)
         # Last, because the head counts what the lines above wrote.
         await self.tx.sessions.save(replace(self.head, updated_at=instant(self._last)))
+
+    def told(self) -> Told:
+        """Return all that was written as the news that it is, for readers who have read so far."""
+        rows = (event_of(row.message, row.event) for row in self._messages)
+        return sorted((*self._events, *rows), key=attrgetter("sequence"))
 
     def _stamp(self, payload: Payload, turn: int | None, at: datetime) -> Event:
         sequence = self.head.events + 1
@@ -355,7 +362,10 @@ class Journal:
 
         # Rung only after the commit: a reader that is woken sooner finds nothing to read.
         result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
-        for key in (*written[-1].pens, *written[-1].removed):
+        entry = written[-1]
+        for key, pen in entry.pens.items():
+            self._doorbell.ring(key, pen.told)
+        for key in entry.removed:
             self._doorbell.ring(key)
         return result
 

@@ -1,7 +1,7 @@
 """Tails: the newest news of a session, kept once per process for all its readers.
 
-A tail reads the log when the doorbell rings; readers are cursors into it, never queues. A reader
-that is behind the tail reads the log itself.
+A tail hears what this process has written, and reads the log when somebody else wrote or a word
+was missed; readers are cursors into it, never queues. A reader that is behind reads the log itself.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import Head
-from holdfast.ports import Brief, Doorbell, Frame, Store, Tx
+from holdfast.ports import Brief, Doorbell, Frame, Store, Told, Tx
 from holdfast.services.heads import session_not_found
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ PAGE_FIRST: Final = 50
 BRIEF_MOST: Final = 100
 
 _decoder = msgspec.json.Decoder(Event)
+_encode = msgspec.json.Encoder().encode
 
 
 class News:
@@ -42,10 +43,10 @@ class News:
 
     __slots__ = ("_event", "_forms", "envelope", "sequence")
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, event: Event | None = None) -> None:
         self.sequence = frame.sequence
         self.envelope = frame.envelope
-        self._event: Event | None = None
+        self._event = event
         # What surfaces have made of it, so that a hundred readers cost one encoding.
         self._forms: dict[str, bytes] | None = {}
 
@@ -109,17 +110,25 @@ class Tail:
     async def pump(self) -> None:
         """Keep the tail at the end of the log, until cancelled or the session is gone."""
         try:
+            told: Told | None = None
             while True:
                 # Taken before reading, so that a ring in between is not lost.
                 bell = self._doorbell.listen(self._key)
-                await self._catch_up()
-                await bell.rung()
+                if told is None or not self._has_heard(told):
+                    await self._catch_up()
+                told = await bell.rung()
         except HoldfastError as error:
             self.fail(error)
         except Exception:
             # Told to this session's readers only: the other sessions' tails go on.
             self.fail(Internal(Code.INTERNAL, "The session's news cannot be read; see the log."))
             log.exception("the tail of session %s broke", self._session_id)
+
+    def _has_heard(self, told: Told) -> bool:
+        """Take what was written just now; `False` where others have written before it."""
+        if told and told[0].sequence == self.last + 1:
+            self._extend([News(Frame(event.sequence, _encode(event)), event) for event in told])
+        return not told or told[-1].sequence <= self.last
 
     async def _catch_up(self) -> None:
         is_behind = True

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
+from holdfast.ports import Told
 from holdfast.services.background import Background, rest
 
 log = logging.getLogger(__name__)
@@ -30,9 +31,12 @@ class _Door:
         # A counter beside the event, because a bell taken late must not hear an old ring.
         self.rings = 0
         self.rung = asyncio.Event()
+        # What the last ring was about, if its ringer knew.
+        self.told: Told | None = None
 
-    def ring(self) -> None:
+    def ring(self, told: Told | None = None) -> None:
         self.rings += 1
+        self.told = told
         # A new one each time: all who wait for the old one are woken together.
         self.rung.set()
         self.rung = asyncio.Event()
@@ -45,10 +49,11 @@ class StoreBell:
         self._door = door
         self._heard = door.rings
 
-    async def rung(self) -> None:
-        """Return once the door was rung after this bell was taken."""
+    async def rung(self) -> Told | None:
+        """Return once the door was rung after this bell was taken; what was told, if only once."""
         while self._door.rings == self._heard:
             await self._door.rung.wait()
+        return self._door.told if self._door.rings == self._heard + 1 else None
 
 
 class StoreDoorbell(Background):
@@ -75,12 +80,12 @@ class StoreDoorbell(Background):
         self._listening.set()
         return StoreBell(door)
 
-    def ring(self, key: SessionKey) -> None:
+    def ring(self, key: SessionKey, tell: Callable[[], Told] | None = None) -> None:
         """Tell everyone here who listens for the session."""
         try:
             door = self._doors.get(key)
             if door is not None:
-                door.ring()
+                door.ring(tell and tell())
         except MemoryError:
             # What was written is written; the next look rings everywhere.
             self._seen = NEVER

@@ -76,13 +76,13 @@ def _only(query: EventsQuery) -> Callable[[News], bytes]:
 
 
 def house_frame(news: News) -> bytes:
-    """Return the frame of an event in the house's own words: as it is stored, nothing made."""
-    return news.form(Words.HOUSE, _as_stored)
+    """Return the frame of an event in the house's own words."""
+    return news.form(Words.HOUSE, _whole)
 
 
-def _as_stored(news: News) -> bytes:
-    word = (name_of(news.event.payload), news.envelope)
-    return event_frames(news.sequence, [word])
+def _whole(news: News) -> bytes:
+    # Not as it is stored: that leaves out what is nought, and not every reader knows its noughts.
+    return event_frames(news.sequence, [(name_of(news.event.payload), encoded(news.event))])
 
 
 def shared_frame(news: News, deltas: Deltas) -> bytes:
