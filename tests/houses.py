@@ -170,7 +170,7 @@ async def _assembled(
         repos=repos,
         secrets=secrets,
         sessions=sessions,
-        messages=Messages(store, journal, coordinator, openings),
+        messages=Messages(store, journal, coordinator, openings, leases),
         media=Media(store),
         events=events,
         overviews=Overviews(store, leases),

@@ -304,7 +304,7 @@ async def _assembled(
         repos=records.repos,
         secrets=secrets,
         sessions=sessions,
-        messages=Messages(store, journal, coordinator, openings),
+        messages=Messages(store, journal, coordinator, openings, leases),
         media=Media(store),
         events=records.events,
         overviews=Overviews(store, leases),

@@ -7,6 +7,8 @@ import pytest
 
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Outside
+from holdfast.domain.errors import Conflict
+from holdfast.domain.events import MessageAppended, TurnStarted
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import Status
 from tests.houses import current, key_of, open_house, played, texts
@@ -47,6 +49,71 @@ async def test_only_so_many_turns_run_at_once(home: Path, outside: Outside) -> N
 
     assert [len(each) for each in rows] == [2] * 4
     assert house.coordinator.active() == frozenset()
+
+
+async def test_a_message_begins_its_turn_in_the_same_entry(home: Path, outside: Outside) -> None:
+    gate = Gate()
+    async with open_house(home, GatedRuntime([gate, an_answer("done")]), outside=outside) as house:
+        session = await house.open()
+
+        message = await house.send(session.id, "hello")
+
+        running = await current(house, session)
+        begun = await house.events.list(house.owner, session.id, after=session.last_event)
+        assert (running.status, running.settled) == (Status.RUNNING, 0)
+        assert [type(event.payload) for event in begun.items] == [MessageAppended, TurnStarted]
+        assert begun.items[0].payload.message_id == message.id
+        gate.open()
+        assert texts(await played(house, session.id))[-1] == ("assistant", "done")
+
+
+async def test_a_message_that_finds_no_place_waits_for_whoever_has_one(
+    home: Path, outside: Outside, clock: SettableClock
+) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([gate, an_answer("one")], [an_answer("here")])
+    async with open_house(home, runtime, outside=outside, at_a_time=1) as house:
+        busy, waiting = await house.open(), await house.open()
+        await house.send(busy.id, "a")
+        await house.send(waiting.id, "b")
+        assert (await current(house, waiting)).status is Status.PENDING
+
+        async with open_house(home, GatedRuntime([an_answer("there")]), outside=_second(clock)):
+            assert texts(await played(house, waiting.id))[-1] == ("assistant", "there")
+        gate.open()
+        await played(house, busy.id)
+
+
+async def test_a_refused_message_gives_its_place_back(home: Path, outside: Outside) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside, at_a_time=1) as house:
+        closed, session = await house.open(), await house.open()
+        await house.sessions.close(house.owner, closed.id)
+        with pytest.raises(Conflict):
+            await house.send(closed.id, "too late")
+
+        await house.send(session.id, "hello")
+
+        assert (await current(house, session)).status is Status.RUNNING
+
+
+async def test_who_is_woken_while_its_turn_is_being_written_plays_it_once(
+    home: Path, outside: Outside
+) -> None:
+    runtime = GatedRuntime()
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        key = await key_of(house, session)
+        with house.coordinator.place() as place:
+            kept = [place.is_kept(key), place.is_kept(key)]
+            with house.coordinator.place() as other:
+                kept += [other.is_kept(key)]
+            house.coordinator.wake(key)
+            assert house.coordinator.active() == frozenset()
+        await house.send(session.id, "hello")
+        await played(house, session.id)
+
+    assert kept == [True, True, False]
+    assert [turn.turn for turn in runtime.turns] == [1]
 
 
 async def test_turns_of_one_session_run_one_after_the_other(home: Path, outside: Outside) -> None:

@@ -5,8 +5,8 @@ It decides when a turn runs, never what a turn is. Other processes are known thr
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, Self
@@ -55,9 +55,14 @@ class LocalCoordinator(Background):
         self._turns = turns
         self._scope = scope
         self._harbour = harbour
+        self._at_a_time = at_a_time
         self._places = asyncio.Semaphore(at_a_time)
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
         self._held: dict[SessionKey, Lease] = {}
+        # Sessions whose turn is just being begun by who writes to them, and turns that were so
+        # begun and not taken up yet.
+        self._coming: set[SessionKey] = set()
+        self._begun: dict[SessionKey, Lease] = {}
         self._watched: set[SessionKey] = set()
         # The last turn of each session that this process was asked for; nothing is all of them.
         self._asked: dict[SessionKey, int | None] = {}
@@ -75,6 +80,30 @@ class LocalCoordinator(Background):
         for lease in self._held.values():
             await _quietly(self._leases.release(lease))
 
+    @contextmanager
+    def place(self) -> Iterator["_Place"]:
+        """Keep a place for a turn that is about to be written down, if one is free here."""
+        place = _Place(self._is_kept)
+        try:
+            yield place
+        finally:
+            if place.key is not None:
+                self._coming.discard(place.key)
+                self._go_on(place.key)
+
+    def _is_kept(self, key: SessionKey) -> bool:
+        is_full = len(self._running) + len(self._coming) >= self._at_a_time
+        is_busy = key in self._running or key in self._coming
+        if self._scope is Scope.NONE or is_full or is_busy:
+            return False
+        self._coming.add(key)
+        return True
+
+    def take_up(self, lease: Lease, *, turn: int) -> None:
+        """Play the turn that was begun with the lease, and was asked for here."""
+        self._begun[lease.key] = self._held[lease.key] = lease
+        self.wake(lease.key, turn=turn)
+
     def wake(self, key: SessionKey, *, turn: int | None = None) -> None:
         """Play the session's waiting turn here, unless somebody alive holds the session."""
         if self._scope is Scope.NONE:
@@ -85,7 +114,12 @@ class LocalCoordinator(Background):
         self._watched.add(key)
         # Noted also while it runs: what arrives during its last write must not be overlooked.
         self._woken.add(key)
-        if key not in self._running:
+        self._go_on(key)
+
+    def _go_on(self, key: SessionKey) -> None:
+        """Start what is done for a session, unless it is done, or its turn is being written."""
+        is_wanted = key in self._woken and self._scope is not Scope.NONE
+        if is_wanted and key not in self._running and key not in self._coming:
             self._running[key] = self.start(self._run(key))
 
     def interrupt(self, key: SessionKey, *, epoch: int | None = None) -> None:
@@ -95,7 +129,7 @@ class LocalCoordinator(Background):
         if epoch is not None and held is not None and held.epoch > epoch:
             return
         # Forgotten first: there is no lease to let go of, it was taken away in the store.
-        self._held.pop(key, None)
+        self._forget(key)
         task = self._running.pop(key, None)
         if task is not None:
             task.cancel()
@@ -123,19 +157,24 @@ class LocalCoordinator(Background):
                     await self._drain(key)
         except HoldfastError as error:
             # The turn stays open in the store; the next tick, or another process, takes it up.
-            self._held.pop(key, None)
+            self._forget(key)
             log.warning("the session of key %s was left: %s", key, error.message)
         except Exception:
-            self._held.pop(key, None)
+            self._forget(key)
             log.exception("the session of key %s was left by a fault of ours", key)
         finally:
             if self._running.get(key) is me:
                 del self._running[key]
 
+    def _forget(self, key: SessionKey) -> None:
+        self._held.pop(key, None)
+        self._begun.pop(key, None)
+
     async def _drain(self, key: SessionKey) -> None:
+        lease = self._begun.pop(key, None)
         try:
             is_wanted = partial(self._is_wanted, key)
-            lease = await self._leases.acquire(key, is_wanted)
+            lease = lease or await self._leases.acquire(key, is_wanted)
             if lease is None:
                 return
             self._held[key] = lease
@@ -146,7 +185,9 @@ class LocalCoordinator(Background):
                 raise
             self._watched.discard(key)
         # Not in a `finally`: a cancelled task keeps its lease until the coordinator lets go of it.
-        self._held.pop(key, None)
+        # Not the one of the turn that was begun meanwhile, which is played next.
+        if self._held.get(key) is lease:
+            self._held.pop(key, None)
 
     def _is_wanted(self, key: SessionKey, turn: int) -> bool:
         """Tell whether this process is to play a turn: those of others are left to them."""
@@ -170,6 +211,21 @@ class LocalCoordinator(Background):
                 is_watched = self._scope is Scope.ALL or head.key in self._watched
                 if is_watched and self._is_wanted(head.key, head.settled + 1):
                     self.wake(head.key, turn=head.settled + 1)
+
+
+class _Place:
+    """Implements the `Place` port."""
+
+    def __init__(self, keep: Callable[[SessionKey], bool]) -> None:
+        self._keep = keep
+        self.key: SessionKey | None = None
+
+    def is_kept(self, key: SessionKey) -> bool:
+        """Keep it for a session, however often it is asked for."""
+        # Work inside a transaction may be played again.
+        if self.key is None and self._keep(key):
+            self.key = key
+        return self.key == key
 
 
 async def _quietly(work: Awaitable[None]) -> None:

@@ -1,6 +1,7 @@
 """Running turns: who decides when, and what a runtime is given and gives back."""
 
 from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft
 from holdfast.domain.ids import SessionKey
+from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.programs import Ending
@@ -19,6 +21,16 @@ from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import ToolSpec
 from holdfast.ports.programs import Berth
 from holdfast.ports.tools import Shelf, Workplace
+
+
+class Place(Protocol):
+    """Where a turn could be played at once."""
+
+    def is_kept(self, key: SessionKey) -> bool:
+        """Keep it for a session; `False` when there is none, or something is done for it already.
+
+        Until the place is given back nobody else begins anything for the session here.
+        """
 
 
 class Coordinator(Protocol):
@@ -29,6 +41,12 @@ class Coordinator(Protocol):
 
         `turn` is the last one that was asked for here; without it, all that waits is.
         """
+
+    def place(self) -> AbstractContextManager[Place]:
+        """Keep a place for a turn that is about to be written down, if one is free here."""
+
+    def take_up(self, lease: Lease, *, turn: int) -> None:
+        """Play the turn that was begun with the lease, and was asked for here."""
 
     def interrupt(self, key: SessionKey, *, epoch: int | None = None) -> None:
         """Stop what this process does for the session; its turn has already been ended.

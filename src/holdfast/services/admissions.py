@@ -10,6 +10,7 @@ from holdfast.domain.calls import Call, is_open
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.ids import MessageId, SessionKey
+from holdfast.domain.leases import Lease
 from holdfast.domain.messages import MEDIA_LARGEST, Media, Message, Role, ToolCall, ToolResult
 from holdfast.domain.repeats import Made
 from holdfast.domain.sessions import Head, OnBusy, Status, Verb, admitting, moved, title_of
@@ -21,10 +22,14 @@ from holdfast.services.turns import mend, open_step
 
 
 class Admitted(Struct, frozen=True, kw_only=True):
-    """A user's message in its notebook, and whether a turn was stopped or a session reopened."""
+    """A user's message in its notebook, and whether a turn was stopped or a session reopened.
+
+    `lease` is what its turn was begun with, if it was begun in the same entry.
+    """
 
     made: Made[Message]
     key: SessionKey
+    lease: Lease | None = None
     has_interrupted: bool = False
     has_reopened: bool = False
 
@@ -33,9 +38,14 @@ async def admit(
     pen: Pen,
     draft: MessageDraft,
     on_busy: OnBusy,
+    *,
     reopen: Callable[[Pen], Coroutine[Any, Any, bool]] | None = None,
+    start: Callable[[Pen], Coroutine[Any, Any, Lease | None]] | None = None,
 ) -> Admitted:
-    """Write a user's message into its turn; `reopen` opens a closed session for it."""
+    """Write a user's message into its turn; `reopen` opens a closed session for it.
+
+    `start` begins the turn in the same entry, which saves a commit where the turn is played here.
+    """
     # Before the status is judged: a retry gets its first answer even when the session is closed.
     stored = await _repeated(pen, pen.cleaned(draft))
     if stored is not None:
@@ -54,8 +64,13 @@ async def admit(
     message = await pen.append(draft, pen.head.turn)
     if pen.head.title is None:
         pen.move(title=title_of(message.text))
-    made = Made(thing=message, is_new=True)
-    return Admitted(made=made, key=pen.head.key, has_interrupted=stops, has_reopened=was_closed)
+    return Admitted(
+        made=Made(thing=message, is_new=True),
+        key=pen.head.key,
+        lease=await start(pen) if start is not None else None,
+        has_interrupted=stops,
+        has_reopened=was_closed,
+    )
 
 
 async def record(pen: Pen, draft: MessageDraft) -> Made[Message]:

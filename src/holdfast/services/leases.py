@@ -36,23 +36,31 @@ class Leases:
         transaction: a session is never held without a running turn.
         """
 
-        async def take(pen: Pen) -> Lease | None:
+        async def acquire(pen: Pen) -> Lease | None:
             head = pen.head
             if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
                 return None
-            if not is_wanted(head.settled + 1):
-                return None
-            until = self._clock.boot_ms() + DURATION_MS
-            # From here on whoever held the session before is fenced, dead or only slow.
-            pen.move(holder=self._me, until=until, epoch=head.epoch + 1)
-            if head.status is Status.RUNNING:
-                await self._mend(pen)
-            if pen.head.holder is None:
-                return None
-            await begin(pen)
-            return Lease(key=key, holder=self._me, epoch=pen.head.epoch)
+            return await self._taken(pen) if is_wanted(head.settled + 1) else None
 
-        return await self._journal.write_by_key(key, take)
+        return await self._journal.write_by_key(key, acquire)
+
+    async def begin(self, pen: Pen) -> Lease | None:
+        """Take a session with what is written into it, if nothing goes on and a turn waits now."""
+        head = pen.head
+        is_idle = head.holder is None and head.status is not Status.RUNNING
+        return await self._taken(pen) if is_idle and has_waiting_turn(head) else None
+
+    async def _taken(self, pen: Pen) -> Lease | None:
+        was_running = pen.head.status is Status.RUNNING
+        until = self._clock.boot_ms() + DURATION_MS
+        # From here on whoever held the session before is fenced, dead or only slow.
+        pen.move(holder=self._me, until=until, epoch=pen.head.epoch + 1)
+        if was_running:
+            await self._mend(pen)
+        if pen.head.holder is None:
+            return None
+        await begin(pen)
+        return Lease(key=pen.head.key, holder=self._me, epoch=pen.head.epoch)
 
     async def extend(self) -> set[SessionKey]:
         """Extend every lease of this process; return the sessions it still holds."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.ids import MessageId, Owner, SessionId, require_uuid
+from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Message, Part, Role, Text, require_sendable
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
 from holdfast.domain.recordings import require_recordable
@@ -21,7 +22,8 @@ from holdfast.services.admissions import Admitted, admit, record, shown_message
 from holdfast.services.excerpts import Excerpt, excerpt, number_at
 from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.histories import ALL, Stretch, rows_of
-from holdfast.services.journal import Journal
+from holdfast.services.journal import Journal, Pen
+from holdfast.services.leases import Leases
 from holdfast.services.openings import Openings
 from holdfast.services.turns import unfinished_step
 
@@ -42,10 +44,16 @@ class Messages:
     """The record, for its owner."""
 
     def __init__(
-        self, store: Store, journal: Journal, coordinator: Coordinator, openings: Openings
+        self,
+        store: Store,
+        journal: Journal,
+        coordinator: Coordinator,
+        openings: Openings,
+        leases: Leases,
     ) -> None:
         """`openings` know what it takes to open a closed session again."""
         self._openings = openings
+        self._leases = leases
         self._store = store
         self._journal = journal
         self._coordinator = coordinator
@@ -76,9 +84,15 @@ class Messages:
     ) -> Made[Message]:
         """Send a message, and tell whether an equal one with this id was sent before."""
         draft = _draft(content, id)
-        return self._seen_to(
-            await self._journal.write(owner, session_id, lambda pen: admit(pen, draft, on_busy))
-        )
+        with self._coordinator.place() as place:
+
+            async def start(pen: Pen) -> Lease | None:
+                return await self._leases.begin(pen) if place.is_kept(pen.head.key) else None
+
+            admitted = await self._journal.write(
+                owner, session_id, lambda pen: admit(pen, draft, on_busy, start=start)
+            )
+            return self._seen_to(admitted)
 
     async def make_resuming(
         self,
@@ -105,7 +119,7 @@ class Messages:
         draft, reopen = _draft(content, id), self._openings.reopen
         # One entry for both: somebody who closes the session again cannot come in between.
         admitted = await self._journal.write(
-            owner, session_id, lambda pen: admit(pen, draft, on_busy, reopen)
+            owner, session_id, lambda pen: admit(pen, draft, on_busy, reopen=reopen)
         )
         made = self._seen_to(admitted)
         if admitted.has_reopened:
@@ -117,8 +131,12 @@ class Messages:
         """Pass on what was written to whoever plays turns."""
         if admitted.has_interrupted:
             self._coordinator.interrupt(admitted.key)
-        # Woken also for a repeated message: the first caller may have died before it could.
-        self._coordinator.wake(admitted.key, turn=admitted.made.thing.turn)
+        turn = admitted.made.thing.turn
+        if admitted.lease is not None:
+            self._coordinator.take_up(admitted.lease, turn=turn)
+        else:
+            # Also for a repeated message: the first caller may have died before it could.
+            self._coordinator.wake(admitted.key, turn=turn)
         return admitted.made
 
     async def record(

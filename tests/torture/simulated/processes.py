@@ -165,7 +165,7 @@ class Process:
             coordinator.wake(head.key)
         return Floors(
             sessions=sessions,
-            messages=Messages(store, journal, coordinator, openings),
+            messages=Messages(store, journal, coordinator, openings, leases),
             events=events,
             approvals=approvals,
             calls=Calls(store, journal, coordinator, mint),
