@@ -72,6 +72,7 @@ class Pen:
         self._scrubber = ink.scrubber()
         # Whole microseconds, because this is compared and added to with every row.
         self._last = microseconds(head.updated_at)
+        self._calls: dict[CallId, Call] = {}
         self._messages: list[NewRow] = []
         self._events: list[Event] = []
 
@@ -106,8 +107,8 @@ class Pen:
                     # The time moves with it: whoever compares times sees that something changed.
                     self.now()
                 case CallDetails():
-                    said = self.cleaned(draft.arguments)
-                    await self._advance(draft.call_id, calls.detailing(said))
+                    details = calls.detailing(self.cleaned(draft.arguments))
+                    await self._advance(draft.call_id, details)
                 case _:
                     await self.tell(draft, turn)
 
@@ -115,9 +116,8 @@ class Pen:
         """Write a row of the record; it takes an event's number, because it is its own news."""
         at = self.now()
         draft, content = cleaned(draft, self._scrubber)
-        head = self.head
+        head, sequence = self.head, self.head.messages + 1
         message_id = draft.id or MessageId(self._mint.new())
-        sequence = head.messages + 1
         columns = (message_id, sequence, turn, draft.role, draft.model_id, self._last)
         # Over what is stored and not over the value, so that the store can be proven by itself.
         chain = link(head.chain, columns, content)
@@ -167,17 +167,17 @@ class Pen:
         return sorted((*self._events, *rows), key=attrgetter("sequence"))
 
     def _stamp(self, payload: Payload, turn: int | None, at: datetime) -> Event:
-        sequence = self.head.events + 1
+        head, sequence = self.head, self.head.events + 1
         event = Event(
-            id=event_id(self.head.session_id, sequence, at),
-            session_id=self.head.session_id,
+            id=event_id(head.session_id, sequence, at),
+            session_id=head.session_id,
             sequence=sequence,
             turn=turn or None,
             at=at,
             payload=payload,
         )
         self._events.append(event)
-        self.head = replace(self.head, events=sequence)
+        self.head = replace(head, events=sequence)
         return event
 
     def now(self) -> datetime:
@@ -201,7 +201,7 @@ class Pen:
                     effect=draft.effect or Effect.UNSAFE,
                     idempotency_key=draft.idempotency_key or idempotency_key(self.head, intent.id),
                 )
-                await self.tx.calls.save(self.head.key, call)
+                await self._keep(call)
             case (ToolResult() as result,):
                 call = await self._advance(
                     result.call_id,
@@ -215,14 +215,13 @@ class Pen:
     async def _ask(self, question: Question, turn: int) -> None:
         """Write a question down; it waits for its answer from here on."""
         question = self.cleaned(question)
-        event = await self.tell(answers.asked(question), turn)
-        await self.tx.approvals.save(self.head.key, self._approval(question, event.at))
+        at = (await self.tell(answers.asked(question), turn)).at
+        await self.tx.approvals.save(self.head.key, self._approval(question, at))
 
     async def _decide(self, draft: Decided) -> None:
         """Write down what a rule has answered; nobody is told to answer it."""
         at = self.now()
-        asked = self._approval(self.cleaned(draft.question), at)
-        decided = answered(asked, draft.answer, at=at)
+        decided = answered(self._approval(self.cleaned(draft.question), at), draft.answer, at=at)
         await self.tx.approvals.save(self.head.key, decided)
         await self.tell(answers.answered(decided))
 
@@ -245,19 +244,22 @@ class Pen:
         )
 
     async def _advance(self, call_id: CallId, step: Callable[[Call], Call]) -> Call:
-        call = await self.tx.calls.by_id(self.head, call_id)
-        if call is None:
-            raise Internal(Code.INTERNAL, f"Call {call_id} was never intended.")
-        moved = step(call)
-        await self.tx.calls.save(self.head.key, moved)
-        return moved
+        # What was intended and started in one entry need not be looked for in between.
+        if call := self._calls.get(call_id) or await self.tx.calls.by_id(self.head, call_id):
+            return await self._keep(step(call))
+        raise Internal(Code.INTERNAL, f"Call {call_id} was never intended.")
+
+    async def _keep(self, call: Call) -> Call:
+        self._calls[call.id] = call
+        await self.tx.calls.save(self.head.key, call)
+        return call
 
     async def _reopen(self, retry: Call) -> None:
         """Leave unknown what a retry should have put right and has not, because it was not run."""
         original = await self.tx.calls.retried(self.head, retry.idempotency_key)
         if original is None:
             return
-        await self.tx.calls.save(self.head.key, calls.reopened(original))
+        await self._keep(calls.reopened(original))
         told = f"The outcome of {original.name} ({original.id}) is as unknown as before: "
         notice = Notice(code=NoticeCode.INFORMATION, text=f"{told}{retry.id} was not run.")
         await self.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
@@ -362,10 +364,9 @@ class Journal:
 
         # Rung only after the commit: a reader that is woken sooner finds nothing to read.
         result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
-        entry = written[-1]
-        for key, pen in entry.pens.items():
+        for key, pen in written[-1].pens.items():
             self._doorbell.ring(key, pen.told)
-        for key in entry.removed:
+        for key in written[-1].removed:
             self._doorbell.ring(key)
         return result
 
