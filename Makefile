@@ -67,8 +67,8 @@ torture: $(VENV)/.dev $(PAGE)  ## fault injection, one line per promise (SEED=â€
 interop: $(VENV)/.dev  ## real agents and clients over ACP, offline (ONLY=gemini,acpx, LATEST=1, ALLOW_MISSING=1, RECORD=FOLDER)
 	$(BIN)/python -m tests.interop $(if $(ONLY),--only $(ONLY)) $(if $(LATEST),--latest) $(if $(ALLOW_MISSING),--allow-missing) $(if $(RECORD),--record $(RECORD))
 
-bench: $(VENV)/.dev $(PAGE)  ## figures as ratios against yardsticks in the same run (ONLY=NAME,NAME)
-	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
+bench: $(VENV)/.dev $(PAGE)  ## figures as ratios against yardsticks in the same run (ONLY=NAME,NAME, SYNC_MS=2 for a slower disk)
+	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(if $(SYNC_MS),--sync-ms $(SYNC_MS))
 
 lock:  ## make the lock files anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build --extra models --extra postgres -o requirements.lock pyproject.toml

@@ -1,6 +1,10 @@
-"""Run the figures: `python -m bench [--only NAME,NAME]`; writes bench/results.json."""
+"""Run the figures: `python -m bench [--only NAME,NAME]`; writes bench/results.json.
+
+With `--sync-ms N` every sync of the disk takes so much longer, for us and for the yardsticks.
+"""
 
 import argparse
+import os
 import platform
 import sys
 import time
@@ -26,13 +30,16 @@ from bench import (  # noqa: F401 — they register
     zones,
 )
 from bench.figures import MEASURES, Figure, workplace
+from bench.slow_disk import measured_slowly
 
 RESULTS = Path(__file__).parent / "results.json"
 
 
 def main() -> int:
     """Measure, print a table, write the file; exit 0 also when a goal is missed."""
-    only = _wanted()
+    only, sync_ms = _wanted()
+    if sync_ms:
+        return measured_slowly(sync_ms, ["--only", ",".join(only)])
     figures: dict[str, Figure] = {}
     for names, measure in MEASURES.items():
         if only and not only & set(names):
@@ -47,14 +54,18 @@ def main() -> int:
     return 0
 
 
-def _wanted() -> set[str]:
+def _wanted() -> tuple[set[str], float]:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", default="", help="names of figures, separated by commas")
-    wanted = {name for name in parser.parse_args().only.split(",") if name}
+    parser.add_argument("--sync-ms", type=float, default=0, help="how much slower a sync is")
+    given = parser.parse_args()
+    wanted = {name for name in given.only.split(",") if name}
     known = {name for names in MEASURES for name in names}
     if wanted - known:
         parser.error(f"unknown: {', '.join(sorted(wanted - known))}; there are {sorted(known)}")
-    return wanted
+    if not 0 <= given.sync_ms <= 1_000:
+        parser.error("a sync can be made slower by 0 to 1000 milliseconds")
+    return wanted, given.sync_ms
 
 
 def _machine() -> dict[str, object]:
@@ -63,6 +74,7 @@ def _machine() -> dict[str, object]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         "sqlite": apsw.sqlite_lib_version(),
+        "slower_sync_ms": int(os.environ.get("BENCH_SYNC_US", "0")) / 1000,
     }
 
 

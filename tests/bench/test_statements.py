@@ -9,10 +9,10 @@ from bench.turns import counted_turn
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_plain_turn_costs_at_most_thirty_statements_and_six_commits(tmp_path: Path) -> None:
+async def test_a_plain_turn_costs_26_statements_and_three_commits_at_most(tmp_path: Path) -> None:
     counts = await counted_turn(tmp_path)
 
-    assert (counts.statements <= 30, counts.commits <= 6) == (True, True), counts.by_name
+    assert (counts.statements <= 26, counts.commits <= 3) == (True, True), counts.by_name
 
 
 async def test_what_begins_and_ends_a_transaction_is_counted_too(tmp_path: Path) -> None:
