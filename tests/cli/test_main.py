@@ -42,6 +42,17 @@ def test_behind_two_dashes_nothing_is_a_flag(
     assert capsys.readouterr().out == ""
 
 
+def test_what_was_loaded_is_not_looked_through_once_more_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frozen: list[str] = []
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(capsys.readouterr().out))
+    monkeypatch.setattr(sys, "argv", ["holdfast", "repos", "--help"])
+
+    assert main() == 0
+    assert [told.split()[:2] for told in frozen] == [["Usage:", "holdfast"]]
+
+
 def test_telling_the_version_loads_nothing_heavy() -> None:
     code = (
         "import sys; sys.argv = ['holdfast', '--version']\n"

@@ -3,6 +3,7 @@
 Nothing heavy may be imported here, because every start pays for it.
 """
 
+import gc
 import os
 import sys
 from typing import Final
@@ -30,3 +31,7 @@ def main() -> int:
         # Not even enough to say it as errors are said.
         os.write(2, _STARVED)
         return UNAVAILABLE
+    finally:
+        # What was loaded goes with the process: to look through it for garbage first takes as long
+        # as the work of most commands.
+        gc.freeze()
