@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.torture.machine import MARK, carriers, state_of
+from tests.torture.nursery import FORKED, ROOT, Process, nursery
 
-ROOT = Path(__file__).resolve().parents[2]
 # What takes longer hangs; a slow machine that is shared with others takes much of it.
 PATIENCE = 300.0
 # How a program ends in which Python itself, and not what it runs, had no memory to go on.
@@ -29,7 +29,7 @@ class Crew:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.mark = secrets.token_hex(8)
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Process] = []
 
     def __enter__(self) -> Self:
         return self
@@ -47,8 +47,13 @@ class Crew:
         for pid in carriers(self.mark):
             os.kill(pid, signal.SIGKILL)
 
-    def start(self, program: str, **options: Any) -> subprocess.Popen[bytes]:
+    def start(self, program: str, **options: Any) -> Process:
         """Start a program of `clients` with its options; what it prints goes to a log."""
+        if program in FORKED:
+            environment = os.environ | {MARK: self.mark}
+            born = nursery().born(program, options, environment, self._next_log(program))
+            self.processes.append(born)
+            return born
         given = json.dumps(options, default=str)
         return self.launch(
             program,
@@ -60,7 +65,7 @@ class Crew:
         self, name: str, command: Sequence[str], environment: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
         """Start any command; what it prints goes to a log."""
-        with (self.folder / f"{len(self.processes):04}-{name}.log").open("wb") as log:
+        with self._next_log(name).open("wb") as log:
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
@@ -76,24 +81,29 @@ class Crew:
         """Run a program to its end and return its status; a signal is a negative number."""
         return self.start(program, **options).wait(timeout=PATIENCE)
 
-    def stop(self, *processes: subprocess.Popen[bytes]) -> list[int]:
+    def stop(self, *processes: Process) -> list[int]:
         """Ask programs to end in good order and return their statuses."""
         for process in processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
         return [process.wait(timeout=PATIENCE) for process in processes]
 
-    def freeze(self, *processes: subprocess.Popen[bytes]) -> None:
+    def freeze(self, *processes: Process) -> None:
         """Stop programs where they are: none of them says another word."""
         for process in processes:
             process.send_signal(signal.SIGSTOP)
         wait_until(lambda: all(state_of(each.pid) in {"T", "Z", ""} for each in processes))
 
-    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+    def log_of(self, process: Process) -> str:
         """Return what a program printed."""
         number = self.processes.index(process)
         (path,) = self.folder.glob(f"{number:04}-*.log")
         return path.read_text(errors="replace")
+
+    def _next_log(self, name: str) -> Path:
+        log = self.folder / f"{len(self.processes):04}-{name}.log"
+        log.touch()
+        return log
 
 
 def wait_until(condition: Callable[[], bool]) -> float:

@@ -5,12 +5,12 @@ something waits for that, and not for time to pass.
 """
 
 import random
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from tests.torture.attempts import Attempt, read_attempts
 from tests.torture.crew import Crew, wait_until
+from tests.torture.nursery import Process
 
 
 class Loads:
@@ -23,7 +23,7 @@ class Loads:
         self._luck = luck
         self._options = {"shared": []} | options
         self._before: dict[int, int] = {}
-        self.running: dict[int, subprocess.Popen[bytes]] = {}
+        self.running: dict[int, Process] = {}
 
     def start(self, *numbers: int) -> None:
         """Start clients; one that lived before repeats what it was not told."""

@@ -46,20 +46,28 @@ def pid_of(holder: str) -> int:
 
 
 def carriers(mark: str) -> list[int]:
-    """Return the living processes that carry a mark in their environment, ourselves apart."""
+    """Return the living processes with a mark in their environment, ourselves apart.
+
+    One that was forked has the environment of another, and carries the mark in its name.
+    """
     found = []
+    named, written = mark[:NAME_LONGEST], f"{MARK}={mark}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
         try:
             environment = (entry / "environ").read_bytes().split(b"\0")
+            name = (entry / "comm").read_text(errors="replace").rstrip("\n")
         except OSError:
             continue
-        if f"{MARK}={mark}".encode() in environment and start_of(int(entry.name)) is not None:
+        is_marked = written in environment or name == named
+        if is_marked and start_of(int(entry.name)) is not None:
             found.append(int(entry.name))
     return found
 
 
 MARK = "HOLDFAST_TORTURE_MARK"
+# How much of a process's name the kernel keeps.
+NAME_LONGEST = 15
 # Who sets it has rows kept in Postgres.
 DATABASE = "HOLDFAST_DATABASE_URL"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import apsw
 from tests.torture.crew import Crew, wait_until
 from tests.torture.machine import DATABASE, pid_of
 from tests.torture.notebooks import key_beside, looking
+from tests.torture.nursery import Process
 from tests.torture.recovery import waiting
 
 HELD = """
@@ -45,7 +45,7 @@ class Servers:
     def __init__(self, crew: Crew, home: Path) -> None:
         self._crew = crew
         self._home = home
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.running: dict[str, Process] = {}
 
     def start(self, name: str, **options: object) -> None:
         """Start a server and wait until it is ready."""

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import shutil
-import subprocess
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import PATIENCE, Crew, wait_until
 from tests.torture.loads import Loads
 from tests.torture.notebooks import key_beside
+from tests.torture.nursery import Process
 from tests.torture.recovery import recovered
 from tests.torture.stocks import stock
 
@@ -193,7 +193,7 @@ def wait_for_answers(folder: Path, *, more: int) -> None:
     wait_until(lambda: told() >= before + more)
 
 
-def wait_for_a_draft(process: subprocess.Popen[bytes], target: Path) -> None:
+def wait_for_a_draft(process: Process, target: Path) -> None:
     """Wait until the draft of a backup lies beside where it will be, or all is over."""
     drafts = f".{target.name}.*"
     wait_until(lambda: any(target.parent.glob(drafts)) or process.poll() is not None)

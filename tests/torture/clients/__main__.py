@@ -5,13 +5,13 @@ import importlib
 import json
 import os
 import sys
+from typing import Any
 
 from tests.torture.crew import STARVED
 
 
-def main() -> None:
-    """Run the named program with its options."""
-    program, options = sys.argv[1], json.loads(sys.argv[2])
+def run(program: str, options: dict[str, Any]) -> None:
+    """Run a program to its end."""
     module = importlib.import_module(f"tests.torture.clients.{program}")
     try:
         asyncio.run(module.main(**options))
@@ -21,4 +21,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(sys.argv[1], json.loads(sys.argv[2]))

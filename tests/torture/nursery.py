@@ -1,0 +1,158 @@
+"""Where clients are born: a process that has loaded everything, and forks when it is asked to.
+
+To load Holdfast takes longer than most clients live. One that was forked is a process like any
+other: its number, memory and files are its own, and it dies alone.
+"""
+
+import atexit
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from tests.torture.machine import MARK, NAME_LONGEST
+
+ROOT = Path(__file__).resolve().parents[2]
+# Who plays on a home; whoever runs out of something or is watched from outside is started anew.
+FORKED = ("backing", "desks", "dying", "hammer", "importing", "lines", "load", "migrating")
+FORKED += ("points", "repeats", "restoring", "serve")
+LOADED = ("holdfast.engine.runtime", "holdfast.equipment", "tests.torture.clients.__main__")
+
+
+class Process(Protocol):
+    """What can be said to any process, however it was started."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int, /) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Forked:
+    """A client that was forked; a signal is a negative status."""
+
+    def __init__(self, nursery: "Nursery", pid: int) -> None:
+        self._nursery = nursery
+        self._handle = os.pidfd_open(pid)
+        self._status: int | None = None
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """Return the status, or nothing while it lives."""
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended and return the status."""
+        status = self._ended(timeout)
+        if status is None:
+            raise TimeoutError(f"process {self.pid} lives after {timeout} s")
+        return status
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal while it lives."""
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._handle, sig)
+
+    def kill(self) -> None:
+        """End it where it is."""
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self._status is None and select.select([self._handle], [], [], timeout)[0]:
+            self._status = self._nursery.asked("status", self.pid)
+            os.close(self._handle)
+        return self._status
+
+
+class Nursery:
+    """The process that forks, seen from outside."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.torture.nursery"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self.close)
+
+    def born(
+        self, program: str, options: Mapping[str, Any], environment: Mapping[str, str], log: Path
+    ) -> Forked:
+        """Have a client forked."""
+        given = [program, options, dict(environment), str(log)]
+        return Forked(self, self.asked("fork", *given))
+
+    def asked(self, *words: Any) -> int:
+        """Return the number that is the answer to some words."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{json.dumps(words, default=str)}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End it; nobody is born any more."""
+        self._process.communicate()
+
+
+@cache
+def nursery() -> Nursery:
+    """Return the one of this run, started when it is first needed."""
+    return Nursery()
+
+
+def main() -> None:
+    """Fork, and tell how the forked have ended, until nobody asks any more."""
+    for name in (*LOADED, *(f"tests.torture.clients.{each}" for each in FORKED)):
+        importlib.import_module(name)
+    gc.freeze()
+    for line in sys.stdin:
+        match json.loads(line):
+            case ["fork", program, options, environment, log]:
+                pid = os.fork()
+                if pid == 0:
+                    _live(program, options, environment, log)
+                print(pid, flush=True)
+            case ["status", pid]:
+                print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+def _live(program: str, options: dict[str, Any], environment: dict[str, str], log: str) -> NoReturn:
+    """Be the client, with an environment and streams of its own, and never come back."""
+    from tests.torture.clients.__main__ import run
+
+    os.environ.clear()
+    os.environ.update(environment)
+    # What a process was started with cannot be seen to change; its name can.
+    Path("/proc/self/comm").write_text(environment[MARK][:NAME_LONGEST])
+    printed = os.open(log, os.O_WRONLY | os.O_APPEND)
+    for stream, number in ((os.open(os.devnull, os.O_RDONLY), 0), (printed, 1), (printed, 2)):
+        os.dup2(stream, number)
+    faulthandler.enable()
+    status = 1
+    try:
+        run(program, options)
+        status = 0
+    except BaseException:  # noqa: BLE001 — whatever it was, it ends the process, and is told
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
