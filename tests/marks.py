@@ -5,7 +5,7 @@ It judges nothing: `seeds/test_manifest.py` and `house/test_rows.py` do.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,10 @@ from tests.torture.rows import row_named
 
 TESTS = Path(__file__).resolve().parent
 
+MARKS = ("demands", "proves")
+
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
+Source = tuple[str, ast.Module]
 
 
 @dataclass(frozen=True)
@@ -62,23 +65,28 @@ def skip_compiler() -> NoReturn:
     pytest.skip("needs a C compiler: Debian's gcc")
 
 
-def sources(root: Path = TESTS) -> Iterator[tuple[str, ast.Module]]:
-    """Yield every Python file below the folder, by relative path, except this one."""
+def sources(root: Path = TESTS, *, words: Iterable[str] = ("",)) -> Iterator[Source]:
+    """Yield every Python file below the folder, by relative path, except this one.
+
+    Whoever looks for words has only those files read that hold one of them: to read takes long.
+    """
+    wanted = [word.encode() for word in words]
     for path in sorted(root.rglob("*.py")):
-        if path != Path(__file__).resolve():
-            yield path.relative_to(root).as_posix(), ast.parse(path.read_bytes(), str(path))
+        text = path.read_bytes()
+        if path != Path(__file__).resolve() and any(word in text for word in wanted):
+            yield path.relative_to(root).as_posix(), ast.parse(text, str(path))
 
 
 @cache
-def marked_tests(root: Path = TESTS) -> tuple[MarkedTest, ...]:
-    """Return every test below the folder, with or without marks."""
+def marked_tests(root: Path = TESTS, *, word: str = "") -> tuple[MarkedTest, ...]:
+    """Return every test below the folder, with or without marks; of files that hold a word."""
     return tuple(
         MarkedTest(
             name=f"{path}::{name}",
             demands=tuple(_claims("demands", decorators)),
             proves=tuple(_claims("proves", decorators)),
         )
-        for path, tree in sources(root)
+        for path, tree in sources(root, words=(word,))
         if Path(path).name.startswith("test_")
         for name, decorators in _tests(tree)
     )
@@ -87,11 +95,11 @@ def marked_tests(root: Path = TESTS) -> tuple[MarkedTest, ...]:
 def misplaced_marks(root: Path = TESTS) -> tuple[str, ...]:
     """Return where a mark stands on anything but a test, or holds anything but plain strings."""
     found = []
-    for path, tree in sources(root):
+    for path, tree in sources(root, words=MARKS):
         is_test = Path(path).name.startswith("test_")
         kept = {id(mark) for _, marks in _tests(tree) for mark in marks} if is_test else set()
         for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or _name(node) not in ("demands", "proves"):
+            if not isinstance(node, ast.Call) or _name(node) not in MARKS:
                 continue
             if id(node) not in kept or len(_strings(node)) != len(node.args) or not node.args:
                 found.append(f"{path}:{node.lineno}")

@@ -74,7 +74,7 @@ class Lines:
 def main() -> int:
     """Run the rows that were asked for, or all that are proven."""
     given = _arguments()
-    proven = {id for test in marked_tests() for id in test.proves}
+    proven = {id for test in marked_tests(word="proves") for id in test.proves}
     wanted = given.rows.split(",") if given.rows else [row.id for row in rows() if row.id in proven]
     unproven = [row for row in wanted if row not in proven]
     if unproven:
@@ -101,7 +101,7 @@ def _arguments() -> argparse.Namespace:
 def _pytest_arguments(given: argparse.Namespace, wanted: Sequence[str]) -> list[str]:
     files = {
         str(TESTS / test.name.partition("::")[0])
-        for test in marked_tests()
+        for test in marked_tests(word="proves")
         if set(test.proves) & set(wanted)
     }
     seed = [f"--seed={given.seed}"] if given.seed is not None else []
