@@ -1,19 +1,23 @@
 """A folder to work in and a world around it that no call may show, list or change."""
 
+import asyncio
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import Done, Planned
 from holdfast.tools.kernel import Kernel
 from tests.tools.workshops import CANARY, Workshop
 from tests.torture.spellings import furnish
+
+T = TypeVar("T")
 
 SENTINEL = "sentinel-51c2"
 MEMORY = Path("/dev/shm")
@@ -85,6 +89,28 @@ class Arena(Workshop):
         """Tell whether a call showed or changed what it must not."""
         shown = json.dumps(done.result, ensure_ascii=False)
         return CANARY in shown or SENTINEL in shown or (changed and self.state() != self._before)
+
+
+class WithoutThreads(ThreadPoolExecutor):
+    """Does work where it is asked for: who calls one tool after the other only waits for threads.
+
+    The race is with another process, and every open is the same.
+    """
+
+    def submit(self, work: Callable[..., Any], /, *given: Any, **more: Any) -> Future[Any]:
+        done = Future[Any]()
+        try:
+            done.set_result(work(*given, **more))
+        except Exception as error:  # noqa: BLE001 — it is for whoever awaits it
+            done.set_exception(error)
+        return done
+
+
+def run_without_threads(work: Coroutine[Any, Any, T]) -> T:
+    """Run many calls, one after the other."""
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_default_executor(WithoutThreads())
+        return runner.run(work)
 
 
 @contextmanager

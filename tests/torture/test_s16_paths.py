@@ -1,6 +1,5 @@
 """S16: thousands of spellings of paths that lead out, brought to every file tool."""
 
-import asyncio
 import os
 import random
 from collections import Counter
@@ -12,7 +11,7 @@ from holdfast.domain.tools import FsTier
 from holdfast.ports import Done
 from tests.marks import proves
 from tests.tools.workshops import CANARY
-from tests.torture.arenas import CALLS, Arena, quick_folder
+from tests.torture.arenas import CALLS, Arena, quick_folder, run_without_threads
 from tests.torture.conftest import Sized, Tell
 from tests.torture.spellings import CORPORA, spellings
 
@@ -38,7 +37,7 @@ def test_no_spelling_of_a_path_leads_out(
         arena = Arena(folder, tier=tier)
         arena.furnish()
         paths = spellings(arena.words, count, luck)
-        escapes, outcomes = asyncio.run(brought_to_every_tool(arena, paths))
+        escapes, outcomes = run_without_threads(brought_to_every_tool(arena, paths))
 
     tell(
         f"{tier}: {len(paths)} paths × {len(CALLS)} tools, {len(escapes)} escapes,"

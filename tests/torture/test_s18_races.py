@@ -1,6 +1,5 @@
 """S18: a process swaps links and directories all the time while every tool opens files."""
 
-import asyncio
 import json
 import os
 import time
@@ -17,7 +16,7 @@ from holdfast.ports import Done
 from holdfast.tools.kernel import Kernel, ask_kernel, walk_beneath
 from tests.marks import proves
 from tests.tools.workshops import CANARY
-from tests.torture.arenas import CALLS, Arena, quick_folder
+from tests.torture.arenas import CALLS, Arena, quick_folder, run_without_threads
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import PATIENCE, Crew, wait_until
 
@@ -83,7 +82,7 @@ def test_nothing_that_is_swapped_under_an_open_leads_out(
         opens, kernel = opens // 5, kernel._replace(open_folder=walk_beneath)
 
     with racing(tmp_path, crew, kernel) as (race, hold_still):
-        escapes, outcomes = asyncio.run(opened(race, opens))
+        escapes, outcomes = run_without_threads(opened(race, opens))
         # Nobody can look through a folder in which somebody moves things about.
         hold_still()
         intact, left = race.is_intact(), list(race.inside.parent.rglob(".hf-*"))
