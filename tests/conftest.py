@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast, Outside
+from tests.new_homes import furnish
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 
 # A run in the background may have been told to ignore Ctrl-C, and its children would be deaf, too.
@@ -68,12 +69,12 @@ def outside(clock: SettableClock, machine: StandInMachine) -> Outside:
 @pytest.fixture
 async def holdfast(home: Path, outside: Outside) -> AsyncIterator[Holdfast]:
     """Open a home whose turns are played by the offline model."""
-    async with open_holdfast(home, outside=outside) as opened:
+    async with open_holdfast(furnish(home), outside=outside) as opened:
         yield opened
 
 
 @pytest.fixture
 async def quiet(home: Path, outside: Outside) -> AsyncIterator[Holdfast]:
     """Open a home in which everything is written down and no turn is played."""
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as opened:
+    async with open_holdfast(furnish(home), outside=outside, scope=Scope.NONE) as opened:
         yield opened

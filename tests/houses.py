@@ -65,6 +65,7 @@ from holdfast.services.zones import Zones
 from holdfast.storage.token_file import SecretFile
 from holdfast.storage.workspaces import Workspaces
 from holdfast.tools.toolbox import LocalToolbox
+from tests.new_homes import furnish
 from tests.raw_rows import raw_rows
 from tests.stand_ins import PATIENCE, GatedRuntime, SettableClock, an_answer, asked, streamed
 
@@ -90,7 +91,9 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """Open a home in which the test's own runtime plays the turns."""
     url = os.environ.get("HOLDFAST_DATABASE_URL")
-    config = Config(home=home, database_url=url, turns_at_a_time=at_a_time, workspace_root=root)
+    config = Config(
+        home=furnish(home), database_url=url, turns_at_a_time=at_a_time, workspace_root=root
+    )
     async with AsyncExitStack() as stack:
         house = await _assembled(stack, config, runtime, outside or Outside(), scope)
         if scope is Scope.ALL:

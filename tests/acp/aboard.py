@@ -22,6 +22,7 @@ from holdfast.domain.sessions import Session
 from holdfast.domain.tools import Grant
 from tests.acp.peers import Peer
 from tests.houses import news_until, payloads, played
+from tests.new_homes import furnish
 
 PATIENCE = 20.0
 END: dict[str, Any] = {"reply": {"stopReason": "end_turn"}}
@@ -100,7 +101,8 @@ async def aboard(
     tree = folder / "tree"
     (tree / ".git").mkdir(parents=True, exist_ok=True)
     peer = Peer(folder / "peer", **script)
-    config = Config(home=folder / "home", **settings)
+    home = folder / "home"
+    config = Config(home=home if "encryption" in settings else furnish(home), **settings)
     async with open_holdfast(config=config, outside=outside or Outside(), scope=scope) as house:
         await provide(house, peer, options)
         repo = await house.repos.add(house.owner, str(tree), at_terminal=True)

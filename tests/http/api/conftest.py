@@ -9,6 +9,7 @@ from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Outside
 from holdfast.config import Acp, Config
 from tests.http.api.client import Client, client_of
+from tests.new_homes import furnish
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 async def client(home: Path, root: Path, outside: Outside) -> AsyncIterator[Client]:
     """Visit a house whose turns are played by the offline model."""
-    config = Config(home=home, workspace_root=root, acp=Acp(agent="holdfast"))
+    config = Config(home=furnish(home), workspace_root=root, acp=Acp(agent="holdfast"))
     opening = open_holdfast(config=config, outside=outside)
     async with opening as house, client_of(house, root) as somebody:
         yield somebody
@@ -31,7 +32,7 @@ async def client(home: Path, root: Path, outside: Outside) -> AsyncIterator[Clie
 @pytest.fixture
 async def quiet_client(home: Path, root: Path, outside: Outside) -> AsyncIterator[Client]:
     """Visit a house in which everything is written down and no turn is played."""
-    config = Config(home=home, workspace_root=root, acp=Acp(agent="holdfast"))
+    config = Config(home=furnish(home), workspace_root=root, acp=Acp(agent="holdfast"))
     opening = open_holdfast(config=config, outside=outside, scope=Scope.NONE)
     async with opening as house, client_of(house, root) as somebody:
         yield somebody

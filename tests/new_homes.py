@@ -1,0 +1,40 @@
+"""Homes as a first start leaves them, copied: to make each anew takes longer than most tests.
+
+How one is made is what `storage/test_new_homes.py` and `storage/test_opening.py` are about.
+"""
+
+import atexit
+import os
+import secrets
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from holdfast.keeping import STORE_NAME
+from holdfast.storage.store import SqliteStore
+from tests.loop_apart import LoopApart
+
+KEY_NAME = "key"
+
+
+def furnish(home: Path) -> Path:
+    """Put an empty store and its key there, unless something is, or the store is a database."""
+    if not home.exists() and "HOLDFAST_DATABASE_URL" not in os.environ:
+        home.mkdir(mode=0o700, parents=True)
+        for name in (STORE_NAME, KEY_NAME):
+            shutil.copy(_made() / name, home / name)
+    return home
+
+
+@cache
+def _made() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-new-"))
+    atexit.register(shutil.rmtree, folder)
+    key = secrets.token_bytes(32)
+    (folder / KEY_NAME).write_text(f"{key.hex()}\n")
+    (folder / KEY_NAME).chmod(0o600)
+    apart = LoopApart()
+    apart.run(SqliteStore(folder / STORE_NAME, key).close())
+    apart.close()
+    return folder
