@@ -1,4 +1,4 @@
-"""The scripted agent, ready to be started: see `peer.py` for what a script can say."""
+"""The scripted agent, ready to be started: see `playing.py` for what a script can say."""
 
 import json
 import os

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.cli.app import run
 from holdfast.cli.logs import JsonLines, PlainLines
+from tests.new_homes import furnish
 
 # What is read from a real screen needs a program that has one.
 collect_ignore = [] if shutil.which("tmux") else ["test_screens.py"]
@@ -83,7 +84,8 @@ def script(tmp_path: Path) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def chatted(cli: Cli) -> str:
+def chatted(cli: Cli, home: Path) -> str:
     """Have one conversation of one turn, and return its session's id."""
+    furnish(home)
     lines = cli("chat", "What is 2+3?", "--json").lines
     return str(lines[0]["sessionId"])
