@@ -89,6 +89,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Nothing of what is loaded and collected is garbage.
+    gc.disable()
     _avoid_memory()
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
@@ -126,6 +128,7 @@ def pytest_collection_finish() -> None:
     """Have the garbage collector leave alone what lives as long as the run does."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import Ran
-from tests.cli.processes import COMMAND, environment
+from tests.cli.processes import environment
+from tests.torture.crew import wait_until
+from tests.torture.nursery import COMMAND_LINE, nursery
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,17 @@ class Server:
 @contextmanager
 def serve(home: Path, **more: str) -> Iterator[Server]:
     """Run a server until the block is left."""
-    with subprocess.Popen(
-        [COMMAND, "serve", "--port", "0", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment(home, **more),
-    ) as process:
-        try:
-            assert process.stdout is not None
-            card = json.loads(process.stdout.readline())
-            yield Server(home, card["url"], (home / "token").read_text().strip())
-        finally:
-            process.kill()
+    log = home.parent / f"{home.name}-server.log"
+    log.touch()
+    words = ["serve", "--port", "0", "--json"]
+    process = nursery().born(COMMAND_LINE, {"words": words}, environment(home, **more), log)
+    try:
+        wait_until(lambda: '"url"' in log.read_text() or process.poll() is not None)
+        card = json.loads(next(line for line in log.read_text().splitlines() if '"url"' in line))
+        yield Server(home, card["url"], (home / "token").read_text().strip())
+    finally:
+        process.kill()
+        process.wait()
 
 
 @dataclass(frozen=True)

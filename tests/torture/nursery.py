@@ -27,6 +27,14 @@ ROOT = Path(__file__).resolve().parents[2]
 FORKED = ("backing", "desks", "dying", "hammer", "importing", "lines", "load", "migrating")
 FORKED += ("points", "repeats", "restoring", "serve")
 LOADED = ("holdfast.engine.runtime", "holdfast.equipment", "tests.torture.clients.__main__")
+# The command itself, for who needs a server and is not about how it starts.
+COMMAND_LINE = "holdfast"
+LOADED += (
+    "holdfast.cli.app",
+    "holdfast.cli.serve",
+    "holdfast.http.assembly",
+    "holdfast.mcp.endpoint",
+)
 
 
 class Process(Protocol):
@@ -133,25 +141,33 @@ def main() -> None:
 
 def _live(program: str, options: dict[str, Any], environment: dict[str, str], log: str) -> NoReturn:
     """Be the client, with an environment and streams of its own, and never come back."""
-    from tests.torture.clients.__main__ import run
-
     os.environ.clear()
     os.environ.update(environment)
     # What a process was started with cannot be seen to change; its name can.
-    Path("/proc/self/comm").write_text(environment[MARK][:NAME_LONGEST])
+    Path("/proc/self/comm").write_text(environment.get(MARK, program)[:NAME_LONGEST])
     printed = os.open(log, os.O_WRONLY | os.O_APPEND)
     for stream, number in ((os.open(os.devnull, os.O_RDONLY), 0), (printed, 1), (printed, 2)):
         os.dup2(stream, number)
     faulthandler.enable()
     status = 1
     try:
-        run(program, options)
-        status = 0
+        status = _run(program, options)
     except BaseException:  # noqa: BLE001 — whatever it was, it ends the process, and is told
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         os._exit(status)
+
+
+def _run(program: str, options: dict[str, Any]) -> int:
+    from holdfast.cli.main import main as command
+    from tests.torture.clients.__main__ import run
+
+    if program == COMMAND_LINE:
+        sys.argv = [COMMAND_LINE, *options["words"]]
+        return command()
+    run(program, options)
+    return 0
 
 
 if __name__ == "__main__":
