@@ -11,7 +11,7 @@ from holdfast import __version__
 from tests.acp.editors import Process, chunk, command, masked, words
 from tests.cli.approving import session_of, waiting
 from tests.cli.far import serve
-from tests.cli.processes import ran
+from tests.cli.processes import beside
 from tests.cli.visits import got, sent
 from tests.houses import script
 
@@ -175,7 +175,7 @@ async def test_a_client_that_is_gone_leaves_a_turn_that_is_recorded_as_stopped(
 
         assert await editor.ended() == 0
 
-    shown = json.loads(ran(home, "sessions", "show", session, "--json").stdout)
+    shown = json.loads(beside(home, "sessions", "show", session, "--json").stdout)
     assert shown["state"] == "idle"
     async with command(home, desk, HOLDFAST_MODEL=model) as editor:
         await editor.meet()
@@ -210,7 +210,7 @@ async def test_a_session_of_an_editor_goes_on_at_a_terminal_and_back(
         await editor.prompt(session, "What is 2+3?")
         assert session_of(home) == session
 
-        done = await asyncio.to_thread(ran, home, "chat", "--resume", session, "What is 3+4?")
+        done = await asyncio.to_thread(beside, home, "chat", "--resume", session, "What is 3+4?")
         assert done.stdout.startswith("3+4 = 7")
 
         editor.frames.clear()
@@ -253,7 +253,7 @@ async def test_an_answer_at_a_terminal_counts_for_the_editor(home: Path, desk: P
         await editor.until(lambda frame: frame.get("method") == "session/request_permission")
 
         (question,) = await asyncio.to_thread(waiting, home)
-        await asyncio.to_thread(ran, home, "approvals", "answer", question["id"], "--allow")
+        await asyncio.to_thread(beside, home, "approvals", "answer", question["id"], "--allow")
 
         assert (await editor.reply(asked))["result"]["stopReason"] == "end_turn"
         assert (desk / "a.txt").read_text() == "hi\n"
@@ -332,7 +332,7 @@ async def until_running(home: Path, session: str) -> None:
 
     def look() -> None:
         for _ in range(300):
-            shown = ran(home, "sessions", "events", session, "--json").stdout
+            shown = beside(home, "sessions", "events", session, "--json").stdout
             if "step" in shown:
                 return
         raise AssertionError(shown)

@@ -22,7 +22,7 @@ from holdfast.domain.messages import Reasoning, ToolCall, ToolResult
 from holdfast.domain.openings import SessionRequest
 from holdfast.domain.programs import ProcessState
 from holdfast.domain.sessions import Session, Status, StopReason
-from tests.cli.processes import COMMAND, ran
+from tests.cli.processes import COMMAND, beside
 from tests.houses import current, news_until, played, script, texts
 
 # Programs are started here, which belongs to the whole run and not to the quick one.
@@ -54,9 +54,9 @@ class Pair:
         """Return what the inner house has recorded, by its own command."""
         import json
 
-        listed = json.loads(ran(self.inner, "sessions", "list", "--json").stdout)["data"]
+        listed = json.loads(beside(self.inner, "sessions", "list", "--json").stdout)["data"]
         (only,) = listed
-        told = ran(self.inner, "sessions", "messages", only["id"], "--json").stdout
+        told = beside(self.inner, "sessions", "messages", only["id"], "--json").stdout
         rows = json.loads(told)["data"]
         return [(row["role"], row["content"].get("text")) for row in rows]
 

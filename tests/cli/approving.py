@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.cli.processes import ran
+from tests.cli.processes import beside
 
 
 def session_of(home: Path) -> str:
     """Return the session that was written to last."""
-    listed = json.loads(ran(home, "sessions", "list", "--json", "--limit", "1").stdout)
+    listed = json.loads(beside(home, "sessions", "list", "--json", "--limit", "1").stdout)
     return str(listed["data"][0]["id"])
 
 
 def waiting(home: Path) -> list[dict[str, Any]]:
     """Return the questions that wait."""
-    found = json.loads(ran(home, "approvals", "list", "--json").stdout)
+    found = json.loads(beside(home, "approvals", "list", "--json").stdout)
     return list(found["data"])

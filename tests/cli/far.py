@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import Ran
-from tests.cli.processes import environment
+from tests.cli.processes import environment, forked
 from tests.torture.crew import wait_until
-from tests.torture.nursery import COMMAND_LINE, nursery
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,9 @@ def serve(home: Path, **more: str) -> Iterator[Server]:
     """Run a server until the block is left."""
     log = home.parent / f"{home.name}-server.log"
     log.touch()
-    words = ["serve", "--port", "0", "--json"]
-    process = nursery().born(COMMAND_LINE, {"words": words}, environment(home, **more), log)
+    process = forked(
+        ("serve", "--port", "0", "--json"), environment(home, **more), printed=str(log)
+    )
     try:
         wait_until(lambda: '"url"' in log.read_text() or process.poll() is not None)
         card = json.loads(next(line for line in log.read_text().splitlines() if '"url"' in line))

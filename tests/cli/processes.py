@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.torture.nursery import COMMAND_LINE, Forked, Surroundings, nursery
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "holdfast")
 PATIENCE = 30.0
@@ -45,6 +48,23 @@ def ran(
         check=False,
         env=environment(home, **(more or {})),
     )
+
+
+def forked(words: Sequence[str], environment: dict[str, str], **streams: str) -> Forked:
+    """Start the command where all of it is loaded already; `streams` are the files it has."""
+    around = Surroundings(environment=environment, folder=os.getcwd(), **streams)
+    return nursery().born(COMMAND_LINE, {"words": words}, around)
+
+
+def beside(home: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command to its end beside what a test is about; forked, because starting is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        read, out, err = (Path(folder) / name for name in ("in", "out", "err"))
+        read.write_text(stdin, "utf-8")
+        streams = {"read": str(read), "printed": str(out), "told": str(err)}
+        code = forked(arguments, environment(home), **streams).wait(PATIENCE)
+        printed, told = out.read_text("utf-8"), err.read_text("utf-8")
+    return subprocess.CompletedProcess(arguments, code, printed, told)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.far import Server, serve
-from tests.cli.processes import Terminal, at_terminal, ran, running
+from tests.cli.processes import Terminal, at_terminal, beside, running
 from tests.cli.test_terminal_tools import at_prompt, is_asked, leave
 
 pytestmark = pytest.mark.slow
@@ -38,8 +38,8 @@ def test_a_person_is_asked_before_the_server_writes(home: Path, server: Server) 
         terminal.wait_for("run it where the server runs")
         code = leave(terminal)
 
-    (session,) = json.loads(ran(home, "sessions", "list", "--json").stdout)["data"]
-    listed = ran(home, "approvals", "list", "--session", session["id"], "--json").stdout
+    (session,) = json.loads(beside(home, "sessions", "list", "--json").stdout)["data"]
+    listed = beside(home, "approvals", "list", "--session", session["id"], "--json").stdout
     folder = Path(session["context"]["working_dir"])
     assert code == 0
     assert (folder / "a.txt").read_text() == "hi\n"
@@ -81,13 +81,13 @@ def test_an_answer_is_stopped_and_the_chat_goes_on(
 
 def test_events_are_followed_while_they_happen(home: Path, server: Server) -> None:
     asked = ("chat", "What is 2+3?", "--json", "--server", server.url)
-    session = json.loads(ran(home, *asked).stdout.splitlines()[0])["sessionId"]
-    head = json.loads(ran(home, "sessions", "show", session, "--json").stdout)["last_event"]
+    session = json.loads(beside(home, *asked).stdout.splitlines()[0])["sessionId"]
+    head = json.loads(beside(home, "sessions", "show", session, "--json").stdout)["last_event"]
     arguments = ("sessions", "events", session, "--follow", "--json", "--server", server.url)
     with running(home, *arguments) as process:
         assert process.stdout is not None
         past = [json.loads(process.stdout.readline()) for _ in range(head)]
-        ran(home, "sessions", "close", session)
+        beside(home, "sessions", "close", session)
         after = json.loads(process.stdout.readline())
 
     assert [line["sequenceNumber"] for line in past] == list(range(1, head + 1))
@@ -97,6 +97,6 @@ def test_events_are_followed_while_they_happen(home: Path, server: Server) -> No
 def running_turn(home: Path, terminal: Terminal) -> None:
     """Wait until the server plays the turn."""
     while True:
-        (session,) = json.loads(ran(home, "sessions", "list", "--json").stdout)["data"]
+        (session,) = json.loads(beside(home, "sessions", "list", "--json").stdout)["data"]
         if session["state"] == "running":
             return

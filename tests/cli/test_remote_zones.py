@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.far import Far, Server, serve
-from tests.cli.processes import PATIENCE, ran, running
+from tests.cli.processes import PATIENCE, beside, running
 from tests.domain.test_zones import REFUSED
 
 pytestmark = pytest.mark.slow
@@ -100,12 +100,12 @@ def test_removing_everything_is_done_where_the_server_runs(far: Far) -> None:
 
 
 def test_the_output_is_followed_from_afar(server: Server) -> None:
-    ran(server.home, "zones", "append", "a", stdin="old\n")
+    beside(server.home, "zones", "append", "a", stdin="old\n")
     command = ("zones", "read", "a", "--follow", "--start", "0", "--server", server.url)
     with running(server.home, *command) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        ran(server.home, "zones", "append", "a", stdin="no JSON, and whole\n")
+        beside(server.home, "zones", "append", "a", stdin="no JSON, and whole\n")
         second = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         code = process.wait(timeout=PATIENCE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import ran
+from tests.cli.processes import beside
 from tests.cli.screens import Screen, on_screen
 
 pytestmark = pytest.mark.slow
@@ -200,7 +200,7 @@ def test_a_turn_that_runs_is_waited_for_when_leaving_and_goes_on_elsewhere_when_
         screen.press("C-d")
         screen.wait_for("A turn is left open; it goes on when the session is resumed.")
         left = screen.ended()
-    session = ran(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
+    session = beside(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
     script(MODEL.replace("600000", "0").replace("never", "at last"))
     with on_screen(home, "chat-resume", session) as screen:
         screen.wait_for("> slow\n", "A turn was left open; it goes on.", "at last")

@@ -16,7 +16,7 @@ from holdfast.bootstrap import Holdfast
 from holdfast.cli.serve import probe
 from holdfast.domain.errors import Unavailable
 from tests.cli.conftest import Cli
-from tests.cli.processes import PATIENCE, ran, running
+from tests.cli.processes import PATIENCE, beside, ran, running
 from tests.cli.test_command import until, until_line
 from tests.cli.visits import card_of, got, wait_until
 
@@ -92,7 +92,7 @@ def test_the_card_names_the_first_of_two_servers_as_long_as_it_runs(home: Path) 
 
 @pytest.mark.slow
 def test_it_plays_turns_that_others_left(home: Path) -> None:
-    session = ran(home, "chat", "hello", "--json").stdout.splitlines()[0]
+    session = beside(home, "chat", "hello", "--json").stdout.splitlines()[0]
     session_id = json.loads(session)["sessionId"]
     leave_waiting(home, session_id)
 
@@ -123,7 +123,7 @@ def test_a_turn_that_runs_when_it_stops_is_left_to_be_resumed(home: Path, tmp_pa
             server.communicate(timeout=PATIENCE)
     file.write_text("[{text: at last}]")
 
-    resumed = ran(home, "chat", "--resume", session)
+    resumed = beside(home, "chat", "--resume", session)
 
     assert server.returncode == 0
     assert (resumed.returncode, resumed.stdout) == (0, "at last\n")
@@ -136,7 +136,8 @@ def test_who_only_reads_along_leaves_without_stopping_the_servers_turn(
 ) -> None:
     file = tmp_path / "script.yaml"
     file.write_text("[{text: hello}, {text: done, delay_ms: 60000}]")
-    first = ran(home, "chat", "hi", "--model", f"scripted:{file}", "--json").stdout.splitlines()[0]
+    chat = beside(home, "chat", "hi", "--model", f"scripted:{file}", "--json")
+    first = chat.stdout.splitlines()[0]
     session = json.loads(first)["sessionId"]
     with running(home, "serve", "--port", "0", "--json") as server:
         until_line(server)
@@ -151,7 +152,7 @@ def test_who_only_reads_along_leaves_without_stopping_the_servers_turn(
                 leave_waiting(home, session)
             os.kill(reader.pid, number)
             out, _ = reader.communicate(timeout=PATIENCE)
-        shown = json.loads(ran(home, "sessions", "show", session, "--json").stdout)
+        shown = json.loads(beside(home, "sessions", "show", session, "--json").stdout)
 
     types = {json.loads(line)["type"] for line in out.splitlines()}
     assert (reader.returncode, types) == (130, {"holdfast:message.appended"})

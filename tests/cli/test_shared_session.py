@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.approving import waiting
 from tests.cli.far import serve
-from tests.cli.processes import at_terminal, ran, running
+from tests.cli.processes import at_terminal, beside, running
 from tests.cli.test_approvals import ask
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def begun(process: subprocess.Popen[str]) -> str:
 
 def said(home: Path, session: str) -> list[str]:
     """Return what was said to the agent."""
-    listed = json.loads(ran(home, "sessions", "messages", session, "--json").stdout)
+    listed = json.loads(beside(home, "sessions", "messages", session, "--json").stdout)
     return [each["content"]["text"] for each in listed["data"] if each["role"] == "user"]
 
 
@@ -67,7 +67,7 @@ def test_what_was_said_behind_another_turn_is_answered_when_that_has_ended(
         with running(home, "chat", "--resume", session, "second") as mine:
             assert mine.stderr is not None
             mine.stderr.readline()
-            ran(home, "sessions", "interrupt", session)
+            beside(home, "sessions", "interrupt", session)
             out, err = mine.communicate()
 
     assert (mine.returncode, out) == (0, "next\n")
@@ -103,9 +103,9 @@ def test_a_question_that_waits_in_a_server_is_not_waited_for_where_nobody_is(
     asked = ask(home, tmp_path / "desk")
     with serve(home):
         until_running(home, asked.session_id)
-        refused = ran(home, "chat", "--resume", asked.session_id, "go on", "--json")
-        silent = ran(home, "chat", "--resume", asked.session_id)
-        flagged = ran(home, "chat", "--resume", asked.session_id, "--yes-to", "write_file")
+        refused = beside(home, "chat", "--resume", asked.session_id, "go on", "--json")
+        silent = beside(home, "chat", "--resume", asked.session_id)
+        flagged = beside(home, "chat", "--resume", asked.session_id, "--yes-to", "write_file")
 
     told = json.loads(refused.stderr)
     assert (refused.returncode, refused.stdout, told["error"]) == (5, "", "approval_waiting")
@@ -134,7 +134,7 @@ def test_what_a_server_asks_about_our_turn_is_answered_as_if_we_played_it(
             with running(home, "chat", "--resume", session, "write it", *flags) as mine:
                 assert mine.stderr is not None
                 mine.stderr.readline()
-                ran(home, "sessions", "interrupt", session)
+                beside(home, "sessions", "interrupt", session)
                 out, err = mine.communicate(timeout=30)
 
     assert (mine.returncode, out) == (0, "so be it\n")
@@ -167,4 +167,4 @@ def until_running(home: Path, session: str) -> None:
     """Wait until a server has taken a session's turn up."""
     state = ""
     while state != "running":
-        state = json.loads(ran(home, "sessions", "show", session, "--json").stdout)["state"]
+        state = json.loads(beside(home, "sessions", "show", session, "--json").stdout)["state"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import at_terminal, ran
+from tests.cli.processes import at_terminal, beside
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def test_a_conversation_at_a_terminal(home: Path) -> None:
         code = terminal.ended()
 
     assert code == 0
-    assert "2+3" in ran(home, "sessions", "list").stdout
+    assert "2+3" in beside(home, "sessions", "list").stdout
 
 
 def test_ctrl_c_stops_the_answer_again_and_again_and_the_session_stays_open(
@@ -61,7 +61,7 @@ def test_ctrl_c_stops_the_answer_again_and_again_and_the_session_stays_open(
         code = terminal.ended()
 
     assert code == 0
-    assert ran(home, "sessions", "list").stdout.splitlines()[1].split("\t")[1] == "idle"
+    assert beside(home, "sessions", "list").stdout.splitlines()[1].split("\t")[1] == "idle"
 
 
 def test_sigterm_stops_the_turn_and_leaves(home: Path, script: Script) -> None:
@@ -74,10 +74,11 @@ def test_sigterm_stops_the_turn_and_leaves(home: Path, script: Script) -> None:
         terminal.wait_for("Left; what was said is saved")
         code = terminal.ended()
 
-    session = ran(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
+    session = beside(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
     assert code == 130
     assert (
-        "[The turn was stopped by its user.]" in ran(home, "sessions", "messages", session).stdout
+        "[The turn was stopped by its user.]"
+        in beside(home, "sessions", "messages", session).stdout
     )
 
 
@@ -95,8 +96,8 @@ def test_what_an_agent_says_cannot_steer_the_terminal(home: Path, script: Script
 
 
 def test_a_session_is_picked_up_with_its_past(home: Path) -> None:
-    ran(home, "chat", "My name is Ada")
-    session = ran(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
+    beside(home, "chat", "My name is Ada")
+    session = beside(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
 
     with at_terminal(home, "chat-resume", session) as terminal:
         terminal.wait_for("> My name is Ada")
@@ -111,8 +112,8 @@ def test_a_session_is_picked_up_with_its_past(home: Path) -> None:
 
 
 def test_a_deletion_is_asked_about(home: Path) -> None:
-    ran(home, "chat", "hello", "--title", "Tea")
-    session = ran(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
+    beside(home, "chat", "hello", "--title", "Tea")
+    session = beside(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
 
     codes = []
     for answer in ("n\r", "y\r"):
@@ -122,11 +123,11 @@ def test_a_deletion_is_asked_about(home: Path) -> None:
             codes.append(terminal.ended())
 
     assert codes == [1, 0]
-    assert ran(home, "sessions", "show", session).returncode == 4
+    assert beside(home, "sessions", "show", session).returncode == 4
 
 
 def test_a_list_is_a_table_at_a_terminal(home: Path) -> None:
-    ran(home, "chat", "hello", "--title", "Tea")
+    beside(home, "chat", "hello", "--title", "Tea")
 
     with at_terminal(home, "sessions", "list") as terminal:
         code = terminal.ended()

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Scope, SessionId, open_holdfast
 from tests.cli.approving import session_of, waiting
-from tests.cli.processes import Terminal, at_terminal, ran, running
+from tests.cli.processes import Terminal, at_terminal, beside, running
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +123,7 @@ def test_what_is_allowed_for_the_session_is_not_asked_again_until_it_is_taken_ba
         approval = terminal.wait_for("  allowed  write_file one.txt").split()[-1]
         terminal.wait_for(f"(by terminal, for write:{desk})")
         session = session_of(home)
-        ran(home, "approvals", "revoke", session, approval)
+        beside(home, "approvals", "revoke", session, approval)
         terminal.type("write three.txt: third\r")
         is_asked(terminal, "three.txt (new file)")
         terminal.type("n\r")
@@ -185,7 +185,7 @@ def test_an_answer_from_elsewhere_takes_the_question_back(
         terminal.type("write one.txt: first\r")
         is_asked(terminal, "one.txt (new file)")
         (asked,) = waiting(home)
-        answered = ran(home, "approvals", "answer", asked["id"], *flags)
+        answered = beside(home, "approvals", "answer", asked["id"], *flags)
         terminal.wait_for(f"Answered elsewhere meanwhile: {told}")
         terminal.wait_for(outcome)
 
@@ -212,7 +212,7 @@ def test_what_was_typed_before_a_question_does_not_answer_it_and_is_not_lost(
 def test_a_servers_question_is_asked_at_the_prompt_and_the_begun_line_is_kept(
     home: Path, desk: Path
 ) -> None:
-    ran(home, "chat", "hello", "--cwd", str(desk))
+    beside(home, "chat", "hello", "--cwd", str(desk))
     session = session_of(home)
 
     with running(home, "serve", "--port", "0") as server:
@@ -255,7 +255,7 @@ def test_at_a_terminal_json_waits_for_an_answer_from_elsewhere(home: Path, desk:
     with at_terminal(home, *said) as terminal:
         terminal.wait_for("agent:approval_requested")
         (asked,) = waiting(home)
-        ran(home, "approvals", "answer", asked["id"], "--allow")
+        beside(home, "approvals", "answer", asked["id"], "--allow")
         terminal.wait_for("session:turn_completed")
         code = terminal.ended()
 

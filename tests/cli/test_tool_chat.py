@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.tools import CATALOGUE
 from tests.cli.conftest import Cli
-from tests.cli.processes import COMMAND, PATIENCE, environment, ran
+from tests.cli.processes import COMMAND, PATIENCE, beside, environment
 from tests.cli.test_approvals import ask
 
 Script = Callable[[str], str]
@@ -215,7 +215,7 @@ def test_notices_of_a_session_are_told(cli: Cli, desk: Path) -> None:
 def test_nothing_is_asked_of_a_person_who_is_not_there_in_a_real_pipe(
     home: Path, desk: Path
 ) -> None:
-    done = ran(home, "chat", "write a.txt: hi", "--cwd", str(desk), "--json")
+    done = beside(home, "chat", "write a.txt: hi", "--cwd", str(desk), "--json")
 
     kinds = [json.loads(line)["type"] for line in done.stdout.splitlines()]
     assert done.returncode == 0

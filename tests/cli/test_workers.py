@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import PATIENCE, ran, running
+from tests.cli.processes import PATIENCE, beside, ran, running
 from tests.cli.test_command import until_line
 from tests.cli.test_serve import SLOW
 from tests.cli.visits import card_of, children_of, processes_of, sent, wait_until
@@ -48,7 +48,7 @@ def test_no_process_outlives_the_one_that_watches_them(home: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_that_cannot_begin_are_not_started_again_and_again(home: Path) -> None:
-    ran(home, "sessions", "list")
+    beside(home, "sessions", "list")
     (home / "history.db").write_bytes(b"no store at all" * 1000)
 
     alone = ran(home, "serve", "--port", "0", "--json")
@@ -77,7 +77,7 @@ def test_shared_work_that_runs_when_it_stops_is_left_to_be_resumed(
         server.communicate(timeout=PATIENCE)
     file.write_text("[{text: at last}]")
 
-    resumed = ran(home, "chat", "--resume", session)
+    resumed = beside(home, "chat", "--resume", session)
 
     assert server.returncode == 0
     assert (resumed.returncode, resumed.stdout) == (0, "at last\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.parsing.workflow_files import read_workflow, write_workflow
-from tests.cli.processes import ran
+from tests.cli.processes import beside
 
 pytestmark = pytest.mark.slow
 
@@ -24,21 +24,21 @@ def test_the_workflow_of_a_real_session_is_valid_and_plays(home: Path, tmp_path:
     (work / "a.txt").write_text("a")
     script.write_text(json.dumps(STEPS))
     place = ("--cwd", str(work), "--yes-to", "write_file")
-    first = ran(
+    first = beside(
         home, "chat", "What is here? {{x}}", "--model", f"scripted:{script}", *place, "--json"
     )
     session = json.loads(first.stdout.splitlines()[0])["sessionId"]
     assert (
-        ran(home, "chat", "--resume", session, "Write one.", "--yes-to", "write_file").returncode
+        beside(home, "chat", "--resume", session, "Write one.", "--yes-to", "write_file").returncode
         == 0
     )
     assert (work / "b.txt").read_text() == "b"
     file = tmp_path / "talk.relavium.yaml"
 
-    exported = ran(home, "chat-export", session, "--out", str(file), "--json")
-    checked = ran(home, "workflow", "validate", str(file), "--json")
+    exported = beside(home, "chat-export", session, "--out", str(file), "--json")
+    checked = beside(home, "workflow", "validate", str(file), "--json")
     (work / "b.txt").unlink()
-    played = ran(home, "workflow", "run", str(file), *place)
+    played = beside(home, "workflow", "run", str(file), *place)
 
     assert json.loads(exported.stdout)["workflowPath"] == str(file)
     workflow = read_workflow(file)
@@ -54,5 +54,5 @@ def test_the_workflow_of_a_real_session_is_valid_and_plays(home: Path, tmp_path:
     answers = "I look.\nThere is one file.\nI wrote another, {{as}} you said.\n"
     assert (played.returncode, played.stdout) == (0, answers)
     assert (work / "b.txt").read_text() == "b"
-    sessions = json.loads(ran(home, "chat-list", "--json").stdout)["data"]
+    sessions = json.loads(beside(home, "chat-list", "--json").stdout)["data"]
     assert [each["turn"] for each in sessions] == [2, 2]

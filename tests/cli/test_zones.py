@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.processes import PATIENCE, ran, running
+from tests.cli.processes import PATIENCE, beside, running
 from tests.domain.test_zones import REFUSED
 
 pytestmark = pytest.mark.slow
@@ -159,11 +159,11 @@ def test_an_empty_stdin_appends_nothing(cli: Cli) -> None:
 def test_the_output_is_followed_until_ctrl_c(
     home: Path, flags: tuple[str, ...], shown: list[str]
 ) -> None:
-    ran(home, "zones", "append", "a", stdin="old\n")
+    beside(home, "zones", "append", "a", stdin="old\n")
     with running(home, "zones", "read", "a", "--follow", "--start", "0", *flags) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        ran(home, "zones", "append", "a", stdin="new\n")
+        beside(home, "zones", "append", "a", stdin="new\n")
         second = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         code = process.wait(timeout=PATIENCE)

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.client import Client, Deltas, EventForm, Gap, Patience, SessionPost
 from holdfast.domain.errors import Code, Conflict, Denied, HoldfastError, NotFound, Unavailable
-from tests.cli.processes import ran, running
+from tests.cli.processes import beside, running
 from tests.client.serving import (
     QUICK,
     Call,
@@ -122,7 +122,7 @@ async def test_a_server_killed_in_the_middle_costs_nothing_and_doubles_nothing(
                         head = (await client.sessions.get(session.id)).last_event
 
     assert [item.sequence for item in heard] == list(range(1, head + 1))
-    told = json.loads(ran(home, "sessions", "events", session.id, "--json").stdout)
+    told = json.loads(beside(home, "sessions", "events", session.id, "--json").stdout)
     assert [each["sequenceNumber"] for each in told["data"]] == [each.sequence for each in heard]
 
 

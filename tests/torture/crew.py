@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.torture.machine import MARK, carriers, state_of
-from tests.torture.nursery import FORKED, ROOT, Process, nursery
+from tests.torture.nursery import FORKED, ROOT, Process, Surroundings, nursery
 
 # What takes longer hangs; a slow machine that is shared with others takes much of it.
 PATIENCE = 300.0
@@ -50,8 +50,10 @@ class Crew:
     def start(self, program: str, **options: Any) -> Process:
         """Start a program of `clients` with its options; what it prints goes to a log."""
         if program in FORKED:
-            environment = os.environ | {MARK: self.mark}
-            born = nursery().born(program, options, environment, self._next_log(program))
+            around = Surroundings(
+                environment=os.environ | {MARK: self.mark}, printed=str(self._next_log(program))
+            )
+            born = nursery().born(program, options, around)
             self.processes.append(born)
             return born
         given = json.dumps(options, default=str)

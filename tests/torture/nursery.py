@@ -16,6 +16,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -46,6 +47,18 @@ class Process(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
     def send_signal(self, sig: int, /) -> None: ...
     def kill(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a client finds: its environment, its folder, and the files that are its streams."""
+
+    environment: dict[str, str]
+    folder: str = str(ROOT)
+    read: str = os.devnull
+    printed: str
+    # Where errors are told, if apart from what is printed.
+    told: str = ""
 
 
 class Forked:
@@ -97,12 +110,9 @@ class Nursery:
         )
         atexit.register(self.close)
 
-    def born(
-        self, program: str, options: Mapping[str, Any], environment: Mapping[str, str], log: Path
-    ) -> Forked:
+    def born(self, program: str, options: Mapping[str, Any], around: Surroundings) -> Forked:
         """Have a client forked."""
-        given = [program, options, dict(environment), str(log)]
-        return Forked(self, self.asked("fork", *given))
+        return Forked(self, self.asked("fork", program, options, asdict(around)))
 
     def asked(self, *words: Any) -> int:
         """Return the number that is the answer to some words."""
@@ -130,24 +140,25 @@ def main() -> None:
     gc.freeze()
     for line in sys.stdin:
         match json.loads(line):
-            case ["fork", program, options, environment, log]:
+            case ["fork", program, options, around]:
                 pid = os.fork()
                 if pid == 0:
-                    _live(program, options, environment, log)
+                    _live(program, options, Surroundings(**around))
                 print(pid, flush=True)
             case ["status", pid]:
                 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 
-def _live(program: str, options: dict[str, Any], environment: dict[str, str], log: str) -> NoReturn:
+def _live(program: str, options: dict[str, Any], around: Surroundings) -> NoReturn:
     """Be the client, with an environment and streams of its own, and never come back."""
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(around.environment)
+    os.chdir(around.folder)
     # What a process was started with cannot be seen to change; its name can.
-    Path("/proc/self/comm").write_text(environment.get(MARK, program)[:NAME_LONGEST])
-    printed = os.open(log, os.O_WRONLY | os.O_APPEND)
-    for stream, number in ((os.open(os.devnull, os.O_RDONLY), 0), (printed, 1), (printed, 2)):
-        os.dup2(stream, number)
+    Path("/proc/self/comm").write_text(around.environment.get(MARK, program)[:NAME_LONGEST])
+    os.dup2(os.open(around.read, os.O_RDONLY), 0)
+    for number, path in ((1, around.printed), (2, around.told or around.printed)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
     faulthandler.enable()
     status = 1
     try:
