@@ -50,18 +50,23 @@ class Crew:
     def start(self, program: str, **options: Any) -> Process:
         """Start a program of `clients` with its options; what it prints goes to a log."""
         if program in FORKED:
-            around = Surroundings(
-                environment=os.environ | {MARK: self.mark}, printed=str(self._next_log(program))
-            )
-            born = nursery().born(program, options, around)
-            self.processes.append(born)
-            return born
+            return self.fork(program, options, os.environ)
         given = json.dumps(options, default=str)
         return self.launch(
             program,
             [sys.executable, "-m", "tests.torture.clients", program, given],
             os.environ | {"PYTHONFAULTHANDLER": "1"},
         )
+
+    def fork(
+        self, program: str, options: Mapping[str, Any], environment: Mapping[str, str]
+    ) -> Process:
+        """Start a program where it is loaded already; what it prints goes to a log."""
+        log = self._next_log(program)
+        around = Surroundings(environment={**environment, MARK: self.mark}, printed=str(log))
+        born = nursery().born(program, options, around)
+        self.processes.append(born)
+        return born
 
     def launch(
         self, name: str, command: Sequence[str], environment: Mapping[str, str]

@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from tests.cli.processes import COMMAND
 from tests.torture.clients.house import settings
 from tests.torture.crew import PATIENCE, Crew, wait_until
+from tests.torture.nursery import COMMAND_LINE, Process
 
 # Below what the kernel lends to clients: one of those would meet itself on a port nobody holds.
 PORTS = range(20_000, 32_000)
@@ -24,15 +24,21 @@ PORTS = range(20_000, 32_000)
 class Server:
     """One server of a home, killed and started again as often as a row likes."""
 
-    def __init__(self, crew: Crew, home: Path, *, fault: str = "", model: str = "") -> None:
-        """`fault` is what a control breaks on purpose, by its name in `misled`."""
+    def __init__(
+        self, crew: Crew, home: Path, *, fault: str = "", model: str = "", forked: bool = False
+    ) -> None:
+        """`fault` is what a control breaks on purpose, by its name in `misled`.
+
+        `forked` is for rows that are about neither its start nor its memory.
+        """
         self._crew = crew
+        self._forked = forked and not fault
         self._fault = fault
         self._model = model or str(settings(home).default_model)
         self.home = home
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
 
     @property
     def token(self) -> str:
@@ -71,11 +77,12 @@ class Server:
         misled = [sys.executable, "-m", "tests.torture.misled", self._fault]
         command = misled if self._fault else [COMMAND]
         environment = {"HOLDFAST_HOME": str(self.home), "HOLDFAST_MODEL": self._model}
-        self.process = self._crew.launch(
-            "server",
-            [*command, "serve", "--port", str(self.port), "--json", *arguments],
-            os.environ | environment | {"PYTHONFAULTHANDLER": "1"},
-        )
+        environment = os.environ | environment | {"PYTHONFAULTHANDLER": "1"}
+        words = ["serve", "--port", str(self.port), "--json", *arguments]
+        if self._forked:
+            self.process = self._crew.fork(COMMAND_LINE, {"words": words}, environment)
+        else:
+            self.process = self._crew.launch("server", [*command, *words], environment)
 
     def kill(self) -> None:
         """Kill the server where it is; it must have lived until now."""

@@ -72,7 +72,7 @@ async def send_at_once(
     folder: Path, crew: Crew, luck: random.Random, *, count: int, fault: str = ""
 ) -> None:
     """Let all clients send to one session, each as fast as it is answered."""
-    server = Server(crew, folder / "home", fault=fault)
+    server = Server(crew, folder / "home", fault=fault, forked=True)
     server.start()
     records = [Record(folder / f"s{number}.jsonl", synced=False) for number in range(CLIENTS)]
     async with AsyncExitStack() as stack:

@@ -111,7 +111,7 @@ async def read_while_writing(
     """Let readers come and go on two servers while others talk and prune."""
     record = Record(folder / "a.jsonl", synced=False)
     streams = Record(folder / "a.stream", synced=False)
-    servers = [Server(crew, folder / "home", fault=fault) for _ in range(2)]
+    servers = [Server(crew, folder / "home", fault=fault, forked=True) for _ in range(2)]
     for server in servers:
         server.start()
     async with AsyncExitStack() as stack:

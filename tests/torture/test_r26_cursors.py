@@ -70,7 +70,7 @@ async def come_with_cursors(
     folder: Path, crew: Crew, luck: random.Random, tale: Tale, *, count: int, fault: str = ""
 ) -> None:
     """Try every cursor as a header and in the query, on a session some of which is pruned."""
-    server = Server(crew, folder / "home", fault=fault)
+    server = Server(crew, folder / "home", fault=fault, forked=True)
     server.start()
     async with Caller(server) as caller:
         own, other, gone = [new_id(luck) for _ in range(3)]

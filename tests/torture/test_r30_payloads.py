@@ -115,7 +115,7 @@ async def tell_naughty(
     script = folder / "naughty.json"
     steps = [step for text in strings for step in (called(text), {"text": text})]
     script.write_text(json.dumps(steps))
-    server = Server(crew, folder / "home", fault=fault, model=f"scripted:{script}")
+    server = Server(crew, folder / "home", fault=fault, forked=True, model=f"scripted:{script}")
     server.start()
     async with Caller(server) as caller:
         begin = {"turn_cap": 10_000}

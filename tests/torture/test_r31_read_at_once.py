@@ -77,7 +77,7 @@ async def read_at_once(
     fault: str = "",
 ) -> None:
     """Talk, listen and read on two servers, one of which is killed now and then."""
-    servers = [Server(crew, folder / "home", fault=fault) for _ in range(2)]
+    servers = [Server(crew, folder / "home", fault=fault, forked=True) for _ in range(2)]
     for server in servers:
         server.start()
     done = asyncio.Event()
