@@ -17,6 +17,7 @@ from holdfast.domain.timelines import (
     EventType,
     TimelineEvent,
     events_of,
+    happens_alike,
     references,
     require_event_types,
     timeline,
@@ -118,6 +119,27 @@ def test_ids_stay_when_more_becomes_known() -> None:
         event.id for event in after if event.details != {"name": "committed", "has_state": False}
     ] == [event.id for event in before]
     assert len(after) == len(before) + 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"actions": [{"type": "commit", "result": "failure"}]},
+        {"duration": 7, "outcomes": [{"type": "release", "id": "v0.2.3"}]},
+        {"started_at": "2025-12-31T10:00:00Z"},
+        {"ended_at": "2025-12-31T13:00:00Z"},
+        {"ended_at": None},
+        {"checkpoints": [{"name": "pushed", "timestamp": "2025-12-31T11:50:00Z"}]},
+        {"checkpoints": [{"name": "spec_complete", "timestamp": "2025-12-31T11:15:00Z", "n": 1}]},
+    ],
+)
+def test_states_with_other_events_are_told_apart_without_making_them(change: Any) -> None:
+    first = a_claim(1, **COMPLETE)
+    before, after = resolved(first), resolved(first, a_claim(2, **change))
+
+    assert happens_alike(before, after) == (events_of(before) == events_of(after))
+    assert not happens_alike(before, resolved(first, a_deletion(2)))
 
 
 def test_nothing_happened_to_what_is_deleted() -> None:

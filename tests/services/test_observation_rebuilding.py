@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.domain.histories import Rebuilt
+from holdfast.domain.histories import Correction, Rebuilt
 from tests.domain.claims import COMPLETE, FEATURE_UNIT, UPDATE, a_payload
 from tests.stand_ins import SettableClock
 
@@ -47,12 +47,40 @@ async def filled(house: Holdfast, clock: SettableClock) -> None:
     await house.observations.delete(house.owner, "deleted")
 
 
+def corrected(field: str, value: Any) -> Correction:
+    """Return a correction of the session that the payloads are about."""
+    return Correction(session_id="abc123", field=field, value=value)
+
+
 async def test_what_is_well_is_left_as_it_is(quiet: Holdfast, clock: SettableClock) -> None:
     await filled(quiet, clock)
     before = await kept(quiet)
 
     assert await quiet.observations.rebuild() == Rebuilt(entities=5)
     assert await kept(quiet) == before
+
+
+async def test_what_each_claim_changes_comes_to_what_all_of_them_do(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    told, owner = quiet.observations, quiet.owner
+    reached = {"name": "pushed", "timestamp": "2025-12-31T11:50:00Z"}
+    named = [{"type": "release", "id": "v0.2.3"}]
+    for claim in (
+        lambda: told.submit(owner, COMPLETE),
+        lambda: told.submit(owner, a_payload(duration=7)),
+        lambda: told.submit(owner, a_payload(checkpoints=[reached])),
+        lambda: told.submit(owner, a_payload(outcomes=named)),
+        lambda: told.correct(owner, corrected("checkpoints", [reached])),
+        lambda: told.correct(owner, corrected("outcomes", [])),
+        lambda: told.submit(owner, a_payload(started_at="2025-12-31T10:00:00Z")),
+        lambda: told.delete(owner, "abc123"),
+        lambda: told.submit(owner, a_payload(ended_at="2025-12-31T13:00:00Z")),
+        lambda: told.restore(owner, "abc123"),
+    ):
+        clock.advance(seconds=1)
+        await claim()
+        assert await told.rebuild() == Rebuilt(entities=1)
 
 
 async def test_what_was_wiped_is_computed_again(quiet: Holdfast, clock: SettableClock) -> None:

@@ -14,7 +14,7 @@ from holdfast.domain.observations import Entry, Kind, Origin, Subject, observed
 from holdfast.domain.resolutions import Fold
 from holdfast.domain.timestamps import milliseconds
 from holdfast.ports import Known, Tx
-from holdfast.services.observation_projections import projection_of
+from holdfast.services.observation_projections import computed
 from holdfast.storage.sqlite import Connection, connect
 from holdfast.storage.store import SqliteStore
 from tests.builders import a_head, a_session, an_agent, an_id
@@ -40,7 +40,8 @@ async def written(
         known = await tx.observations.append(known, observation, told.content)
         fold = fold or Fold(subject)
         fold.add(observation)
-        await tx.projections.save(known, projection_of(fold)[0])
+        now = computed(fold)
+        await tx.projections.save(known, now.projection, now.body)
     assert known is not None
     return known
 
@@ -207,8 +208,8 @@ async def test_what_is_computed_again_is_what_was_kept(file: Path, store: Sqlite
             fold = Fold(known.subject)
             for each in await tx.observations.since(known, 1):
                 fold.add(each)
-            projection = projection_of(fold)[0]
-            found.append(await tx.projections.save(known, projection, thorough=True))
+            now = computed(fold)
+            found.append(await tx.projections.mend(known, now.projection, now.body))
         return found
 
     assert await store.write(anew) == [True, True]

@@ -81,6 +81,12 @@ def events_of(entity: Entity, *, related_to: tuple[str, ...] = ()) -> tuple[Time
     return tuple(msgspec.structs.replace(event, related_to=related_to) for event in found)
 
 
+def happens_alike(one: Entity, other: Entity) -> bool:
+    """Tell whether two states of a session have the same events, without making any."""
+    is_session = one.entity_type is EntityType.AGENT_SESSION
+    return is_session and _session_sources(one) == _session_sources(other)
+
+
 def timeline(
     events: Iterable[TimelineEvent],
     *,
@@ -176,6 +182,13 @@ def _session_events(entity: Entity) -> Iterator[TimelineEvent]:
             f"Checkpoint: {name}",
             {"name": name, "has_state": "state" in checkpoint},
         )
+
+
+def _session_sources(entity: Entity) -> tuple[object, ...]:
+    """Return all that a session's events are read off."""
+    told, whose = entity.snapshot.get, entity.provenance.get
+    times = told("started_at"), whose("started_at"), told("ended_at"), whose("ended_at")
+    return *times, told("checkpoints"), entity.provenance_items.get("checkpoints")
 
 
 def _decision_events(entity: Entity) -> Iterator[TimelineEvent]:

@@ -48,13 +48,12 @@ class Fact(Struct, frozen=True):
 
 
 class Projection(Struct, frozen=True, kw_only=True):
-    """What is computed from all claims about an entity; a body that would be too large is none."""
+    """What is computed from all claims about an entity, its snapshot aside."""
 
     is_deleted: bool
     started: Fact | None = None
     ended: Fact | None = None
     duration: Fact | None = None
-    body: bytes | None = None
     events: tuple[TimelineEvent, ...] = ()
     names: tuple[str, ...] = ()
 
@@ -119,11 +118,21 @@ class ObservationTable(Protocol):
 class ProjectionTable(Protocol):
     """What is computed from claims, for quick answers; all of it can be computed again."""
 
-    async def save(self, known: Known, projection: Projection, *, thorough: bool = False) -> bool:
-        """Write what was computed; tell whether anything of it stood otherwise.
+    async def save(
+        self,
+        known: Known,
+        projection: Projection,
+        body: bytes | None,
+        *,
+        before: Projection | None = None,
+    ) -> None:
+        """Write what one more claim has changed; a snapshot that would be too large is none.
 
-        Thoroughly, also what could differ only by damage is looked at.
+        `before` is what stands there, for whoever knows it; otherwise it is looked up.
         """
+
+    async def mend(self, known: Known, projection: Projection, body: bytes | None) -> bool:
+        """Write what was computed anew, looking at all that is kept; tell whether it differed."""
 
     async def sweep(self) -> int:
         """Put right what belongs to no entity, or to another session; return how much it was."""

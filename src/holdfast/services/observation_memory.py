@@ -10,6 +10,7 @@ from msgspec import Struct
 from holdfast.domain.entities import Entity
 from holdfast.domain.ids import EntityId
 from holdfast.domain.resolutions import Fold
+from holdfast.ports import Projection
 
 BYTES_MOST: Final = 64 << 20
 # How much more a merged entity takes in memory than its snapshot does as text, as measured.
@@ -25,12 +26,16 @@ Name = tuple[EntityId, bool]
 
 
 class Remembered(Struct, frozen=True, kw_only=True):
-    """Claims as they were merged; `newest` are hash and time of the one that was written last."""
+    """Claims as they were merged; `newest` are hash and time of the one that was written last.
+
+    What they come to is remembered by whoever has computed it, and `projection` as it was written.
+    """
 
     fold: Fold
     newest: tuple[str, int] | None = None
     stamp: Stamp | None = None
     entity: Entity | None = None
+    projection: Projection | None = None
     size: int
 
     @property

@@ -1,7 +1,7 @@
 """What is computed from the claims about an entity, in the form in which it is kept."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -9,28 +9,47 @@ from holdfast.domain.canonical import reading
 from holdfast.domain.entities import Entity
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.resolutions import Fold
-from holdfast.domain.timelines import events_of, references
+from holdfast.domain.timelines import TimelineEvent, events_of, happens_alike, references
 from holdfast.domain.timestamps import instant_of, milliseconds
 from holdfast.ports import Fact, Projection
+from holdfast.services.observation_memory import Remembered
 
 # A larger snapshot is computed when it is asked for: it would be written with every claim.
 BODY_MOST: Final = 256 << 10
 
 
-def projection_of(fold: Fold) -> tuple[Projection, int]:
-    """Return what is kept of all claims, and how many bytes a snapshot of them has."""
+class Computed(NamedTuple):
+    """What all claims about an entity come to: as it is shown, as it is kept, and its bytes."""
+
+    entity: Entity
+    projection: Projection
+    encoded: bytes
+
+    @property
+    def body(self) -> bytes | None:
+        """Return the snapshot that is kept, unless it is too large."""
+        return self.encoded if len(self.encoded) <= BODY_MOST else None
+
+
+def computed(fold: Fold, before: Remembered | None = None) -> Computed:
+    """Return what all claims come to; what one more of them left as it was is not made anew."""
     entity = fold.entity()
-    body = encoded(entity)
     projection = Projection(
         is_deleted=fold.is_deleted,
         started=_fact(fold, "started_at", instant_of),
         ended=_fact(fold, "ended_at", instant_of),
         duration=_fact(fold, "duration", _real),
-        body=body if len(body) <= BODY_MOST else None,
-        events=events_of(entity),
+        events=_events(entity, before),
         names=references(entity),
     )
-    return projection, len(body)
+    return Computed(entity, projection, encoded(entity))
+
+
+def _events(entity: Entity, before: Remembered | None) -> tuple[TimelineEvent, ...]:
+    if before is None or before.entity is None or before.projection is None:
+        return events_of(entity)
+    is_same = happens_alike(before.entity, entity)
+    return before.projection.events if is_same else events_of(entity)
 
 
 def encoded(entity: Entity) -> bytes:

@@ -7,7 +7,7 @@ from holdfast.domain.errors import Internal
 from holdfast.domain.histories import Rebuilt
 from holdfast.domain.resolutions import Fold
 from holdfast.ports import Known, Store, Tx
-from holdfast.services.observation_projections import projection_of
+from holdfast.services.observation_projections import computed
 
 # So many entities in one transaction: others want to write, too.
 _AT_ONCE: Final = 64
@@ -50,5 +50,5 @@ async def _anew(tx: Tx, known: Known) -> bool:
     fold = Fold(known.subject)
     for row in sorted(await tx.observations.since(known, 1), key=lambda each: each.place):
         fold.add(row)
-    projection, _ = projection_of(fold)
-    return await tx.projections.save(known, projection, thorough=True)
+    anew = computed(fold)
+    return await tx.projections.mend(known, anew.projection, anew.body)

@@ -26,7 +26,7 @@ from holdfast.ports import Known, Tx
 from holdfast.services.ink import Ink
 from holdfast.services.journal import Entry, Journal
 from holdfast.services.observation_memory import Remembered
-from holdfast.services.observation_projections import projection_of
+from holdfast.services.observation_projections import computed
 from holdfast.services.observation_resolving import Found, Resolver, carried_on, mark_of
 
 # What is larger is not written within a moment.
@@ -96,7 +96,7 @@ class ObservationWriter:
     ) -> Written:
         """Write the next claim about an entity, and what is computed from all of them."""
         tx, subject, (now_ms, action) = entry.tx, known.subject, told
-        merged = await self._resolver.merged(tx, known)
+        merged = before = await self._resolver.merged(tx, known)
         odd = _beside(merged, claim, now_ms)
         place = Entered(
             ordinal=known.count + 1, created_at=moment(now_ms), observed_at=claim.observed_at
@@ -107,10 +107,16 @@ class ObservationWriter:
             merged.fold.add(observation)
         else:
             merged = await carried_on(tx, known, merged)
-        projection, size = projection_of(merged.fold)
-        await tx.projections.save(known, projection)
-        known = replace(known, is_deleted=projection.is_deleted)
-        kept = Remembered(fold=merged.fold, newest=mark_of(observation), size=size)
+        after = computed(merged.fold, before)
+        await tx.projections.save(known, after.projection, after.body, before=before.projection)
+        known = replace(known, is_deleted=after.projection.is_deleted)
+        kept = Remembered(
+            fold=merged.fold,
+            newest=mark_of(observation),
+            entity=after.entity,
+            projection=after.projection,
+            size=len(after.encoded),
+        )
         self._resolver.folds.put((subject.entity_id, False), kept)
         if claim.origin.kind is Kind.CORRECTION:
             entity = await self._resolver.entity(tx, Found(subject, known, known.session_key))

@@ -1,5 +1,6 @@
 """Rows of events: where each stands on a timeline, and what is told of it."""
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +39,38 @@ class EventRow(Struct, frozen=True):
             "checksum": self.checksum,
             "body": self.body,
         }
+
+
+class EventChange(Struct, frozen=True):
+    """How the events of an entity become others: where some stood, and the types of those now.
+
+    `rows` are those that have to be written.
+    """
+
+    stood: Collection[Place]
+    stands: Mapping[Place, int]
+    rows: Sequence[EventRow]
+
+    @property
+    def gone(self) -> set[Place]:
+        """Return where nothing stands any more."""
+        return set(self.stood) - self.stands.keys()
+
+
+def change_from(before: Sequence[TimelineEvent], after: Sequence[TimelineEvent]) -> EventChange:
+    """Return how events become others, for whoever knows both."""
+    stood = {kept_place(event.place): event for event in before}
+    stands = {kept_place(event.place): event for event in after}
+    rows = [row_of(event) for place, event in stands.items() if stood.get(place) != event]
+    types = {place: TYPES[event.event_type] for place, event in stands.items()}
+    return EventChange(stood.keys(), types, rows)
+
+
+def change_against(sums: Mapping[Place, int | None], after: Sequence[TimelineEvent]) -> EventChange:
+    """Return how events become others, for whoever knows the sums of those before."""
+    rows = {row.place: row for row in map(row_of, after)}
+    changed = [row for place, row in rows.items() if sums.get(place) != row.checksum]
+    return EventChange(sums.keys(), {place: row.type for place, row in rows.items()}, changed)
 
 
 def row_of(event: TimelineEvent) -> EventRow:

@@ -1,6 +1,6 @@
 """Who names whom: the ids that entities name, and under each the events of those who name it."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast.domain.ids import Owner
 from holdfast.ports.observations import Known
 from holdfast.storage.database import Database
-from holdfast.storage.event_rows import EventRow, Place
+from holdfast.storage.event_rows import EventChange, Place
 from holdfast.storage.projection_sql import (
     ADD_NAME,
     DROP_MENTION,
@@ -21,8 +21,6 @@ from holdfast.storage.projection_sql import (
 
 # So many rows an entity may have under the ids that it names; with more it is wide.
 WIDE: Final = 4_096
-# Where its events stood before, and its events as they are now.
-Events = tuple[Collection[Place], Mapping[Place, EventRow]]
 
 
 class _Standing(Struct, frozen=True):
@@ -40,12 +38,11 @@ async def save_mentions(
     database: Database,
     known: Known,
     names: Collection[str],
-    events: Events,
+    events: EventChange,
     *,
-    thorough: bool,
+    thorough: bool = False,
 ) -> bool:
     """Write which ids an entity names, and its events under them; tell whether that differs."""
-    before_events, rows = events
     found = await database.fetch(NAMES, {"key": known.key})
     keys = {name: key for name, key, _ in found}
     before = _Standing(frozenset(keys.values()), any(is_wide for _, _, is_wide in found))
@@ -53,15 +50,15 @@ async def save_mentions(
         if name not in keys:
             keys[name] = await _kept(database, known.subject.owner, name)
     wanted = frozenset(keys[name] for name in names)
-    after = _Standing(wanted, len(wanted) * len(rows) > WIDE)
+    after = _Standing(wanted, len(wanted) * len(events.stands) > WIDE)
     if after != before:
         await _save_names(database, known.key, before, after)
-    stood, stands = before.under(before_events), after.under(rows)
+    stood, stands = before.under(events.stood), after.under(events.stands)
     for key, place in stood - stands:
         await database.execute(DROP_MENTIONED, {"name_key": key, **_columns(place)})
     is_otherwise = after != before or bool(stood - stands)
     for key, place in stands if thorough else stands - stood:
-        columns = {"name_key": key, "key": known.key, "type": rows[place].type}
+        columns = {"name_key": key, "key": known.key, "type": events.stands[place]}
         if await database.fetch(PUT_MENTIONED, columns | _columns(place)):
             is_otherwise = True
     return is_otherwise

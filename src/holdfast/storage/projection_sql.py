@@ -14,6 +14,16 @@ UPDATE entities
  WHERE key = :key
 """
 
+SAVE_IN_PLACE = """
+-- The same of one that is listed where it was: an index is written whether it changes or not.
+UPDATE entities
+   SET observations = :observations, first_ms = :first_ms, last_ms = :last_ms,
+       known_ms = :known_ms, ended_ms = :ended_ms, ended_priority = :ended_priority,
+       ended_place = :ended_place, duration = :duration, duration_priority = :duration_priority,
+       duration_place = :duration_place, checksum = :checksum
+ WHERE key = :key
+"""
+
 PUT_BODY = """
 -- A snapshot, in the place of the one before.
 INSERT INTO snapshots (entity_key, checksum, body)
