@@ -11,6 +11,10 @@ from holdfast.domain.canonical import canonical, canonical_text, digest, reading
 from tests.domain.strategies import JSON
 
 
+class _Name(str):
+    """A text of a class of its own."""
+
+
 @pytest.mark.parametrize(
     ("value", "spelled"),
     [
@@ -24,6 +28,13 @@ from tests.domain.strategies import JSON
         ([2.0**53 - 1, 10**40], "[9007199254740991," + "1" + "0" * 40 + "]"),
         ({"a": {"b": [1.0, {"c": 2.0}]}}, '{"a":{"b":[1,{"c":2}]}}'),
         ((1, 2.0), "[1,2]"),
+        (7.0, "7"),
+        (
+            {"at": "2025-12-31T11:00:00.250Z", "n": -1e16},
+            '{"at":"2025-12-31T11:00:00.250Z","n":-1e+16}',
+        ),
+        ([None, 1e16, {"": 1e-7}], '[null,1e+16,{"":1e-07}]'),
+        ([_Name("b"), {_Name("a"): 2.0}], '["b",{"a":2}]'),
     ],
 )
 def test_a_value_has_one_spelling(value: Any, spelled: str) -> None:
@@ -43,6 +54,20 @@ def test_spelling_a_value_does_not_change_it() -> None:
 def test_what_is_no_number_has_no_spelling(value: Any) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         canonical(value)
+
+
+@given(JSON)
+def test_a_spelling_is_that_of_the_library_but_for_whole_floats(value: Any) -> None:
+    told = json.loads(json.dumps(value), parse_float=_whole)
+
+    plain = json.dumps(told, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    assert canonical_text(value) == plain
+
+
+def _whole(digits: str) -> float | int:
+    number = float(digits)
+    is_whole = number.is_integer() and abs(number) < 2.0**53
+    return int(number) if is_whole else number
 
 
 @given(JSON)

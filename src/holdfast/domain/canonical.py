@@ -12,24 +12,31 @@ from typing import Any, Final
 import msgspec
 
 _WHOLE_BELOW: Final = 2.0**53
-_FLOAT: Final = re.compile("[0-9][.e]")
+# A float inside of something; or a null, which the quick spelling also has for what is no number.
+# Each branch begins with a character, because only then most of a text is passed over quickly.
+_UNSURE: Final = re.compile(rb'\[-?[0-9]+[.e]|,-?[0-9]+[.e]|":-?[0-9]+[.e]|null')
 
 
 def canonical(value: Any) -> bytes:
     """Return the one spelling of a value; it must be JSON without NaN and lone surrogates."""
-    return canonical_text(value).encode()
+    try:
+        quick = _quickly(value)
+    except TypeError:
+        # A text of a class of its own, which only a program can hand over.
+        return _slowly(value)
+    # Floats and nulls aside both spell alike, and most values have neither.
+    is_sure = type(value) is not float and _UNSURE.search(quick) is None
+    return quick if is_sure else _slowly(value)
 
 
 def canonical_text(value: Any) -> str:
     """Return the one spelling of a value as text."""
-    text = _encode(value)
-    # Most values have no float, and without one there is nothing like one in their spelling.
-    return text if _FLOAT.search(text) is None else _encode(_whole(value))
+    return canonical(value).decode()
 
 
 def reading(stored: bytes) -> Any:
     """Return the value that canonical bytes spell, integers of any size among its parts."""
-    return json.loads(stored)
+    return _read(stored)
 
 
 def digest(value: Any) -> str:
@@ -44,6 +51,10 @@ def sameness(value: Any) -> str | bytes:
     """
     # A text is its own: most values are, and no other kind becomes a text here.
     return value if type(value) is str else _quickly(value)
+
+
+def _slowly(value: Any) -> bytes:
+    return _encode(_whole(value)).encode()
 
 
 def _whole(value: Any) -> Any:
@@ -69,4 +80,5 @@ def _differs(one: object, other: object) -> bool:
 _encode: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
+_read: Final = msgspec.json.Decoder().decode
 _quickly: Final = msgspec.json.Encoder(order="sorted").encode
