@@ -23,18 +23,32 @@ from holdfast.domain.texts import is_encodable
 def plain_faults(payload: Any) -> list[Issue]:
     """Return each place of a payload that is no plain JSON within our limits."""
     # Nearly all are, and telling that needs no places.
-    return [] if _is_plain(payload, 1) else list(_faults(payload, (), 1))
+    return [] if _is_plain(payload) else list(_faults(payload, (), 1))
 
 
-def _is_plain(value: Any, depth: int) -> bool:
-    if type(value) is dict:
-        return depth <= DEPTH_MOST and all(
-            type(name) is str and _fault(name) is None and _is_plain(each, depth + 1)
-            for name, each in value.items()
-        )
-    if type(value) is list:
-        return depth <= DEPTH_MOST and all(_is_plain(each, depth + 1) for each in value)
-    return _fault(value) is None
+def _is_plain(payload: Any) -> bool:
+    """Tell whether all is plain; level by level, because calls take longer than what they find."""
+    level, depth = [payload], 0
+    while level:
+        depth += 1
+        below: list[Any] = []
+        for each in level:
+            kind = type(each)
+            if kind is str:
+                is_plain = len(each) <= STRING_LONGEST and (each.isascii() or is_encodable(each))
+            elif kind is dict:
+                is_plain = depth <= DEPTH_MOST and _STR.issuperset(map(type, each))
+                below += each
+                below += each.values()
+            elif kind is list:
+                is_plain = depth <= DEPTH_MOST
+                below += each
+            else:
+                is_plain = _fault(each) is None
+            if not is_plain:
+                return False
+        level = below
+    return True
 
 
 def _faults(value: Any, path: Path, depth: int) -> Iterator[Issue]:
@@ -90,5 +104,6 @@ def _text_fault(text: str) -> tuple[str, str] | None:
     return None
 
 
+_STR: Final = frozenset({str})
 # Stands for a key that is no text, which only a program can hand over.
 _NO_NAME: Final = object()

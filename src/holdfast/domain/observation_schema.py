@@ -4,9 +4,8 @@ What is merely odd about it is told by `observation_warnings`; nothing here know
 """
 
 import re
-import unicodedata
-from collections.abc import Iterator
-from typing import Any, Final, assert_never
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from holdfast.domain import shapes
 from holdfast.domain.observation_issues import Issue, Path, spelled_path
@@ -14,13 +13,16 @@ from holdfast.domain.observation_plainness import plain_faults
 from holdfast.domain.shapes import Kind, Member, Shape
 from holdfast.domain.timestamps import parsed
 
-TextKind = shapes.Text | shapes.Pattern | shapes.Choice | shapes.Instant
 _TYPES: Final = {
     "string": "a string",
     "number": "a number",
     "array": "an array",
     "object": "an object",
 }
+# The characters of category Cc, of which there will never be others.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# What a text is not, and that in words.
+Fault = tuple[str, str]
 
 
 def faults(shape: Shape, payload: Any) -> list[Issue]:
@@ -28,10 +30,13 @@ def faults(shape: Shape, payload: Any) -> list[Issue]:
     if not isinstance(payload, dict):
         return [_mistyped(payload, (), "object")]
     unplain = plain_faults(payload)
+    found = _payload(shape, payload)
+    if not (unplain or found):
+        return []
     # One issue to a place: what is no JSON is not measured as well.
     known = {issue.path for issue in unplain}
-    found = [issue for issue in _payload(shape, payload) if issue.path not in known]
-    return sorted([*unplain, *found], key=lambda issue: _place(shape, issue.path))
+    found = [*unplain, *(issue for issue in found if issue.path not in known)]
+    return sorted(found, key=lambda issue: _place(shape, issue.path))
 
 
 def member_faults(member: Member, value: Any) -> list[Issue]:
@@ -40,76 +45,57 @@ def member_faults(member: Member, value: Any) -> list[Issue]:
     return faults(alone, {member.name: value})
 
 
-def _payload(shape: Shape, payload: dict[str, Any]) -> Iterator[Issue]:
-    yield from _members(shape, payload, ())
+def _payload(shape: Shape, payload: dict[str, Any]) -> list[Issue]:
+    found: list[Issue] = []
+    _members(shape, payload, (), found)
     for earlier, later in shape.ordered:
-        yield from _disorder(payload, earlier, later)
+        found += _disorder(payload, earlier, later)
     for listed, own in shape.apart:
-        yield from _self_reference(payload, listed, own)
+        found += _self_reference(payload, listed, own)
     for name, value in payload.items():
         if str(name).startswith("_"):
             rule = "is reserved: no key begins with an underscore"
-            yield _issue(value, (name,), "not_reserved", rule)
+            found.append(_issue(value, (name,), "not_reserved", rule))
+    return found
 
 
-def _members(shape: Shape, value: dict[str, Any], path: Path) -> Iterator[Issue]:
+def _members(shape: Shape, value: Any, path: Path, found: list[Issue]) -> None:
+    if not isinstance(value, dict):
+        found.append(_mistyped(value, path, "object"))
+        return
     for member in shape.members:
-        place = (*path, member.name)
         given = value.get(member.name)
         if given is not None:
-            yield from _kind(member.kind, given, place)
+            _JUDGES[type(member.kind)](member.kind, given, (*path, member.name), found)
         elif member.is_required:
-            yield _required(place)
+            found.append(_issue(None, (*path, member.name), "required", "is required"))
 
 
-def _kind(kind: Kind, value: Any, path: Path) -> Iterator[Issue]:
-    match kind:
-        case shapes.Text() | shapes.Pattern() | shapes.Choice() | shapes.Instant():
-            if isinstance(value, str):
-                yield from _text(kind, value, path)
-            else:
-                yield _mistyped(value, path, "string")
-        case shapes.Number():
-            yield from _number(value, path)
-        case shapes.Listing():
-            yield from _listing(kind, value, path)
-        case shapes.Mapping():
-            if not isinstance(value, dict):
-                yield _mistyped(value, path, "object")
-        case shapes.Shape():
-            if isinstance(value, dict):
-                yield from _members(kind, value, path)
-            else:
-                yield _mistyped(value, path, "object")
-        case shapes.Anything():
-            pass
-        case _ as never:
-            assert_never(never)
-
-
-def _text(kind: TextKind, value: str, path: Path) -> Iterator[Issue]:
-    fault = _wording(kind, value) if isinstance(kind, shapes.Text) else _form(kind, value)
+def _text(kind: Any, value: Any, path: Path, found: list[Issue]) -> None:
+    if not isinstance(value, str):
+        found.append(_mistyped(value, path, "string"))
+        return
+    fault = _WORDINGS[type(kind)](kind, value)
     if fault is not None:
-        yield _issue(value, path, *fault)
+        found.append(_issue(value, path, *fault))
 
 
-def _form(
-    kind: shapes.Pattern | shapes.Choice | shapes.Instant, text: str
-) -> tuple[str, str] | None:
-    match kind:
-        case shapes.Pattern(expression):
-            fits = re.fullmatch(expression, text) is not None
-            return None if fits else (f"pattern: {expression}", f"must match {expression}")
-        case shapes.Choice(words):
-            told = ", ".join(words)
-            return None if text in words else (f"one of: {told}", f"must be one of {told}")
-        case shapes.Instant():
-            return None if parsed(text) else ("format: iso_8601", "must be an ISO 8601 timestamp")
-        case _ as never:
-            assert_never(never)
+def _pattern(kind: shapes.Pattern, text: str) -> Fault | None:
+    if re.fullmatch(kind.expression, text) is not None:
+        return None
+    return f"pattern: {kind.expression}", f"must match {kind.expression}"
 
 
-def _wording(kind: shapes.Text, text: str) -> tuple[str, str] | None:
+def _choice(kind: shapes.Choice, text: str) -> Fault | None:
+    told = ", ".join(kind.words)
+    return None if text in kind.words else (f"one of: {told}", f"must be one of {told}")
+
+
+def _instant(_: shapes.Instant, text: str) -> Fault | None:
+    return None if parsed(text) else ("format: iso_8601", "must be an ISO 8601 timestamp")
+
+
+def _wording(kind: shapes.Text, text: str) -> Fault | None:
     if len(text) < kind.shortest or (kind.is_filled and not text.strip()):
         least = f"{kind.shortest} character{'s' * (kind.shortest > 1)}"
         return f"min_length: {kind.shortest}", f"must have at least {least}"
@@ -117,37 +103,44 @@ def _wording(kind: shapes.Text, text: str) -> tuple[str, str] | None:
         return f"max_length: {kind.longest}", f"must have at most {kind.longest} characters"
     if kind.is_exact and text != text.strip():
         return "no_surrounding_whitespace", "must not begin or end with white space"
-    if kind.is_exact and any(unicodedata.category(letter) == "Cc" for letter in text):
+    if kind.is_exact and _CONTROL.search(text):
         return "no_control_characters", "must not contain control characters"
     return None
 
 
-def _number(value: Any, path: Path) -> Iterator[Issue]:
+def _number(_: shapes.Number, value: Any, path: Path, found: list[Issue]) -> None:
     # True is a number to Python and none to anybody else.
     if isinstance(value, bool) or not isinstance(value, int | float):
-        yield _mistyped(value, path, "number")
+        found.append(_mistyped(value, path, "number"))
     elif not value > 0:
-        yield _issue(value, path, "positive", "must be greater than zero")
+        found.append(_issue(value, path, "positive", "must be greater than zero"))
 
 
-def _listing(kind: shapes.Listing, value: Any, path: Path) -> Iterator[Issue]:
+def _mapping(_: shapes.Mapping, value: Any, path: Path, found: list[Issue]) -> None:
+    if not isinstance(value, dict):
+        found.append(_mistyped(value, path, "object"))
+
+
+def _anything(_kind: shapes.Anything, _value: Any, _path: Path, _found: list[Issue]) -> None:
+    """Find no fault."""
+
+
+def _listing(kind: shapes.Listing, value: Any, path: Path, found: list[Issue]) -> None:
     if not isinstance(value, list):
-        yield _mistyped(value, path, "array")
+        found.append(_mistyped(value, path, "array"))
         return
-    title = spelled_path(path).capitalize().replace("_", " ")
     if len(value) < kind.shortest:
-        message = f"{title} array must have at least {_items(kind.shortest)}"
-        expected = f"min_length: {kind.shortest}"
-        yield Issue(path=path, value=value, expected=expected, message=message)
+        rule = f"at least {_items(kind.shortest)}"
+        found.append(_miscounted(value, path, f"min_length: {kind.shortest}", rule))
     if kind.longest is not None and len(value) > kind.longest:
-        message = f"{title} array must have at most {_items(kind.longest)}"
-        expected = f"max_length: {kind.longest}"
-        yield Issue(path=path, value=value, expected=expected, message=message)
+        rule = f"at most {_items(kind.longest)}"
+        found.append(_miscounted(value, path, f"max_length: {kind.longest}", rule))
         return
+    judge = _JUDGES[type(kind.item)]
     for number, item in enumerate(value):
-        yield from _kind(kind.item, item, (*path, number))
+        judge(kind.item, item, (*path, number), found)
     if kind.is_distinct:
-        yield from _repeats(value, path)
+        found += _repeats(value, path)
 
 
 def _repeats(value: list[Any], path: Path) -> Iterator[Issue]:
@@ -159,7 +152,7 @@ def _repeats(value: list[Any], path: Path) -> Iterator[Issue]:
 
 
 def _disorder(payload: dict[str, Any], earlier: str, later: str) -> Iterator[Issue]:
-    begin, end = (_ms(payload.get(name)) for name in (earlier, later))
+    begin, end = _ms(payload.get(earlier)), _ms(payload.get(later))
     if begin is not None and end is not None and end < begin:
         rule = f"must not be before {earlier}"
         yield _issue(payload[later], (later,), f"gte: {earlier}", rule)
@@ -195,10 +188,6 @@ def _place(shape: Shape, path: Path) -> list[tuple[int, int, str]]:
     return places
 
 
-def _required(path: Path) -> Issue:
-    return _issue(None, path, "required", "is required")
-
-
 def _mistyped(value: Any, path: Path, name: str) -> Issue:
     if not path:
         message = f"The payload must be {_TYPES[name]}"
@@ -211,5 +200,31 @@ def _issue(value: Any, path: Path, expected: str, rule: str) -> Issue:
     return Issue(path=path, value=value, expected=expected, message=message)
 
 
+def _miscounted(value: list[Any], path: Path, expected: str, rule: str) -> Issue:
+    title = spelled_path(path).capitalize().replace("_", " ")
+    message = f"{title} array must have {rule}"
+    return Issue(path=path, value=value, expected=expected, message=message)
+
+
 def _items(count: int) -> str:
     return f"{count} item{'s' * (count != 1)}"
+
+
+# Looked up by kind and not asked one after the other: most of what is told is judged here.
+_JUDGES: Final[Mapping[type[Kind], Callable[[Any, Any, Path, list[Issue]], None]]] = {
+    shapes.Text: _text,
+    shapes.Pattern: _text,
+    shapes.Choice: _text,
+    shapes.Instant: _text,
+    shapes.Number: _number,
+    shapes.Listing: _listing,
+    shapes.Mapping: _mapping,
+    shapes.Shape: _members,
+    shapes.Anything: _anything,
+}
+_WORDINGS: Final[Mapping[type[Kind], Callable[[Any, str], Fault | None]]] = {
+    shapes.Text: _wording,
+    shapes.Pattern: _pattern,
+    shapes.Choice: _choice,
+    shapes.Instant: _instant,
+}

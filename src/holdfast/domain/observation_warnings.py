@@ -16,6 +16,9 @@ from holdfast.domain.timestamps import instant_of, milliseconds, parsed
 RESULTS: Final = frozenset({"success", "failure", "warning"})
 DURATION_TOLERANCE: Final = 1_000
 
+# What is, or may hold, a time.
+_TIMED: Final = (shapes.Instant, shapes.Listing, Shape)
+
 # A warning with the place it is told at.
 Placed = tuple[Path, SchemaWarning]
 
@@ -23,7 +26,8 @@ Placed = tuple[Path, SchemaWarning]
 def payload_warnings(entity_type: EntityType, payload: Mapping[str, Any]) -> list[Placed]:
     """Return what is odd about an accepted payload by itself."""
     shape = SHAPES[entity_type]
-    found = [*_nulls(shape, payload), *_unknown(shape, payload), *_assumed(shape, payload, ())]
+    found = [*_nulls(shape, payload), *_unknown(shape, payload)]
+    _assumed(shape, payload, (), found)
     if entity_type is EntityType.AGENT_SESSION:
         found += [*_results(payload), *consistency(payload)]
     return found
@@ -31,6 +35,8 @@ def payload_warnings(entity_type: EntityType, payload: Mapping[str, Any]) -> lis
 
 def in_order(entity_type: EntityType, found: list[Placed]) -> tuple[SchemaWarning, ...]:
     """Return warnings by member, item and code."""
+    if not found:
+        return ()
     shape = SHAPES[entity_type]
 
     def place(each: Placed) -> tuple[int, str, int, str, str]:
@@ -43,7 +49,7 @@ def in_order(entity_type: EntityType, found: list[Placed]) -> tuple[SchemaWarnin
 
 def consistency(told: Mapping[str, Any]) -> Iterator[Placed]:
     """Yield how the times of a session, a payload or a snapshot, contradict each other."""
-    start, end = (_ms(told.get(name)) for name in ("started_at", "ended_at"))
+    start, end = _ms(told.get("started_at")), _ms(told.get("ended_at"))
     duration = told.get("duration")
     if start is not None and end is not None:
         if end < start:
@@ -129,19 +135,20 @@ def _unknown(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
             yield _warning((name,), WarningCode.UNKNOWN_FIELD, message)
 
 
-def _assumed(kind: Kind, value: Any, path: Path) -> Iterator[Placed]:
+def _assumed(kind: Kind, value: Any, path: Path, found: list[Placed]) -> None:
+    """Find the times that were told without an offset."""
     if isinstance(kind, shapes.Instant):
-        found = parsed(value)
-        if found is not None and found.is_assumed:
+        moment = parsed(value)
+        if moment is not None and moment.is_assumed:
             message = f"{spelled_path(path)} has no offset and was read as UTC"
-            yield _warning(path, WarningCode.TIMESTAMP_ASSUMED_UTC, message)
+            found.append(_warning(path, WarningCode.TIMESTAMP_ASSUMED_UTC, message))
     elif isinstance(kind, Shape):
         for member in kind.members:
-            if value.get(member.name) is not None:
-                yield from _assumed(member.kind, value[member.name], (*path, member.name))
+            if isinstance(member.kind, _TIMED) and value.get(member.name) is not None:
+                _assumed(member.kind, value[member.name], (*path, member.name), found)
     elif isinstance(kind, shapes.Listing):
         for number, item in enumerate(value):
-            yield from _assumed(kind.item, item, (*path, number))
+            _assumed(kind.item, item, (*path, number), found)
 
 
 def _results(payload: Mapping[str, Any]) -> Iterator[Placed]:

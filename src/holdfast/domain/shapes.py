@@ -86,7 +86,10 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     def member(self, name: str) -> Member | None:
         """Return the member of a name; nothing if it is none of the shape's."""
-        return next((each for each in self.members if each.name == name), None)
+        for member in self.members:
+            if member.name == name:
+                return member
+        return None
 
 
 Kind: TypeAlias = Text | Pattern | Choice | Number | Instant | Mapping | Anything | Listing | Shape

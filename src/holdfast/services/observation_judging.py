@@ -10,6 +10,7 @@ from holdfast.domain.acceptances import Accepted
 # So many values, or so much text for each of them, are judged within a moment.
 LIGHT_MOST: Final = 1_000
 _LETTERS: Final = 64
+_LISTS: Final = (list, tuple)
 
 
 async def judged(judge: Callable[..., Accepted], *given: Any, **named: Any) -> Accepted:
@@ -27,9 +28,12 @@ def is_light(value: Any) -> bool:
         left -= 1
         if isinstance(each, str):
             left -= len(each) // _LETTERS
-        elif isinstance(each, dict | list | tuple):
+        elif isinstance(each, dict):
             left -= len(each)
-            waiting += each.values() if isinstance(each, dict) else each
+            waiting += each.values()
+        elif isinstance(each, _LISTS):
+            left -= len(each)
+            waiting += each
         if left < 0:
             return False
     return True
