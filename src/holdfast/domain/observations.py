@@ -131,6 +131,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 def observed(owner: Owner, accepted: Accepted, origin: Origin, entry: Entry) -> Observation:
     """Return what was accepted as the observation of an owner."""
     subject = Subject(owner, accepted.entity_type, accepted.key)
+    created_at = truncated(entry.created_at)
     return Observation(
         id=observation_id(subject, entry.ordinal, accepted.content_hash),
         subject=subject,
@@ -140,8 +141,8 @@ def observed(owner: Owner, accepted: Accepted, origin: Origin, entry: Entry) -> 
         content_hash=accepted.content_hash,
         kind=origin.kind,
         source=origin.source,
-        observed_at=truncated(entry.observed_at or entry.created_at),
-        created_at=truncated(entry.created_at),
+        observed_at=truncated(entry.observed_at) if entry.observed_at else created_at,
+        created_at=created_at,
         idempotency_key=origin.idempotency_key,
     )
 

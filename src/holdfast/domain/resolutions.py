@@ -22,6 +22,8 @@ from holdfast.domain.observations import CORRECTED, ORDINARY, Observation, Subje
 from holdfast.domain.scalars import Scalar, earliest, latest
 from holdfast.domain.timestamps import instant_of, milliseconds, spelled
 
+# The elements of a list, whose each is, and whose claims it is made of.
+_ShownList = tuple[list[dict[str, Any]], tuple[tuple[str, ...], ...], tuple[str, ...]]
 _KEY: Final = "session_id"
 _START: Final = "started_at"
 # Weighs less than whatever somebody says.
@@ -70,6 +72,8 @@ class Fold:
         self._scalars: dict[str, Scalar] = {}
         self._changes: list[StatusChange] = []
         self._lists = _lists_of(subject.entity_type)
+        # The lists as they are shown, until somebody says more about them.
+        self._shown_lists: dict[str, _ShownList] = {}
         # Whose claim of a list was the first, and whose was the last correction of it.
         self._first: dict[str, int] = {}
         self._corrected: dict[str, int] = {}
@@ -133,10 +137,10 @@ class Fold:
             provenance[_KEY] = tuple([each for each in self._references if each][:1])
         for name in self._names:
             if name in self._lists:
-                elements, order = self._lists[name].elements, self._order(name)
-                snapshot[name] = [elements.members[place] for place in order]
-                items[name] = tuple([elements.references[place] for place in order])
-                provenance[name] = self._credit(name, elements)
+                shown = self._shown_lists.get(name)
+                if shown is None:
+                    shown = self._shown_lists[name] = self._shown_list(name)
+                snapshot[name], items[name], provenance[name] = shown
             elif name in scalars and scalars[name].value is not None:
                 snapshot[name] = scalars[name].value
                 provenance[name] = (scalars[name].stamp.reference,)
@@ -168,6 +172,7 @@ class Fold:
 
     def _merge(self, name: str, items: list[dict[str, Any]], stamp: Stamp) -> None:
         self._lists[name].take(items, stamp)
+        self._shown_lists.pop(name, None)
         self._first.setdefault(name, stamp.number)
         if stamp.priority == CORRECTED:
             self._corrected[name] = stamp.number
@@ -183,13 +188,16 @@ class Fold:
                 found[name] = shown = _rule(name)(shown, each)
         return found
 
-    def _order(self, name: str) -> Sequence[int]:
+    def _shown_list(self, name: str) -> _ShownList:
         found = self._lists[name]
-        places = range(len(found.elements.all))
-        if name != "checkpoints" or not isinstance(found, KeyedList):
-            return places
-        times = [key[1] for key in found.keys]
-        return sorted(places, key=times.__getitem__)
+        elements = found.elements
+        members, whose = elements.members.copy(), tuple(elements.references)
+        if name == "checkpoints" and isinstance(found, KeyedList):
+            times = [key[1] for key in found.keys]
+            order = sorted(range(len(times)), key=times.__getitem__)
+            members = [members[place] for place in order]
+            whose = tuple([whose[place] for place in order])
+        return members, whose, self._credit(name, elements)
 
     def _credit(self, name: str, elements: Elements) -> tuple[str, ...]:
         """Return whose claims a list is made of; one that is empty is theirs who said so first."""
@@ -208,7 +216,7 @@ class Fold:
     ) -> Entity:
         times = [self._last[0]] if self._last else []
         times += [self.claim.last_at] if self.claim else []
-        told = {name: snapshot.get(name) for name in _TIMES}
+        told = {name: snapshot[name] for name in _TIMES if name in snapshot}
         return Entity(
             entity_id=self.subject.entity_id,
             entity_type=self.subject.entity_type,
@@ -220,7 +228,7 @@ class Fold:
             last_observation_at=max(times) if snapshot else None,
             hosted=self.claim is not None,
             deleted=self.is_deleted,
-            warnings=tuple(warning for _, warning in consistency(told)),
+            warnings=tuple([warning for _, warning in consistency(told)]),
             status_changes=tuple(self._changes) if snapshot else (),
         )
 
