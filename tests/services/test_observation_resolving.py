@@ -53,6 +53,24 @@ async def test_what_was_merged_and_not_written_is_thrown_away(
     assert (await quiet.observations.rebuild()).differences == ()
 
 
+@pytest.mark.parametrize("light", [observation_memory.LIGHT, 0], ids=["forgotten", "heavy"])
+async def test_what_takes_longer_to_merge_comes_to_the_same(
+    quiet: Holdfast, clock: SettableClock, light: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observation_memory, "LIGHT", light)
+    counts = []
+    for duration in (1, 2, 3):
+        clock.advance(minutes=1)
+        told = await quiet.observations.submit(quiet.owner, a_payload(duration=duration))
+        counts.append(told.observation_count)
+        if light:
+            quiet.observations._resolver.folds.forget(NAME)
+
+    entity = (await quiet.observations.show(quiet.owner, "abc123")).entity
+    assert (counts, entity.snapshot["duration"]) == ([1, 2, 3], 3)
+    assert (await quiet.observations.rebuild()).differences == ()
+
+
 async def test_one_more_claim_is_merged_into_what_is_remembered(quiet: Holdfast) -> None:
     resolver = Resolver()
 
@@ -84,13 +102,14 @@ def test_what_weighs_too_much_in_all_is_forgotten(monkeypatch: pytest.MonkeyPatc
         memory.put(name, merged(1))
     memory.put(names[4], merged(1, 2))
 
-    assert [memory.is_light(name) for name in names] == [False, False, True, True, True]
+    assert [memory.knows(name) for name in names] == [False, False, True, True, True]
+    assert not any(map(memory.is_heavy, names))
     memory.forget(names[3])
     assert memory.take(names[3]) is None
     heavy = replace(merged(1), size=1 << 30)
     memory.put(names[0], heavy)
     assert (memory.look(names[0]), memory.look(names[4])) == (heavy, None)
-    assert not memory.is_light(names[0])
+    assert memory.is_heavy(names[0])
 
 
 @pytest.mark.parametrize("place", [{"key": 77}, {"session_key": SessionKey(77)}])

@@ -52,11 +52,14 @@ class Folds:
         self._known: OrderedDict[Name, Remembered] = OrderedDict()
         self._bytes = 0
 
-    def is_light(self, name: Name) -> bool:
-        """Tell whether one more claim is merged within a moment."""
-        with self._lock:
-            found = self._known.get(name)
-            return found is not None and found.size < LIGHT
+    def knows(self, name: Name) -> bool:
+        """Tell whether only the newest claims have to be read."""
+        return name in self._known
+
+    def is_heavy(self, name: Name) -> bool:
+        """Tell whether one more claim is surely not merged within a moment."""
+        found = self.look(name)
+        return found is not None and found.size >= LIGHT
 
     def look(self, name: Name) -> Remembered | None:
         """Return what is remembered, not to be carried on."""

@@ -22,7 +22,7 @@ from holdfast.domain.resolutions import Fold, resolve
 from holdfast.domain.sessions import Head
 from holdfast.domain.texts import require_encodable
 from holdfast.domain.timestamps import milliseconds
-from holdfast.ports import Known, Tx
+from holdfast.ports import Known, Projection, Tx
 from holdfast.services.observation_memory import Folds, Remembered
 from holdfast.services.observation_projections import decoded, encoded
 
@@ -180,7 +180,8 @@ def _in_time(rows: Sequence[Observation]) -> list[Observation]:
 
 
 def _empty(subject: Subject) -> Remembered:
-    return Remembered(fold=Fold(subject), size=0)
+    """Return what nobody has claimed anything about yet, so that nothing of it is kept either."""
+    return Remembered(fold=Fold(subject), projection=Projection(is_deleted=False), size=0)
 
 
 def _claimed(found: Found) -> Known:

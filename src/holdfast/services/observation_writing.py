@@ -25,7 +25,7 @@ from holdfast.domain.timestamps import milliseconds, moment
 from holdfast.ports import Known, Tx
 from holdfast.services.ink import Ink
 from holdfast.services.journal import Entry, Journal
-from holdfast.services.observation_memory import Remembered
+from holdfast.services.observation_memory import Name, Remembered
 from holdfast.services.observation_projections import computed
 from holdfast.services.observation_resolving import Found, Resolver, carried_on, mark_of
 
@@ -64,20 +64,43 @@ class ObservationWriter:
         claim = _cleaned(claim, self._ink.scrubber())
         subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
         name = (subject.entity_id, False)
-        is_small = len(claim.accepted.content) <= BRIEF_MOST
         try:
-            return await self._journal.enter(
-                lambda entry: self._enter(entry, subject, claim),
-                is_brief=is_small and self._resolver.folds.is_light(name),
-            )
+            written = None
+            if self._may_be_brief(name, claim):
+                written = await self._journal.enter(
+                    lambda entry: self._enter_if_light(entry, subject, claim), is_brief=True
+                )
+            if written is None:
+                written = await self._journal.enter(
+                    lambda entry: self._enter_anyhow(entry, subject, claim)
+                )
+            return written
         except BaseException:
             # It may have been merged without being written.
             self._resolver.folds.forget(name)
             raise
 
-    async def _enter(self, entry: Entry, subject: Subject, claim: Claim) -> Written:
+    def _may_be_brief(self, name: Name, claim: Claim) -> bool:
+        # What is corrected is looked at as a whole, with a journal that may be long.
+        if claim.origin.kind is Kind.CORRECTION or len(claim.accepted.content) > BRIEF_MOST:
+            return False
+        return not self._resolver.folds.is_heavy(name)
+
+    async def _enter_if_light(self, entry: Entry, subject: Subject, claim: Claim) -> Written | None:
+        """Write a claim at once, unless others have to be read and merged before."""
+        known = await entry.tx.observations.entity(subject)
+        if known is not None and not self._resolver.folds.knows((subject.entity_id, False)):
+            return None
+        return await self._enter(entry, subject, known, claim)
+
+    async def _enter_anyhow(self, entry: Entry, subject: Subject, claim: Claim) -> Written:
+        known = await entry.tx.observations.entity(subject)
+        return await self._enter(entry, subject, known, claim)
+
+    async def _enter(
+        self, entry: Entry, subject: Subject, known: Known | None, claim: Claim
+    ) -> Written:
         tx = entry.tx
-        known = await tx.observations.entity(subject)
         earlier = await _earlier(tx, subject, known, claim)
         if known is not None and earlier is not None:
             return _answered(known, claim, earlier, Action.MATCHED)
