@@ -3,7 +3,7 @@
 Lists of actions have no keys and a module of their own (`action_lists`).
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -84,7 +84,7 @@ class Elements:
         self.all: list[Element] = []
         self.members: list[dict[str, Any]] = []
         self.references: list[tuple[str, ...]] = []
-        self._credits: Counter[int] = Counter()
+        self._credits: defaultdict[int, int] = defaultdict(int)
 
     @property
     def numbers(self) -> set[int]:

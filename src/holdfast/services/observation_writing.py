@@ -203,7 +203,7 @@ def _answered(
         observation_count=known.count,
         action=action,
         deduplicated=odd is None,
-        warnings=_in_order(claim.accepted.entity_type, warnings),
+        warnings=_in_order(claim.accepted.entity_type, warnings) if warnings else (),
     )
     return Written(submitted, known.is_deleted)
 

@@ -1,20 +1,21 @@
 """Who names whom: the ids that entities name, and under each the events of those who name it."""
 
-from collections.abc import Collection, Iterable
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
 from msgspec import Struct
 
 from holdfast.domain.ids import Owner
 from holdfast.ports.observations import Known
 from holdfast.storage.database import Database
-from holdfast.storage.event_rows import EventChange, Place
+from holdfast.storage.event_rows import EventChange
 from holdfast.storage.projection_sql import (
     ADD_NAME,
     DROP_MENTION,
     DROP_MENTIONED,
     NAME_KEY,
     NAMES,
+    PUT_ALL_MENTIONED,
     PUT_MENTION,
     PUT_MENTIONED,
 )
@@ -24,14 +25,15 @@ WIDE: Final = 4_096
 
 
 class _Standing(Struct, frozen=True):
-    """Under which ids an entity's events stand, and whether they do at all."""
+    """Which ids an entity names, and whether it is too wide for its events to stand there."""
 
     keys: frozenset[int]
     is_wide: bool
 
-    def under(self, places: Iterable[Place]) -> set[tuple[int, Place]]:
-        """Return every row there is."""
-        return set() if self.is_wide else {(key, place) for key in self.keys for place in places}
+    @property
+    def shown(self) -> frozenset[int]:
+        """Return the ids under which its events stand."""
+        return frozenset() if self.is_wide else self.keys
 
 
 async def save_mentions(
@@ -53,14 +55,21 @@ async def save_mentions(
     after = _Standing(wanted, len(wanted) * len(events.stands) > WIDE)
     if after != before:
         await _save_names(database, known.key, before, after)
-    stood, stands = before.under(events.stood), after.under(events.stands)
-    for key, place in stood - stands:
-        await database.execute(DROP_MENTIONED, {"name_key": key, **_columns(place)})
-    is_otherwise = after != before or bool(stood - stands)
-    for key, place in stands if thorough else stands - stood:
-        columns = {"name_key": key, "key": known.key, "type": events.stands[place]}
-        if await database.fetch(PUT_MENTIONED, columns | _columns(place)):
+    staying = before.shown & after.shown
+    leaving = [(key, place) for key in before.shown - staying for place in events.stood]
+    leaving += [(key, place) for key in staying for place in events.gone]
+    for key, (ms, rank, id_) in leaving:
+        columns = {"name_key": key, "ms": ms, "rank": rank, "id": id_}
+        await database.execute(DROP_MENTIONED, columns)
+    is_otherwise = after != before or bool(leaving)
+    # Under an id that is new to it, all of its events come to stand at once.
+    whole = after.shown if thorough else after.shown - staying
+    for key in whole:
+        if await database.fetch(PUT_ALL_MENTIONED, {"name_key": key, "key": known.key}):
             is_otherwise = True
+    for key in staying - whole:
+        for row in events.rows:
+            await database.execute(PUT_MENTIONED, {**row.columns(known.key), "name_key": key})
     return is_otherwise
 
 
@@ -77,8 +86,3 @@ async def _kept(database: Database, owner: Owner, name: str) -> int:
     asked = {"owner": owner, "name": name}
     rows = await database.fetch(NAME_KEY, asked) or await database.fetch(ADD_NAME, asked)
     return int(rows[0][0])
-
-
-def _columns(place: Place) -> dict[str, Any]:
-    ms, rank, id_ = place
-    return {"ms": ms, "rank": rank, "id": id_}

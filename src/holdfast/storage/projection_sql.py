@@ -111,6 +111,16 @@ INSERT INTO mentioned_timeline (name_key, ms, rank, id, type, entity_key)
 VALUES (:name_key, :ms, :rank, :id, :type, :key)
     ON CONFLICT (name_key, ms, rank, id) DO UPDATE
    SET type = excluded.type, entity_key = excluded.entity_key
+"""
+
+PUT_ALL_MENTIONED = """
+-- All events of an entity under an id that it names.
+INSERT INTO mentioned_timeline (name_key, ms, rank, id, type, entity_key)
+SELECT :name_key, ms, rank, id, type, entity_key
+  FROM timeline
+ WHERE entity_key = :key
+    ON CONFLICT (name_key, ms, rank, id) DO UPDATE
+   SET type = excluded.type, entity_key = excluded.entity_key
  WHERE (mentioned_timeline.type, mentioned_timeline.entity_key)
        != (excluded.type, excluded.entity_key)
 RETURNING 1
