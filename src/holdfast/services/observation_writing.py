@@ -29,8 +29,8 @@ from holdfast.services.observation_memory import Name, Remembered
 from holdfast.services.observation_projections import computed
 from holdfast.services.observation_resolving import Found, Resolver, carried_on, mark_of
 
-# What is larger is not written within a moment.
-BRIEF_MOST: Final = 64 << 10
+# What is larger, such as a hundred checkpoints, is not written within a moment.
+BRIEF_MOST: Final = 8 << 10
 # Claims that stay hidden while the history they are about is deleted.
 _ADDING: Final = frozenset({Kind.SUBMIT, Kind.IMPORT, Kind.CORRECTION})
 

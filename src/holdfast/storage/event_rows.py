@@ -61,22 +61,20 @@ def change_from(before: Sequence[TimelineEvent], after: Sequence[TimelineEvent])
     """Return how events become others, for whoever knows both."""
     stood = {kept_place(event.place): event for event in before}
     stands = {kept_place(event.place): event for event in after}
-    rows = [row_of(event) for place, event in stands.items() if stood.get(place) != event]
+    rows = [_row(place, event) for place, event in stands.items() if stood.get(place) != event]
     types = {place: TYPES[event.event_type] for place, event in stands.items()}
     return EventChange(stood.keys(), types, rows)
 
 
 def change_against(sums: Mapping[Place, int | None], after: Sequence[TimelineEvent]) -> EventChange:
     """Return how events become others, for whoever knows the sums of those before."""
-    rows = {row.place: row for row in map(row_of, after)}
-    changed = [row for place, row in rows.items() if sums.get(place) != row.checksum]
-    return EventChange(sums.keys(), {place: row.type for place, row in rows.items()}, changed)
+    rows = [_row(kept_place(event.place), event) for event in after]
+    changed = [row for row in rows if sums.get(row.place) != row.checksum]
+    return EventChange(sums.keys(), {row.place: row.type for row in rows}, changed)
 
 
-def row_of(event: TimelineEvent) -> EventRow:
-    """Return the row of an event."""
-    place, kind = kept_place(event.place), TYPES[event.event_type]
-    body = encode(event)
+def _row(place: Place, event: TimelineEvent) -> EventRow:
+    kind, body = TYPES[event.event_type], encode(event)
     return EventRow(place, kind, _sum(place, kind, body), body)
 
 
