@@ -20,7 +20,7 @@ class StatusChange(Struct, frozen=True, kw_only=True):
     reference: str
 
 
-class Entity(Struct, frozen=True, kw_only=True):
+class Entity(Struct, frozen=True, kw_only=True, gc=False):
     """What is known of an entity; nothing is shown of one that is deleted or was not known yet.
 
     `provenance` names for each field of the snapshot whose claims it is made of, in time order,

@@ -56,7 +56,7 @@ PRIORITIES: Final[Mapping[Kind, int]] = {
 }
 
 
-class Subject(Struct, frozen=True):
+class Subject(Struct, frozen=True, gc=False):
     """What is observed: one owner's entity of a type, by the key it is known by."""
 
     owner: Owner

@@ -43,7 +43,7 @@ RANKS: Final[Mapping[EventType, int]] = {
 
 
 # What does not apply is left out on the wire.
-class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Something that happened to an entity; `related_to` names what it is also told under."""
 
     id: Annotated[str, Meta(description="What the event is always known by: tle_….")]

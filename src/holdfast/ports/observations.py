@@ -39,7 +39,7 @@ class Known(Struct, frozen=True, kw_only=True):
     newest: Newest | None = None
 
 
-class Fact(Struct, frozen=True):
+class Fact(Struct, frozen=True, gc=False):
     """A value by which entities are ordered, its weight, and where its claim stands in time."""
 
     value: float | None
@@ -47,7 +47,7 @@ class Fact(Struct, frozen=True):
     place_ms: int
 
 
-class Projection(Struct, frozen=True, kw_only=True):
+class Projection(Struct, frozen=True, kw_only=True, gc=False):
     """What is computed from all claims about an entity, its snapshot aside."""
 
     is_deleted: bool

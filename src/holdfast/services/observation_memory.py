@@ -14,7 +14,7 @@ from holdfast.ports import Projection
 
 BYTES_MOST: Final = 64 << 20
 # How much more a merged entity takes in memory than its snapshot does as text, as measured.
-SPREAD: Final = 8
+SPREAD: Final = 12
 _OF_ONE: Final = 4 << 10
 # Lighter ones are carried on within a moment.
 LIGHT: Final = 256 << 10
