@@ -1,10 +1,13 @@
 """Bodies that every reader understands in the same way, and those that are refused."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.http.strictness import (
     DEPTH_MOST,
+    PLAIN_LARGEST,
     VALUES_MOST,
     has_more_values,
     require_plain_json,
@@ -61,6 +64,29 @@ def test_what_readers_disagree_about_is_refused(body: bytes, rule: str) -> None:
         "message": f"The body is not JSON that is safe to pass on: {rule}.",
         "details": {"path": "", "rule": rule},
     }
+
+
+_LEAVES = ["1", "-0", "1.0", "1e400", "1" * 19, "9" * 20, "NaN", "null", '""', "", "\x00", "é"]
+_NAMES = ['"a"', '"\\u0061"', '"b"', '"\\u0000"', "a"]
+
+
+def _written(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    lists = st.lists(inner, max_size=3).map(lambda each: f"[{','.join(each)}]")
+    pairs = st.tuples(st.sampled_from(_NAMES), inner).map(": ".join)
+    return lists | st.lists(pairs, max_size=3).map(lambda each: f"{{{', '.join(each)}}}")
+
+
+@given(st.recursive(st.sampled_from(_LEAVES), _written, max_leaves=6))
+def test_a_small_body_is_judged_like_a_large_one(text: str) -> None:
+    assert _verdict(text.encode()) == _verdict(text.encode() + b" " * PLAIN_LARGEST)
+
+
+def _verdict(body: bytes) -> Code | None:
+    try:
+        require_plain_json(body)
+    except Invalid as refused:
+        return refused.code
+    return None
 
 
 @pytest.mark.parametrize("text", ["\\u0000", "a\\\\\\u0000", "\\ud83d\\ude42\\u0000"])

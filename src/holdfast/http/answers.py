@@ -4,10 +4,10 @@ import asyncio
 import gzip
 import hashlib
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import Struct
 
 # Below this, compressing costs more than it saves.
 GZIP_SMALLEST: Final = 4 << 10
@@ -18,13 +18,12 @@ GZIP_INLINE: Final = 128 << 10
 _encoder = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """A whole answer: `content` is encoded as JSON unless it is bytes already."""
 
     status: int = 200
     content: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     media_type: str = "application/json"
     # A single resource can be asked for again, and changed, only if it is still the same.
     has_etag: bool = False
@@ -33,24 +32,22 @@ class Answer:
 class Wire(Protocol):
     """What a stream is written to."""
 
-    async def send(self, chunk: bytes) -> None:
+    async def send(self, chunk: bytes, *, is_last: bool = False) -> None:
         """Write a chunk; returns when there is room for the next."""
 
     def abort(self) -> None:
         """Drop the connection with all that waits to be sent."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True, kw_only=True):
     """An answer that goes on: `play` sends chunks until it ends, or its reader leaves."""
 
     play: Callable[[Wire], Coroutine[Any, Any, None]]
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     media_type: str = "text/event-stream; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """An answer as it goes out."""
 
     status: int
@@ -68,9 +65,8 @@ def etag_of(content: Any) -> str:
     return f'"{hashlib.sha256(encoded(content)).hexdigest()[:32]}"'
 
 
-def is_matched(header: str, content: Any) -> bool:
-    """Tell whether `If-Match` or `If-None-Match` names the form as it is now."""
-    tag = etag_of(content)
+def is_matched(header: str, tag: str) -> bool:
+    """Tell whether `If-Match` or `If-None-Match` names the form of a tag."""
     # A weak tag and the tag of the compressed form name the same thing.
     given = (each.strip().removeprefix("W/").replace('-gzip"', '"') for each in header.split(","))
     return any(each in ("*", tag) for each in given)
@@ -87,7 +83,7 @@ async def rendered(answer: Answer, asked: Mapping[str, str], *, is_read: bool) -
         headers.setdefault("content-type", answer.media_type)
     if answer.has_etag:
         headers["etag"] = etag_of(body)
-        if is_read and is_matched(asked.get("if-none-match", ""), body):
+        if is_read and is_matched(asked.get("if-none-match", ""), headers["etag"]):
             return Rendered(304, headers, b"")
     # A range is one of the bytes as they are, and not of their packed form.
     if len(body) >= GZIP_SMALLEST and answer.status != 206 and _takes_gzip(asked):

@@ -5,9 +5,11 @@ import itertools
 import logging
 import re
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from holdfast.domain.errors import Code, HoldfastError, Invalid, out_of_memory
@@ -49,7 +51,8 @@ LASTING: Final = "holdfast.lasting"
 GONE: Final = 499
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _READS: Final = frozenset({"GET", "HEAD"})
-_USUAL: Final = tuple((name, (name.encode(), value.encode())) for name, value in HEADERS.items())
+_USUAL: Final = {name: (name.encode(), value.encode()) for name, value in HEADERS.items()}
+_USUAL_PAIRS: Final = tuple(_USUAL.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,23 +80,22 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; the server takes neither websockets nor lifespans."""
-        exchange = _Exchange(f"{self._rules.name}-{next(self._numbers)}", scope, send)
         began = time.perf_counter()
         request = request_of(scope, receive)
+        name = f"{self._rules.name}-{next(self._numbers)}"
+        exchange = _Exchange(_request_id(request, name), scope, send)
         try:
-            answer = await self._answer(request, scope, exchange)
+            answer = await self._answer(request, exchange)
             await exchange.finish(answer, request)
         except CallerGoneError:
             exchange.status = GONE
         finally:
             self._note(exchange, request, time.perf_counter() - began)
 
-    async def _answer(
-        self, request: Request, scope: Scope, exchange: "_Exchange"
-    ) -> Rendered | Stream:
+    async def _answer(self, request: Request, exchange: "_Exchange") -> Rendered | Stream:
         """Return what goes out: whatever happens, it is an answer in our own form."""
         try:
-            if not is_asked_by_name(scope, self._rules.names.hosts):
+            if not is_asked_by_name(request.headers, self._rules.names.hosts):
                 raise Invalid(
                     Code.INVALID_HOST, "Ask for this server by its own name and port, and once."
                 )
@@ -182,19 +184,16 @@ class Application:
 class _Exchange:
     """One request and its answer on the wire, and what is told of them afterwards."""
 
-    def __init__(self, name: str, scope: Scope, send: Send) -> None:
-        given = next((v for n, v in scope["headers"] if n == b"x-request-id"), b"")
-        chosen = given.decode("latin-1")
-        self.request_id = chosen if _REQUEST_ID.fullmatch(chosen) else name
+    def __init__(self, request_id: str, scope: Scope, send: Send) -> None:
+        self.request_id = request_id
         self.route: Route | None = None
         self.caller: Caller | None = None
         self.status = 0
         self.size = 0
         self._waiting: Rendered | None = None
+        self._is_over = False
         self._send = send
-        extensions = scope.get("extensions", {})
-        self._abort = extensions.get(ABORT, {}).get("call")
-        self._prepare_to_last = extensions.get(LASTING, {}).get("call")
+        self._extensions = scope.get("extensions", {})
 
     def refused(self, error: HoldfastError, request: Request | None = None) -> Answer:
         """Return the answer for an error, in the words of the route once it is known who asks."""
@@ -220,51 +219,54 @@ class _Exchange:
 
     async def _stream(self, answer: Stream, request: Request) -> None:
         """Send chunks until there are no more, or nobody is left to read them."""
-        if self._prepare_to_last is not None:
-            self._prepare_to_last()
+        self._call(LASTING)
         # Kept until the first chunk, which comes at once, so that both are one packet.
         self._waiting = Rendered(200, {"content-type": answer.media_type, **answer.headers}, b"")
         if request.method != "HEAD":
-            playing = asyncio.create_task(answer.play(self))
-            leaving = asyncio.create_task(_disconnected(request))
             try:
-                await asyncio.wait({playing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                # At once, and not at the next event: a reader that left holds nothing of ours.
-                playing.cancel()
-                leaving.cancel()
-                await asyncio.wait({playing, leaving})
-            if not playing.cancelled() and (error := playing.exception()):
-                faults.error("a stream broke", exc_info=error)
+                await _while_heard(request, answer.play(self))
+            except Exception:  # noqa: BLE001 — a fault of ours, whatever it is
+                faults.exception("a stream broke")
                 # Otherwise its reader would take what it has for all there is.
                 self.abort()
-        await self._start_if_waiting()
-        await self._send({"type": "http.response.body", "body": b""})
+        if not self._is_over:
+            await self.send(b"", is_last=True)
 
-    async def send(self, chunk: bytes) -> None:
+    async def send(self, chunk: bytes, *, is_last: bool = False) -> None:
         """Write a chunk of a stream."""
-        await self._start_if_waiting()
-        self.size += len(chunk)
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-    def abort(self) -> None:
-        """Drop the connection with all that waits to be sent."""
-        if self._abort is not None:
-            self._abort()
-
-    async def _start_if_waiting(self) -> None:
         if self._waiting is not None:
             head, self._waiting = self._waiting, None
             await self._start(head)
+        self._is_over = is_last
+        self.size += len(chunk)
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
+
+    def abort(self) -> None:
+        """Drop the connection with all that waits to be sent."""
+        self._call(ABORT)
+
+    def _call(self, extension: str) -> None:
+        if extension in self._extensions:
+            self._extensions[extension]["call"]()
 
     async def _start(self, whole: Rendered) -> None:
         self.status = whole.status
         own = [(n.encode(), v.encode("latin-1")) for n, v in whole.headers.items()]
-        usual = [pair for name, pair in _USUAL if name not in whole.headers]
+        is_usual = _USUAL.keys().isdisjoint(whole.headers)
+        usual = _USUAL_PAIRS if is_usual else _usual_without(whole.headers)
         headers = [*usual, *own, (b"x-request-id", self.request_id.encode())]
         await self._send(
             {"type": "http.response.start", "status": whole.status, "headers": headers}
         )
+
+
+def _request_id(request: Request, ours: str) -> str:
+    chosen = request.headers.get("x-request-id")
+    return chosen if chosen is not None and _REQUEST_ID.fullmatch(chosen) else ours
+
+
+def _usual_without(names: Iterable[str]) -> list[tuple[bytes, bytes]]:
+    return [pair for name, pair in _USUAL.items() if name not in names]
 
 
 async def _body(request: Request, route: Route, raw: bytes) -> Any:
@@ -279,6 +281,28 @@ async def _body(request: Request, route: Route, raw: bytes) -> Any:
 
 async def _whole(answer: Answer, request: Request) -> Rendered:
     return await rendered(answer, request.headers, is_read=request.method in _READS)
+
+
+async def _while_heard(request: Request, playing: Coroutine[Any, Any, None]) -> None:
+    """Play a stream; it is cut off when its reader leaves."""
+    here = asyncio.current_task()
+    assert here is not None  # noqa: S101 — for the type checker: this is a coroutine
+    leaving = asyncio.create_task(_disconnected(request))
+
+    def leave(_: object) -> None:
+        here.cancel()
+
+    # At once, and not at the next event: a reader that left holds nothing of ours.
+    leaving.add_done_callback(leave)
+    try:
+        await playing
+    except asyncio.CancelledError:
+        if not leaving.done():
+            raise
+        here.uncancel()
+    finally:
+        leaving.remove_done_callback(leave)
+        leaving.cancel()
 
 
 async def _disconnected(request: Request) -> None:

@@ -1,6 +1,7 @@
 """Who asks: a bearer token or the page's cookie, and from where."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, Denied
@@ -48,10 +49,17 @@ class Callers:
 
 def require_nameable(caller: Caller, body: Any) -> None:
     """Refuse a body that names a file of this machine as its model, unless an admin sends it."""
-    given = (getattr(body, field, None) for field in MODEL_FIELDS)
-    named = [each for one in given for each in (one if isinstance(one, tuple) else (one,))]
-    if any(isinstance(ref, str) and ref.partition(":")[0] == _FILES for ref in named):
-        caller.require(Scope.ADMIN)
+    for field in _model_fields(body.__class__):
+        given = getattr(body, field)
+        refs = given if isinstance(given, tuple) else (given,)
+        if any(isinstance(ref, str) and ref.partition(":")[0] == _FILES for ref in refs):
+            caller.require(Scope.ADMIN)
+
+
+@cache
+def _model_fields(kind: type) -> tuple[str, ...]:
+    """Return which fields of a body may name models."""
+    return tuple(field for field in MODEL_FIELDS if hasattr(kind, field))
 
 
 def may_see(caller: Caller, model: Model) -> bool:

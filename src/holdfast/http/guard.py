@@ -1,14 +1,12 @@
 """What stands before every route: which host was asked for, and what browsers are told.
 
-Judged on the raw headers, before any path is looked at.
+Judged before any path is looked at.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
-
-from starlette.types import Scope
 
 from holdfast.domain.errors import Code, Invalid
 
@@ -59,14 +57,13 @@ def names_of(
     )
 
 
-def is_asked_by_name(scope: Scope, hosts: frozenset[str]) -> bool:
+def is_asked_by_name(headers: Mapping[str, str], hosts: frozenset[str]) -> bool:
     """Tell whether the request names exactly one host, and that one is this server.
 
     A page elsewhere can make its own name point here; it cannot make ours.
     """
-    given = [value for name, value in scope["headers"] if name == b"host"]
-    # Of two, whatever stands before us may have judged the other one.
-    return len(given) == 1 and given[0].decode("latin-1").lower() in hosts
+    # Of two, whatever stands before us may have judged the other one; with a comma they are none.
+    return headers.get("host", "").lower() in hosts
 
 
 def _spellings(name: str, port: int, scheme: str) -> set[str]:

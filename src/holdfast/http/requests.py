@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Final, get_origin
@@ -29,8 +28,7 @@ class CallerGoneError(Exception):
     """Whoever asked has hung up; there is nobody to answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What the caller sent: the path as it was spelled, headers by their lower-case names.
 
     A header that comes several times has all its values, with commas between them.
@@ -50,13 +48,8 @@ def request_of(scope: Scope, receive: Receive) -> Request:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     raw_path = scope.get("raw_path") or quote(scope["path"]).encode()
-    return Request(
-        method=scope["method"],
-        path=raw_path.decode("latin-1"),
-        query=scope["query_string"].decode("latin-1"),
-        headers=headers,
-        receive=receive,
-    )
+    path, query = raw_path.decode("latin-1"), scope["query_string"].decode("latin-1")
+    return Request(scope["method"], path, query, headers, receive)
 
 
 async def read_body(request: Request) -> bytes:
@@ -88,7 +81,7 @@ def decoded_body(request: Request, body: bytes, kind: Any) -> Any:
     _require_json(request)
     require_plain_json(body)
     try:
-        return msgspec.json.decode(body, type=kind)
+        return _decoder_of(kind).decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(*told(error, kind)) from None
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -115,6 +108,8 @@ def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
     """Return the query as the route's type; what may come several times is a tuple there."""
     if len(query) > QUERY_LONGEST or not query.isascii():
         raise _invalid_query("", "the query is too long, or not written in ASCII")
+    if not query:
+        return _unasked(kind)
     fields = _fields_of(kind)
     found: dict[str, Any] = {}
     try:
@@ -138,10 +133,20 @@ def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
             found[name] = value
     for name, value in found.items():
         _require_value(name, value, fields[name].type)
+    return _converted(found, kind)
+
+
+def _converted(found: dict[str, Any], kind: type[Struct]) -> Any:
     try:
         return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _invalid_query(*told(error, kind)) from None
+
+
+@cache
+def _unasked(kind: type[Struct]) -> Any:
+    """Return the query of those who send none; it is the same for all of them."""
+    return _converted({}, kind)
 
 
 def _require_value(name: str, value: Any, kind: Any) -> None:
@@ -156,6 +161,12 @@ def _require_value(name: str, value: Any, kind: Any) -> None:
     # Nothing is said by leaving it out; the word for it would be taken as nothing, too.
     if taken is None:
         raise _invalid_query(name, "leave a parameter out instead of sending null")
+
+
+@cache
+def _decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
+    """Return what reads a type; made once, because it takes longer than reading a body."""
+    return msgspec.json.Decoder(kind)
 
 
 @cache

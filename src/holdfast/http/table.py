@@ -26,8 +26,7 @@ class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a route that takes none."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked(Generic[Q, B]):
+class Asked(Struct, Generic[Q, B], frozen=True, kw_only=True):
     """A request as a route sees it: judged, decoded, and with a name for who asks."""
 
     house: House
@@ -99,8 +98,7 @@ class Route:
         return self.method not in {"GET", "HEAD"}
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """What stands at a path: its routes by method, and the values of its placeholders."""
 
     routes: Mapping[str, Route]
@@ -123,12 +121,13 @@ class Found:
 class _Node:
     """One segment of the known paths."""
 
-    __slots__ = ("named", "placeholder", "routes")
+    __slots__ = ("named", "names", "placeholder", "routes")
 
     def __init__(self) -> None:
         self.named: dict[str, _Node] = {}
         self.placeholder: _Node | None = None
-        self.routes: dict[str, tuple[Route, tuple[str, ...]]] = {}
+        self.names: tuple[str, ...] = ()
+        self.routes: dict[str, Route] = {}
 
 
 class Table:
@@ -160,13 +159,12 @@ class Table:
         if node is None or not node.routes:
             return None
         try:
-            decoded = [unquote_to_bytes(value).decode() for value in values]
+            if "%" in path:
+                values = [unquote_to_bytes(value).decode() for value in values]
         except UnicodeDecodeError:
             # What is no text names nothing.
             return None
-        names = next(iter(node.routes.values()))[1]
-        routes = {method: route for method, (route, _) in node.routes.items()}
-        return Found(routes, dict(zip(names, decoded, strict=True)))
+        return Found(node.routes, dict(zip(node.names, values, strict=True)))
 
     def _add(self, route: Route) -> None:
         node = self._root
@@ -180,4 +178,5 @@ class Table:
                 node = node.named.setdefault(segment, _Node())
         if route.method in node.routes:
             raise ValueError(f"{route.method} {route.path} is in the table twice.")
-        node.routes[route.method] = (route, tuple(names))
+        node.names = node.names or tuple(names)
+        node.routes[route.method] = route

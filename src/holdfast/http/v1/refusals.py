@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, Conflict, Invalid
-from holdfast.http.answers import is_matched
+from holdfast.http.answers import etag_of, is_matched
 
 _OF_QUERIES: Final = frozenset({Code.INVALID_CURSOR, Code.INVALID_FILTER, Code.INVALID_LIMIT})
 
@@ -43,7 +43,7 @@ def query_judged() -> Iterator[None]:
 def require_match(headers: Mapping[str, str], form: Any) -> None:
     """Refuse a change that was meant for another state than the present one."""
     wanted = headers.get("if-match")
-    if wanted is not None and not is_matched(wanted, form):
+    if wanted is not None and not is_matched(wanted, etag_of(form)):
         raise Conflict(
             Code.STALE_ETAG, "It has changed since you read it; read it again, then change it."
         )
