@@ -32,7 +32,7 @@ FOR_NEIGHBOURS = {
     "repos": {"make", "require_folder", "require_inside"},
     "search": {"rebuild"},
     "secrets": {"key_of", "of_host", "of_server", "of_variable", "remember"},
-    "sessions": {"close_idle", "make", "make_fork"},
+    "sessions": {"close_idle", "make", "make_fork", "seen"},
     "tokens": {
         *("ensure_local", "exchange", "learn_local", "list_all"),
         *("resolve", "sign_in_code", "still_valid"),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from holdfast.domain.errors import Code, HoldfastError
-from holdfast.domain.events import Gap, SessionClosed, TurnEnded
+from holdfast.domain.events import Gap
 from holdfast.domain.ids import SessionId
-from holdfast.domain.sessions import Head, Session
+from holdfast.domain.sessions import Head
 from holdfast.domain.tokens import Caller
 from holdfast.http.answers import Wire
 from holdfast.http.house import House
@@ -36,7 +36,7 @@ class Wish:
     head: Head
     # The surface's own words: for an event, for where a session stands, for what was pruned.
     frame: Callable[[News], bytes]
-    standing: Callable[[Session], str]
+    standing: Callable[[Head], str]
     resync: str
     until_settled: bool = False
 
@@ -126,31 +126,30 @@ class Feed:
         async with events.reader(owner, wish.session_id, after=after, head=wish.head) as reader:
             self._reader = reader
             self._beaten_at = time.monotonic()
-            session = await self._house.sessions.get(owner, wish.session_id)
-            self._unsent = self._connected(session, reader.head)
+            self._unsent = self._connected()
             # Where there is something to tell at once, both are one packet.
-            if reader.is_live:
+            if after >= wish.head.events and not self._is_settled:
                 await self._write(wire, b"")
             self._wire = wire
-            is_settled = _is_settled(session)
-            while not (wish.until_settled and is_settled and reader.cursor >= reader.head):
-                items = await reader.read()
-                may_settle = wish.until_settled and any(map(_may_settle, items))
-                await self._tell(wire, items)
+            while not self._is_settled:
+                await self._tell(wire, await reader.read())
                 if reader.is_too_slow:
                     self._ending = ("slow", RETRY)
                     return
-                if may_settle:
-                    head = await events.require(owner, wish.session_id, after=0)
-                    is_settled = _is_settled(head)
             self._ending = ("settled", RETRY)
 
-    def _connected(self, session: Session, head: int) -> bytes:
+    @property
+    def _is_settled(self) -> bool:
+        """Tell whether all that the reader wanted to wait for was read."""
+        return self._wish.until_settled and self._reader is not None and self._reader.is_settled
+
+    def _connected(self) -> bytes:
+        head = self._house.sessions.seen(self._wish.head)
         data = {
-            "session_id": session.id,
+            "session_id": head.session_id,
             "after": self._wish.after,
-            "head": head,
-            "status": self._wish.standing(session),
+            "head": head.events,
+            "status": self._wish.standing(head),
         }
         return control_frame("connected", data, retry=RETRY)
 
@@ -161,7 +160,11 @@ class Feed:
         """
         self._delivered += len(items)
         if chunk := self._shared(items):
-            await self._write(wire, chunk)
+            if self._is_settled:
+                # The end follows at once, and both are one packet.
+                self._unsent += chunk
+            else:
+                await self._write(wire, chunk)
             self._told = end_of(items[-1])
             return
         for chunk, last in _chunks(self._framed(items)):
@@ -201,7 +204,7 @@ class Feed:
             if frames := self._rendering.frames(item):
                 yield frames, end_of(item)
 
-    async def _write(self, wire: Wire, chunk: bytes) -> None:
+    async def _write(self, wire: Wire, chunk: bytes, *, is_last: bool = False) -> None:
         now = time.monotonic()
         if self._is_beat_due(now):
             self._beaten_at = now
@@ -211,7 +214,7 @@ class Feed:
         self._waiting += 1
         try:
             # Cancelled while there is no room, nothing of it has been written.
-            await wire.send(chunk)
+            await wire.send(chunk, is_last=is_last)
         finally:
             self._waiting -= 1
 
@@ -223,9 +226,10 @@ class Feed:
             return
         hidden, self._told = self._rendering.hidden(self._told)
         data = {"reason": reason, "after": self._told, "retry_ms": retry}
+        goodbye = hidden + control_frame("closing", data, retry=retry)
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
-                await self._write(wire, hidden + control_frame("closing", data, retry=retry))
+                await self._write(wire, goodbye, is_last=True)
         except TimeoutError:
             # Nobody takes anything, so nobody would take the end of it either.
             wire.abort()
@@ -247,11 +251,3 @@ def _chunks(frames: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
         last = number
     if batch:
         yield b"".join(batch), last
-
-
-def _is_settled(session: Session | Head) -> bool:
-    return session.turn <= session.settled
-
-
-def _may_settle(item: Item) -> bool:
-    return isinstance(item, News) and isinstance(item.event.payload, TurnEnded | SessionClosed)

@@ -114,17 +114,17 @@ class Events(Background):
         `head` is what `require` has returned for this cursor, if it was asked just now.
         """
         head = head or await self.require(owner, session_id, after=after)
-        tail = self._join(head)
+        tail = self._join(head, after)
         try:
-            yield Reader(tail, after, head.events)
+            yield Reader(tail, after, head)
         finally:
             self._leave(head.key, tail)
 
-    def _join(self, head: Head) -> Tail:
+    def _join(self, head: Head, after: int) -> Tail:
         tail = self._tails.get(head.key)
         # The first reader starts the reading, the last one stops it.
         if tail is None:
-            tail = self._tails[head.key] = Tail(self._store, self._doorbell, head)
+            tail = self._tails[head.key] = Tail(self._store, self._doorbell, head, after)
             self._pumps[head.key] = self.start(tail.pump())
         tail.readers += 1
         return tail

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from holdfast.services.messages import Unfinished, find_unfinished
 from holdfast.services.repos import find_repo
 
 Found = tuple[Session, Head]
+S = TypeVar("S", Session, Head)
 
 
 class Overview(Struct, frozen=True, kw_only=True):
@@ -141,7 +143,7 @@ async def found_page(tx: Tx, query: SessionQuery, cursor: str | None) -> Page[Fo
     return Page(items=items, next_cursor=encode_cursor(last, filters))
 
 
-def shown(session: Session, head: Head, leases: Leases) -> Session:
+def shown(session: S, head: Head, leases: Leases) -> S:
     """Return the session as people see it: running only while somebody alive runs it."""
     if session.status is Status.RUNNING and not leases.is_live(head):
         return replace(session, status=Status.IDLE)

@@ -106,6 +106,10 @@ class Sessions:
 
         return await self._store.read(Brief(read))
 
+    def seen(self, head: Head) -> Head:
+        """Return where a session stands as people see it, given what was just read."""
+        return shown(head, head, self._leases)
+
     async def list(self, query: SessionQuery, *, cursor: str | None = None) -> Page[Session]:
         """Return the owner's sessions that match, newest first."""
         page = await self._store.read(lambda tx: found_page(tx, query, cursor))

@@ -88,8 +88,8 @@ class Batch(Struct, frozen=True):
 class Tail:
     """The newest news of one session."""
 
-    def __init__(self, store: Store, doorbell: Doorbell, head: Head) -> None:
-        """The tail begins where the log ends now."""
+    def __init__(self, store: Store, doorbell: Doorbell, head: Head, after: int) -> None:
+        """The tail begins where its first reader is, or where the log ends if that is far away."""
         self._store = store
         self._doorbell = doorbell
         self._key = head.key
@@ -102,8 +102,10 @@ class Tail:
         self._cold = 0
         self._arrived = asyncio.Event()
         self._failure: HoldfastError | None = None
-        self.base = head.events
-        self.last = head.events
+        is_near = head.events - after <= BRIEF_MOST
+        self.base = self.last = after if is_near else head.events
+        # Where the session stood when the log was last read.
+        self.head = head
         self.readers = 0
         self.batches: dict[Any, Batch] = {}
 
@@ -133,25 +135,28 @@ class Tail:
     async def _catch_up(self) -> None:
         is_behind = True
         while is_behind:
-            items, end = await read_page(self._store, self._key, self.last, BRIEF_MOST)
+            items, self.head = await read_page(self._store, self._key, self.last, BRIEF_MOST)
             if items:
                 self._extend(items)
-            is_behind = bool(items) and self.last < end
+            is_behind = bool(items) and self.last < self.head.events
 
     def fail(self, error: HoldfastError) -> None:
         """Let every reader that has read all there is fail with this error."""
         self._failure = error
         self._announce()
 
-    async def after(self, cursor: int, limit: int) -> list[Item]:
-        """Return what follows a cursor, waiting for it; a reader behind the tail reads the log."""
+    async def after(self, cursor: int, limit: int) -> tuple[list[Item], Head]:
+        """Return what follows a cursor, waiting for it, and where the session stood thereafter.
+
+        A reader behind the tail reads the log.
+        """
         while cursor >= self.last:
             if self._failure is not None:
                 raise self._failure
             await self._arrived.wait()
         if cursor < self.base:
-            return (await read_page(self._store, self._key, cursor, limit))[0]
-        return clipped(self._gulp(bisect_right(self._ends, cursor)), cursor)
+            return await read_page(self._store, self._key, cursor, limit)
+        return clipped(self._gulp(bisect_right(self._ends, cursor)), cursor), self.head
 
     def _gulp(self, start: int) -> list[Item]:
         before = self._totals[start] - _weight(self._items[start])
@@ -199,9 +204,9 @@ class Tail:
 
 
 class Reader:
-    """One reader's place in a tail; `head` is where the log ended when the reader came."""
+    """One reader's place in a tail, and where the session stood when it last read."""
 
-    def __init__(self, tail: Tail, cursor: int, head: int) -> None:
+    def __init__(self, tail: Tail, cursor: int, head: Head) -> None:
         self._tail = tail
         # Small at first, because a reader waits for the first page and not for the last.
         self._limit = PAGE_FIRST
@@ -229,9 +234,14 @@ class Reader:
         """Tell whether the reader has read all there is."""
         return self.cursor >= self._tail.last
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all was read up to a moment in which no turn ran or waited."""
+        return self.cursor >= self.head.events and self.head.turn <= self.head.settled
+
     async def read(self) -> list[Item]:
         """Return what comes next, waiting for it; within 1 MiB, and the list is the reader's."""
-        items = await self._tail.after(self.cursor, self._limit)
+        items, self.head = await self._tail.after(self.cursor, self._limit)
         self.cursor = end_of(items[-1])
         self._limit = min(2 * self._limit, PAGE_MOST)
         self._was_live = self._was_live or self.cursor >= self._tail.last
@@ -240,14 +250,14 @@ class Reader:
 
 async def read_page(
     store: Store, key: SessionKey, after: int, limit: int
-) -> tuple[list[Item], int]:
-    """Return the log's next page after a cursor, every number covered, and where the log ends."""
+) -> tuple[list[Item], Head]:
+    """Return the log's next page after a cursor, every number covered, and where it stands."""
 
-    async def read(tx: Tx) -> tuple[list[Item], int]:
+    async def read(tx: Tx) -> tuple[list[Item], Head]:
         head = await tx.sessions.head_by_key(key)
         if head is None:
             raise session_not_found()
-        return await read_items(tx, head, after, limit), head.events
+        return await read_items(tx, head, after, limit), head
 
     return await store.read(Brief(read) if limit <= BRIEF_MOST else read)
 
