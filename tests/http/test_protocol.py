@@ -126,6 +126,17 @@ async def test_a_slow_answer_is_not_cut_off_by_the_wait_for_the_next_request(
     assert heard.statuses == [200, 200]
 
 
+async def test_a_connection_that_is_not_used_is_closed_after_a_while(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "IDLE_SECONDS", 0.1)
+
+    # The second is answered while the wait behind the first goes on.
+    heard = await line.say(2 * line.request("/healthz"))
+
+    assert (heard.statuses, heard.is_over) == ([200, 200], True)
+
+
 async def test_a_header_behind_the_body_says_nothing(line: Line, quiet: Holdfast) -> None:
     _, secret = await quiet.tokens.ensure_local()
     body = f"2\r\n{{}}\r\n0\r\nAuthorization: Bearer {secret}\r\n\r\n".encode()

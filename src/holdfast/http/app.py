@@ -43,10 +43,6 @@ from holdfast.http.table import Asked, Found, Route, Table
 log = logging.getLogger("holdfast.access")
 faults = logging.getLogger(__name__)
 
-# How our own protocol lets a stream drop its connection.
-ABORT: Final = "holdfast.abort"
-# And how it makes a connection ready for an answer that goes on for long.
-LASTING: Final = "holdfast.lasting"
 # What proxies write down for a caller who did not wait; nobody gets to see it.
 GONE: Final = 499
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -83,7 +79,7 @@ class Application:
         began = time.perf_counter()
         request = request_of(scope, receive)
         name = f"{self._rules.name}-{next(self._numbers)}"
-        exchange = _Exchange(_request_id(request, name), scope, send)
+        exchange = _Exchange(_request_id(request, name), request, send)
         try:
             answer = await self._answer(request, exchange)
             await exchange.finish(answer, request)
@@ -184,7 +180,7 @@ class Application:
 class _Exchange:
     """One request and its answer on the wire, and what is told of them afterwards."""
 
-    def __init__(self, request_id: str, scope: Scope, send: Send) -> None:
+    def __init__(self, request_id: str, request: Request, send: Send) -> None:
         self.request_id = request_id
         self.route: Route | None = None
         self.caller: Caller | None = None
@@ -193,7 +189,7 @@ class _Exchange:
         self._waiting: Rendered | None = None
         self._is_over = False
         self._send = send
-        self._extensions = scope.get("extensions", {})
+        self._means = request.means
 
     def refused(self, error: HoldfastError, request: Request | None = None) -> Answer:
         """Return the answer for an error, in the words of the route once it is known who asks."""
@@ -219,7 +215,7 @@ class _Exchange:
 
     async def _stream(self, answer: Stream, request: Request) -> None:
         """Send chunks until there are no more, or nobody is left to read them."""
-        self._call(LASTING)
+        self._use("last")
         # Kept until the first chunk, which comes at once, so that both are one packet.
         self._waiting = Rendered(200, {"content-type": answer.media_type, **answer.headers}, b"")
         if request.method != "HEAD":
@@ -243,11 +239,11 @@ class _Exchange:
 
     def abort(self) -> None:
         """Drop the connection with all that waits to be sent."""
-        self._call(ABORT)
+        self._use("abort")
 
-    def _call(self, extension: str) -> None:
-        if extension in self._extensions:
-            self._extensions[extension]["call"]()
+    def _use(self, means: str) -> None:
+        if means in self._means:
+            self._means[means]()
 
     async def _start(self, whole: Rendered) -> None:
         self.status = whole.status

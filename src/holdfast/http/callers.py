@@ -57,7 +57,7 @@ def require_nameable(caller: Caller, body: Any) -> None:
 
 
 @cache
-def _model_fields(kind: type) -> tuple[str, ...]:
+def _model_fields(kind: Any) -> tuple[str, ...]:
     """Return which fields of a body may name models."""
     return tuple(field for field in MODEL_FIELDS if hasattr(kind, field))
 

@@ -6,22 +6,28 @@ and the connection with it.
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Final, cast
+from urllib.parse import unquote
 
+from uvicorn._types import HTTPScope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from holdfast.http.app import ABORT, LASTING, Application
+from holdfast.http.app import Application
 from holdfast.http.crowds import CROWDED, UNCLEAR, connections_most
+from holdfast.http.cycles import Cycle
 from holdfast.http.metrics import Metrics
-from holdfast.http.wires import LastTransport, PatientTransport
+from holdfast.http.requests import OURS
 
 log = logging.getLogger("holdfast.access")
 
 HEADERS_LARGEST: Final = 64 << 10
 HEADERS_MOST: Final = 100
 HEAD_SECONDS: Final = 10.0
+# How long a connection is kept for the next request.
+IDLE_SECONDS: Final = 5.0
 # How long a caller may go on with a body that nobody wants, before the connection is closed.
 REST_SECONDS: Final = 2.0
 # Chunks of a body: each costs more than the byte that may be in it.
@@ -51,6 +57,7 @@ class Protocol(HttpToolsProtocol):
     """Refuses what is too large, too slow or unclear, and lets a stream drop its connection."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _idle_since = 0.0
     _head_size = 0
     _pieces = 0
     # What the parser has taken without a word: it keeps a header until it is whole.
@@ -60,6 +67,7 @@ class Protocol(HttpToolsProtocol):
     _is_head_open = True
     _is_body_open = False
     _is_last = False
+    _is_lasting = False
     _is_refused = False
     _is_counted = False
 
@@ -69,7 +77,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the caller a while for the first request, if there is room."""
-        super().connection_made(PatientTransport(transport, self.loop.call_soon))
+        super().connection_made(transport)
         if self._metrics.open_connections >= connections_most():
             self._turn_away()
             return
@@ -100,55 +108,82 @@ class Protocol(HttpToolsProtocol):
         self._silent_size = 0 if self._has_spoken else self._silent_size + len(data)
         if self._silent_size > HEADERS_LARGEST:
             self._refuse()
+        elif self._is_head_open and self._deadline is None:
+            self._within(HEAD_SECONDS, self._refuse)
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
-        super().on_message_begin()
-        self._unset_keepalive_if_required()
+        """Begin a request; most heads are over before it would pay to wait for their end."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self._has_spoken = self._is_head_open = True
         self._head_size = self._pieces = 0
-        extensions: dict[str, Any] = {
-            ABORT: {"call": self.transport.abort},
-            LASTING: {"call": self._prepare_to_last},
-        }
-        self.scope["extensions"] = extensions
-        self._within(HEAD_SECONDS, self._refuse)
+        self._stop_waiting()
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the request's target."""
-        self._count(url)
-        super().on_url(url)
+        self._count(len(url))
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; one behind the body comes too late to say anything."""
-        self._count(name + value)
+        self._count(len(name) + len(value))
         if not self._is_head_open:
             return
         if len(self.headers) >= HEADERS_MOST:
             raise UnclearRequestError
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Start to answer."""
+        version, method = self.parser.get_http_version(), self.parser.get_method()
         # Only a path of ours: a whole address or an authority names another host than `Host`.
-        is_path = self.url.startswith(b"/") and b"#" not in self.url
-        if not is_path or self.parser.get_method() == b"CONNECT":
-            raise UnclearRequestError
-        if not _is_framed_plainly(self.parser.get_http_version(), self.headers):
+        is_path = self.url.startswith(b"/") and b"#" not in self.url and self.url.isascii()
+        if not is_path or method == b"CONNECT" or not _is_framed_plainly(version, self.headers):
             raise UnclearRequestError
         if len(self.pipeline) >= WAITING_MOST:
             raise UnclearRequestError
-        super().on_headers_complete()
         self._stop_waiting()
-        # Set by the answer before it, if that ended while this head was on its way.
-        self._unset_keepalive_if_required()
-        self._has_begun = self._is_body_open = True
         self._is_head_open = False
-        if self.parser.should_upgrade():
-            # Whoever asked may go on in another protocol, which would be read as a request.
-            self._is_last = True
-            self.cycle.keep_alive = False
-        self.cycle.transport = LastTransport(self.transport, self._end)
+        # Whoever asks for it may go on in another protocol, which would be read as a request.
+        self._is_last |= self.parser.should_upgrade()
+        is_first = not self._has_begun or self.cycle.response_complete
+        self._has_begun = self._is_body_open = True
+        self.scope = self._scope_of(method.decode(), version)
+        stays = version != "1.0" and self.parser.should_keep_alive() and not self._is_last
+        self.cycle = Cycle(self, keep_alive=stays, end=self._end)
+        self.scope["extensions"] = {
+            OURS: {
+                "abort": self.transport.abort,
+                "body": self.cycle.whole_body,
+                "last": self._prepare_to_last,
+            }
+        }
+        if is_first:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _scope_of(self, method: str, version: str) -> HTTPScope:
+        path, _, query = self.url.partition(b"?")
+        return {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme or "http",
+            "root_path": "",
+            "method": method,
+            "path": unquote(path.decode()),
+            "raw_path": path,
+            "query_string": query,
+            "headers": self.headers,
+        }
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -176,22 +211,55 @@ class Protocol(HttpToolsProtocol):
             self.flow.resume_reading()
             self._within(REST_SECONDS, self._hang_up)
         else:
-            super().on_response_complete()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Answer the next request, or wait for it, but not for ever."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        # One that waits already looks again by itself: a clock for each answer would cost more.
+        if self.timeout_keep_alive_task is None:
+            self._look_in(IDLE_SECONDS)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that was not used for a while."""
+        self.timeout_keep_alive_task = None
+        if self._is_head_open or not self.cycle.response_complete:
+            return
+        left = self._idle_since + IDLE_SECONDS - self.loop.time()
+        if left > 0:
+            self._look_in(left)
+        elif not self.transport.is_closing():
+            self.transport.close()
+
+    def _look_in(self, seconds: float) -> None:
+        look = self.timeout_keep_alive_handler
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, look)
 
     def _prepare_to_last(self) -> None:
         """Bound what the kernel keeps for a reader, and have it notice one that is gone."""
-        if self.transport.is_closing():
-            # The reader did not even wait for the beginning, and there is no socket any more.
+        if self._is_lasting or self.transport.is_closing():
+            # It was made ready before, or its reader did not even wait for the beginning and there
+            # is no socket any more.
             return
-        connection = self.transport.get_extra_info("socket")
-        for level, name, value in LASTING_OPTIONS:
-            # Not every system has all of them.
-            if (option := getattr(socket, name, None)) is not None:
-                connection.setsockopt(level, option, value)
+        self._is_lasting = True
+        handle = self.transport.get_extra_info("socket").fileno()
+        # What a transport gives for a socket may make a new one for each option.
+        with socket.socket(fileno=os.dup(handle)) as connection:
+            for level, name, value in LASTING_OPTIONS:
+                # Not every system has all of them.
+                if (option := getattr(socket, name, None)) is not None:
+                    connection.setsockopt(level, option, value)
 
-    def _count(self, piece: bytes) -> None:
+    def _count(self, size: int) -> None:
         self._has_spoken = True
-        self._head_size += len(piece)
+        self._head_size += size
         if self._head_size > HEADERS_LARGEST:
             raise UnclearRequestError
 

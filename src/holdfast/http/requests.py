@@ -16,6 +16,9 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.http.strictness import RULE_LONGEST, require_plain_json
 from holdfast.http.wordings import told
 
+# The extension by which our own protocol offers more than the interface has: to `abort` a
+# connection, to make it ready for an answer that will `last`, and a `body` that is already here.
+OURS: Final = "holdfast"
 BODY_LARGEST: Final = 8 << 20
 BODY_SECONDS: Final = 60.0
 # From here on reading takes long enough for others to notice.
@@ -39,6 +42,8 @@ class Request(Struct, frozen=True):
     query: str
     headers: Mapping[str, str]
     receive: Receive
+    # What our own connection can do beyond the interface, by name.
+    means: Mapping[str, Callable[[], Any]] = {}
 
 
 def request_of(scope: Scope, receive: Receive) -> Request:
@@ -49,7 +54,8 @@ def request_of(scope: Scope, receive: Receive) -> Request:
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     raw_path = scope.get("raw_path") or quote(scope["path"]).encode()
     path, query = raw_path.decode("latin-1"), scope["query_string"].decode("latin-1")
-    return Request(scope["method"], path, query, headers, receive)
+    means = scope.get("extensions", {}).get(OURS, {})
+    return Request(scope["method"], path, query, headers, receive, means)
 
 
 async def read_body(request: Request) -> bytes:
@@ -60,6 +66,11 @@ async def read_body(request: Request) -> bytes:
     # By its digits first: so many of them cannot be a number that is small enough.
     if len(told) > 18 or int(told) > BODY_LARGEST:
         raise _too_large()
+    whole: bytes | None = request.means["body"]() if "body" in request.means else None
+    return await _gathered(request) if whole is None else whole
+
+
+async def _gathered(request: Request) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -131,16 +142,20 @@ def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
             raise _invalid_query(name, "the parameter is given twice")
         elif field is not None:
             found[name] = value
-    for name, value in found.items():
-        _require_value(name, value, fields[name].type)
     return _converted(found, kind)
 
 
 def _converted(found: dict[str, Any], kind: type[Struct]) -> Any:
+    fields = _fields_of(kind)
     try:
-        return msgspec.convert(found, kind, strict=False)
+        query = msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
+        for name, value in found.items():
+            _require_value(name, value, fields[name].type)
         raise _invalid_query(*told(error, kind)) from None
+    for name, value in found.items():
+        _require_meant(name, value, getattr(query, fields[name].name))
+    return query
 
 
 @cache
@@ -153,14 +168,22 @@ def _require_value(name: str, value: Any, kind: Any) -> None:
     """Judge a parameter by itself, so that a refusal can name it."""
     try:
         taken = msgspec.convert(value, kind, strict=False)
-        if isinstance(taken, datetime):
-            # A bare number would be taken as a time of some clock.
-            msgspec.convert(value, datetime)
     except msgspec.ValidationError as error:
         raise _invalid_query(name, told(error, kind)[1]) from None
+    _require_meant(name, value, taken)
+
+
+def _require_meant(name: str, value: Any, taken: Any) -> None:
+    """Refuse a parameter that can be taken for something else than was written."""
     # Nothing is said by leaving it out; the word for it would be taken as nothing, too.
     if taken is None:
         raise _invalid_query(name, "leave a parameter out instead of sending null")
+    if isinstance(taken, datetime):
+        try:
+            # A bare number would be taken as a time of some clock.
+            msgspec.convert(value, datetime)
+        except msgspec.ValidationError as error:
+            raise _invalid_query(name, told(error, datetime)[1]) from None
 
 
 @cache
