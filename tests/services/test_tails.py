@@ -91,6 +91,27 @@ async def test_what_is_heard_live_is_what_the_log_says(home: Path, outside: Outs
         assert heard == list((await house.events.list(house.owner, session.id)).items)
 
 
+async def test_a_reader_knows_whether_all_it_has_heard_is_settled(
+    home: Path, outside: Outside
+) -> None:
+    gate = Gate()
+    async with open_house(home, GatedRuntime([gate, an_answer("done")]), outside=outside) as house:
+        session = await house.open()
+        news = house.events.reader(house.owner, session.id, after=session.last_event)
+        async with news as reader, asyncio.timeout(PATIENCE):
+            settled = [reader.is_settled]
+            await house.send(session.id, "hello")
+            await gate.reached()
+            items = await reader.read()
+            settled.append(reader.is_settled)
+            gate.open()
+            while not reader.is_settled:
+                items = await reader.read()
+
+    assert settled == [True, False]
+    assert isinstance(items[-1].event.payload, TurnEnded)
+
+
 async def test_words_of_two_houses_are_heard_in_their_order(home: Path, outside: Outside) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()

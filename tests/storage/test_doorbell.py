@@ -14,9 +14,10 @@ from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.events import Event, TurnStarted
 from holdfast.domain.ids import EventId, SessionId, SessionKey
 from holdfast.domain.models import model_of
+from holdfast.ports import Told
 from holdfast.storage.doorbell import INTERVAL, StoreDoorbell
 from holdfast.storage.store import SqliteStore
-from tests.builders import AT, an_id
+from tests.builders import AT, a_head, an_id
 from tests.stand_ins import PATIENCE
 from tests.storage.conftest import KEY
 
@@ -26,6 +27,7 @@ HERE, THERE = SessionKey(1), SessionKey(2)
 NEWS = Event(
     id=EventId(an_id(2)), session_id=SessionId(an_id(1)), sequence=1, at=AT, payload=TurnStarted()
 )
+TOLD = Told(a_head(), [NEWS])
 
 
 class Version:
@@ -83,12 +85,12 @@ async def test_a_ring_between_listening_and_waiting_is_not_lost() -> None:
 async def test_what_was_written_is_told_with_the_only_ring() -> None:
     async with StoreDoorbell(Version()) as doorbell:
         bell = doorbell.listen(HERE)
-        doorbell.ring(HERE, lambda: [NEWS])
+        doorbell.ring(HERE, lambda: TOLD)
         told = await bell.rung()
 
-        doorbell.ring(HERE, lambda: [NEWS])
+        doorbell.ring(HERE, lambda: TOLD)
 
-        assert (told, await bell.rung()) == ([NEWS], None)
+        assert (told, await bell.rung()) == (TOLD, None)
 
 
 async def test_whoever_does_not_know_what_was_written_tells_nothing() -> None:

@@ -4,12 +4,19 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from msgspec import Struct
+
 from holdfast.domain.events import Event
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
+from holdfast.domain.sessions import Head
 
-# All that one entry has added to the news of a session, in its order and without a gap.
-Told = Sequence[Event]
+
+class Told(Struct, frozen=True):
+    """All that one entry has added to the news of a session, and where the session stands since."""
+
+    head: Head
+    news: Sequence[Event]
 
 
 class Clock(Protocol):

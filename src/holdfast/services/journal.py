@@ -153,18 +153,18 @@ class Pen:
 
     async def flush(self) -> None:
         """Put everything that was written into the transaction."""
-        key = self.head.key
+        self.move(updated_at=instant(self._last))
         if self._messages:
-            await self.tx.messages.append(key, self._messages)
+            await self.tx.messages.append(self.head.key, self._messages)
         if self._events:
-            await self.tx.events.append(key, self._events)
+            await self.tx.events.append(self.head.key, self._events)
         # Last, because the head counts what the lines above wrote.
-        await self.tx.sessions.save(replace(self.head, updated_at=instant(self._last)))
+        await self.tx.sessions.save(self.head)
 
     def told(self) -> Told:
         """Return all that was written as the news that it is, for readers who have read so far."""
         rows = (event_of(row.message, row.event) for row in self._messages)
-        return sorted((*self._events, *rows), key=attrgetter("sequence"))
+        return Told(self.head, sorted((*self._events, *rows), key=attrgetter("sequence")))
 
     def _stamp(self, payload: Payload, turn: int | None, at: datetime) -> Event:
         head, sequence = self.head, self.head.events + 1

@@ -104,7 +104,7 @@ class Tail:
         self._failure: HoldfastError | None = None
         is_near = head.events - after <= BRIEF_MOST
         self.base = self.last = after if is_near else head.events
-        # Where the session stood when the log was last read.
+        # Where the session stood when the newest of these was written, or later.
         self.head = head
         self.readers = 0
         self.batches: dict[Any, Batch] = {}
@@ -128,9 +128,11 @@ class Tail:
 
     def _has_heard(self, told: Told) -> bool:
         """Take what was written just now; `False` where others have written before it."""
-        if told and told[0].sequence == self.last + 1:
-            self._extend([News(Frame(event.sequence, _encode(event)), event) for event in told])
-        return not told or told[-1].sequence <= self.last
+        news = told.news
+        if news and news[0].sequence == self.last + 1:
+            self.head = told.head
+            self._extend([News(Frame(event.sequence, _encode(event)), event) for event in news])
+        return not news or news[-1].sequence <= self.last
 
     async def _catch_up(self) -> None:
         is_behind = True
