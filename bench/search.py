@@ -106,7 +106,7 @@ async def _fill(house: Holdfast, words: _Words, each: int, sessions: int) -> int
 class _Nobody:
     """A bell that nobody listens to."""
 
-    def ring(self, key: SessionKey) -> None:
+    def ring(self, key: SessionKey, tell: object = None) -> None:
         """Tell nobody."""
 
     def listen(self, key: SessionKey) -> Bell:

@@ -30,6 +30,8 @@ KINDS = (
     ("turn.ended:error", "turn failure"),
     ("turn.ended:interrupted", "cut off"),
     ("turn.ended", "turn end"),
+    # Mostly together with the start of its turn.
+    ("message:user", "admit"),
     ("turn.started", "turn start"),
     ("approval.requested", "question"),
     ("approval.answered", "answer"),
@@ -40,7 +42,6 @@ KINDS = (
     ("message:tool_result", "result"),
     ("step.started", "step"),
     ("step.delta", "delta batch"),
-    ("message:user", "admit"),
     ("sessions.remove", "delete"),
     ("sessions.patch", "update"),
     ("sessions.extend", "renew"),
