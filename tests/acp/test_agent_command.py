@@ -147,7 +147,7 @@ async def test_a_killed_agent_is_loaded_with_its_whole_past_once(
         session = await editor.opened(desk)
         await editor.prompt(session, "one")
         await editor.begin("session/prompt", sessionId=session, prompt=words("two"))
-        await until_running(home, session)
+        await until_shown(home, session, "events", "step")
         editor.process.kill()
         await editor.process.wait()
     async with command(home, desk, HOLDFAST_MODEL=model) as editor:
@@ -171,7 +171,7 @@ async def test_a_client_that_is_gone_leaves_a_turn_that_is_recorded_as_stopped(
         await editor.meet()
         session = await editor.opened(desk)
         await editor.begin("session/prompt", sessionId=session, prompt=words("go"))
-        await until_running(home, session)
+        await until_shown(home, session, "events", "step")
 
         assert await editor.ended() == 0
 
@@ -192,7 +192,7 @@ async def test_a_signal_ends_it_like_the_end_of_its_input(
         await editor.meet()
         session = await editor.opened(desk)
         asked = await editor.begin("session/prompt", sessionId=session, prompt=words("go"))
-        await until_running(home, session)
+        await until_shown(home, session, "events", "step")
 
         editor.process.send_signal(number)
 
@@ -301,8 +301,9 @@ async def test_behind_a_server_a_turn_goes_on_without_its_client(
             await editor.begin("session/prompt", sessionId=session, prompt=words("go"))
             remark = await editor.until(lambda frame: "mine" in str(frame))
             assert remark["params"]["update"]["sessionUpdate"] == "agent_message_chunk"
-            await until_running(home, session)
+            await until_shown(home, session, "events", "step")
             assert await editor.ended() == 0
+        await until_shown(home, session, "messages", "late")
         async with command(tmp_path / "other", desk, **far) as editor:
             await editor.meet()
             await editor.call("session/resume", sessionId=session, cwd=str(desk), mcpServers=[])
@@ -327,13 +328,13 @@ async def write_and_delete(editor: Process, session: str, desk: Path) -> None:
     assert await editor.call("session/delete", sessionId=session) == {"result": {}}
 
 
-async def until_running(home: Path, session: str) -> None:
-    """Wait until a turn of the session has begun, as another process sees it."""
+async def until_shown(home: Path, session: str, what: str, word: str) -> None:
+    """Wait until a word stands in what another process sees of the session."""
 
     def look() -> None:
         for _ in range(300):
-            shown = beside(home, "sessions", "events", session, "--json").stdout
-            if "step" in shown:
+            shown = beside(home, "sessions", what, session, "--json").stdout
+            if word in shown:
                 return
         raise AssertionError(shown)
 
