@@ -16,7 +16,7 @@ from holdfast.domain.errors import Code, Conflict, HoldfastError, Unavailable
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Head
 from holdfast.ports import Tx
-from holdfast.storage import postgres_link, postgres_writer
+from holdfast.storage import postgres_lane, postgres_link, postgres_writer
 from holdfast.storage.doorbell import StoreDoorbell
 from holdfast.storage.postgres import PostgresStore
 from holdfast.storage.postgres_link import Link
@@ -374,7 +374,7 @@ async def test_who_waits_for_a_row_too_long_is_told(
 async def test_a_commit_of_which_nobody_can_be_asked_is_told_as_unknown(
     databases: Databases, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (postgres_link, postgres_writer):
+    for module in (postgres_link, postgres_lane):
         monkeypatch.setattr(module, "PATIENCE", 0.5)
     with tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
         async with wire_to(databases.server.folder, Path(folder)) as wire:

@@ -21,6 +21,8 @@ class WireCutter:
     def __init__(self, target: Path) -> None:
         self._target = target
         self.cut = Cut.NEVER
+        # What is on the wire when a commit is: the word itself, or what the store tells others.
+        self.sign = b"COMMIT"
         self.cuts = 0
         self.has_cut = asyncio.Event()
         # Whether nobody gets through any more, once it has cut.
@@ -35,7 +37,7 @@ class WireCutter:
         answers = asyncio.create_task(_passed_on(back, writer))
         try:
             while data := await reader.read(1 << 16):
-                how = self.cut if b"COMMIT" in data else Cut.NEVER
+                how = self.cut if self.sign in data else Cut.NEVER
                 if how is not Cut.NEVER:
                     self.cut, self.cuts = Cut.NEVER, self.cuts + 1
                     self.has_cut.set()

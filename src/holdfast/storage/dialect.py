@@ -5,6 +5,7 @@ Texts that differ by more than a word have a twin in `postgres_texts`.
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -15,6 +16,7 @@ from holdfast.storage.postgres_texts import (
     HITTING,
     KEYED,
     LOCKING,
+    PATIENT,
     RINGING,
     TWINS,
     WAITING,
@@ -25,6 +27,11 @@ _TOKENS: Final = re.compile(
     r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|::|:(?P<name>[a-z_][a-z0-9_]*)", re.DOTALL
 )
 _COMMENTS: Final = re.compile(r"--[^\n]*")
+# What may wait in a ledger, what is seen of it through views, and what triggers make of it.
+_WAITED_FOR: Final = re.compile(
+    r"\b(messages|events|sessions|news|search_\w+|session_events|agent_sessions|session_messages)\b"
+)
+_MOVES: Final = re.compile(r"\b(UPDATE|DELETE FROM)\s+sessions\b")
 _BYTES: Final = re.compile(r"\bx'([0-9a-f]*)'")
 
 # Functions and words that Postgres calls otherwise; the functions are made by the first migration.
@@ -58,8 +65,10 @@ class Form(Struct, frozen=True):
     `locking` is sent in its place by who may write. `first` is sent before it by them, where a
     lock has to be had before anything is looked at. `rings` names the parameter with the key of
     a session that has news after it. `hits` tells that it has to change a row. `waits` names the
-    parameter with the key of the one session it is about, where it may be sent with others of its
-    kind; `is_keyed` that it finds one session, its key first.
+    parameter with the key of the one session it is about, where it may be sent with others, and the
+    columns of its table; `is_patient` tells that it may be sent with others of its own kind,
+    `is_keyed` that it finds one session, `is_apart` that it is about nothing that may wait, and
+    `moves` that it changes where sessions stand.
     """
 
     plain: Statement
@@ -67,8 +76,11 @@ class Form(Struct, frozen=True):
     first: Statement | None
     rings: str | None
     hits: bool
-    waits: str | None
+    waits: tuple[str, Mapping[str, str]] | None
+    is_patient: bool
     is_keyed: bool
+    is_apart: bool
+    moves: bool
     is_write: bool
 
 
@@ -79,7 +91,8 @@ def form_of(text: str) -> Form:
     plain = statement_of(sql)
     lock = LOCKING.get(text)
     first = FIRST.get(text)
-    verb = _COMMENTS.sub("", sql).split(maxsplit=1)[0]
+    bare = _COMMENTS.sub("", sql)
+    verb = bare.split(maxsplit=1)[0]
     return Form(
         plain=plain,
         locking=plain if lock is None else statement_of(f"{sql.rstrip()}\n{lock}"),
@@ -87,8 +100,11 @@ def form_of(text: str) -> Form:
         rings=RINGING.get(text),
         hits=text in HITTING,
         # Of some there is a text for each number of rows.
-        waits=next((name for start, name in WAITING.items() if text.startswith(start)), None),
+        waits=next((each for start, each in WAITING.items() if text.startswith(start)), None),
+        is_patient=text in PATIENT,
         is_keyed=text in KEYED,
+        is_apart=_WAITED_FOR.search(bare) is None,
+        moves=_MOVES.search(bare) is not None,
         is_write=verb not in {"SELECT", "WITH"},
     )
 

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T")
-Work = Callable[[], Coroutine[Any, Any, Any]]
+Work = Callable[..., Coroutine[Any, Any, Any]]
 
 # Seconds, until there may be memory again.
 BREATH: Final = 0.01

@@ -6,35 +6,28 @@ text is sent, how a group is committed, how others hear of it, and whose clock l
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, Final, Self, TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar, cast
 
 import asyncpg
 
-from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.ids import SessionKey
 from holdfast.ports import Clock, Tx
 from holdfast.storage.postgres_checks import faults
 from holdfast.storage.postgres_clock import DatabaseClock
-from holdfast.storage.postgres_connection import PostgresConnection
 from holdfast.storage.postgres_errors import LostError, described, meaning, translated
 from holdfast.storage.postgres_fates import SWEEP
 from holdfast.storage.postgres_link import Link
 from holdfast.storage.postgres_migrate import require_current
 from holdfast.storage.postgres_news import PostgresNews
+from holdfast.storage.postgres_readers import READERS, Readers
 from holdfast.storage.postgres_writer import PostgresWriter
 from holdfast.storage.search_upkeep import Upkeep
-from holdfast.storage.store import Tables
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
-
-# More than a machine has cores, because readers also wait for the network.
-READERS: Final = 8
-_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class PostgresStore:
@@ -44,9 +37,7 @@ class PostgresStore:
         self._link = Link(url)
         self._news = PostgresNews(self._link)
         self._writer = PostgresWriter(self._link, self._news.word)
-        self._tables: tuple[PostgresConnection, Tx] | None = None
-        self._idle: list[tuple[PostgresConnection, Tx]] = []
-        self._readers = asyncio.Semaphore(READERS)
+        self._readers = Readers(self._link)
         self._upkeep = Upkeep(self.read, self._written)
         self._listening: asyncio.Task[None] | None = None
         self._closed = False
@@ -70,7 +61,7 @@ class PostgresStore:
         """Return a clock that follows the database's time where leases are concerned."""
         clock = DatabaseClock(inner)
         with translated():
-            async with self._reader() as (connection, _):
+            async with self._readers.snapshot() as (connection, _):
                 await clock.learn(connection)
         self._news.learn = clock.learn
         return clock
@@ -89,18 +80,15 @@ class PostgresStore:
         return done
 
     async def _written(self, work: Work[T]) -> T:
-        return cast(T, await self._writer.submit(lambda: work(self._writer_tables())))
+        return cast(T, await self._writer.submit(work))
 
     async def read(self, work: Work[T]) -> T:
         """Run work on one consistent snapshot."""
         # Each reader may be one that is dead and does not know, and only then a new one is opened.
         for left in reversed(range(READERS + 1)):
             try:
-                async with self._reader() as (connection, tables):
-                    await connection.command(_SNAPSHOT)
-                    found = await work(tables)
-                    await connection.command("END")
-                    return found
+                async with self._readers.snapshot() as (_, tables):
+                    return await work(tables)
             except LostError as error:
                 # Nothing was changed by it, so it may be asked again.
                 if not left:
@@ -117,11 +105,8 @@ class PostgresStore:
     async def check(self) -> list[str]:
         """Return the faults found in the rows, one sentence each."""
         with translated():
-            async with self._reader() as (connection, _):
-                await connection.command(_SNAPSHOT)
-                found = await faults(connection)
-                await connection.command("END")
-        return found
+            async with self._readers.snapshot() as (connection, _):
+                return await faults(connection)
 
     async def scrub(self) -> bool:
         """Take words of removed rows out of the index; rows themselves go when Postgres vacuums."""
@@ -138,51 +123,4 @@ class PostgresStore:
             self._listening.cancel()
             await asyncio.wait((self._listening,))
         await self._writer.close()
-        while self._idle:
-            await self._idle.pop()[0].close()
-
-    def _writer_tables(self) -> Tx:
-        # A new connection needs tables of its own.
-        if self._tables is None or self._tables[0] is not self._writer.connection:
-            connection = cast(PostgresConnection, self._writer.connection)
-            self._tables = connection, Tables(connection, {})
-        return self._tables[1]
-
-    @asynccontextmanager
-    async def _reader(self) -> AsyncIterator[tuple[PostgresConnection, Tx]]:
-        if self._closed:
-            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
-        async with self._readers:
-            reader = await self._taken()
-            try:
-                yield reader
-            except Exception:
-                await self._given_back(reader)
-                raise
-            except BaseException:
-                # Whatever it was doing is not waited for; another one is opened when needed.
-                reader[0].raw.terminate()
-                raise
-            await self._given_back(reader)
-
-    async def _given_back(self, reader: tuple[PostgresConnection, Tx]) -> None:
-        connection = reader[0]
-        if connection.raw.is_closed():
-            return
-        try:
-            if connection.raw.is_in_transaction():
-                await connection.command("ROLLBACK")
-        except LostError:
-            return
-        if self._closed:
-            await connection.close()
-        else:
-            self._idle.append(reader)
-
-    async def _taken(self) -> tuple[PostgresConnection, Tx]:
-        while self._idle:
-            connection, tables = self._idle.pop()
-            if not connection.raw.is_closed():
-                return connection, tables
-        connection = await self._link.patient()
-        return connection, Tables(connection, {})
+        await self._readers.close()

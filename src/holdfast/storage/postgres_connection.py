@@ -6,15 +6,21 @@ from typing import Any, Final
 
 import asyncpg
 
-from holdfast.domain.errors import Code, Invalid
 from holdfast.storage.database import NOTHING, Parameters, Row
-from holdfast.storage.dialect import Statement, form_of
+from holdfast.storage.dialect import Form, Statement, form_of, statement_of
 from holdfast.storage.ids import packed, spelled
+from holdfast.storage.postgres_columns import SESSIONS
 from holdfast.storage.postgres_errors import GONE, LostError, fenced
+from holdfast.storage.postgres_heads import HEADS, Heads, Wish, asked_for, pause
+from holdfast.storage.postgres_ledger import Ledger
+from holdfast.storage.postgres_ledger_sql import NOTE, WRITE, filled
+from holdfast.storage.postgres_values import place_of, values_of
 
 # Until Postgres ends a transaction in which nothing happens: whoever was stopped in the middle of
 # one lets go of its rows before anybody else's lease runs out, who waits for one of them.
 _IDLE: Final = {True: "2s", False: "60s"}
+# Outside of a transaction nobody waits long for a row, because it is tried again inside of one.
+_WAIT: Final = "100ms"
 _SETTINGS: Final = {
     "application_name": "holdfast",
     # Compiling takes longer than any of our statements.
@@ -25,7 +31,6 @@ _CLOSE_SECONDS: Final = 5.0
 # Seconds of silence until a machine is asked whether it is there, and until it is taken for gone.
 _SILENCE: Final = 5
 _GONE_AFTER: Final = 15
-_NUL: Final = "\x00"
 
 
 class PostgresConnection:
@@ -37,55 +42,117 @@ class PostgresConnection:
     def __init__(self, raw: asyncpg.Connection, *, may_write: bool = False) -> None:
         self.raw = raw
         self.has_written = False
+        # Whether any session may stand elsewhere than is remembered.
+        self.has_moved = False
+        # Whether what waited was refused.
+        self.has_failed = False
+        # The tables that are seen through it.
+        self.tables: Any = None
         # Sessions that have news once the transaction is committed.
         self.touched: set[int] = set()
         self._may_write = may_write
-        # Whether statements are kept that may wait, those that do, and the sessions they are about.
+        # Whether work is only begun; whether rows wait for others, and those that do.
+        self.is_opening = False
         self.is_patient = False
+        self._ledger = Ledger()
         self._waiting: dict[str, list[list[Any]]] = {}
-        self._awaited: set[int] = set()
+        # What was locked and read, and became of it by what waits.
+        self.heads = Heads()
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         form = form_of(sql)
         if not self._may_write:
             return await self._fetched(form.plain, parameters)
-        if not form.is_keyed:
-            await self.flush()
+        if self.is_opening:
+            await pause(Wish(place_of(form.plain, parameters) if form.is_keyed else None))
+        if form.is_keyed:
+            return await self._head(form, parameters)
+        await self._make_way(form)
         if form.first is not None:
             await self._fetched(form.first, parameters)
         self.has_written = self.has_written or form.is_write
-        found = await self._fetched(form.locking, parameters, is_write=form.is_write)
-        if form.is_keyed and found and found[0][0] in self._awaited:
-            await self.flush()
-            found = await self._fetched(form.locking, parameters)
-        return found
+        return await self._fetched(form.locking, parameters, is_write=form.is_write)
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         form = form_of(sql)
+        if self.is_opening:
+            await pause(Wish(None))
         self.has_written = True
-        values = _values(form.plain, parameters, is_write=True)
+        values = values_of(form.plain, parameters, is_write=True)
         if form.rings is not None:
             self.touched.add(parameters[form.rings])
         if self.is_patient and form.waits is not None:
+            name, table = form.waits
+            key = parameters[name]
+            self._ledger.add(table, key, values)
+            if table is SESSIONS:
+                self.heads.move(key, values)
+        elif self.is_patient and form.is_patient:
             self._waiting.setdefault(form.plain.sql, []).append(values)
-            self._awaited.add(parameters[form.waits])
-            return
-        await self.flush()
-        done = await self._asked(self.raw.execute, form.plain.sql, values)
-        if form.hits and done.endswith(" 0"):
-            raise fenced()
+        else:
+            await self._make_way(form)
+            done = await self._asked(self.raw.execute, form.plain.sql, values)
+            if form.hits and done.endswith(" 0"):
+                raise fenced()
+
+    async def read_ahead(self, places: Sequence[Row]) -> None:
+        """Lock and read all these heads at once."""
+        self.heads.keep(await self._fetched(statement_of(HEADS), asked_for(places)))
 
     async def flush(self) -> None:
-        """Send what waits, all of a kind at once: to ask and to be answered takes the longest."""
+        """Send what waits, all of it at once: to ask and to be answered takes the longest."""
+        await self._catch_up()
+        if self._ledger:
+            await self._written(WRITE)
+
+    async def note(self, *values: Any) -> str:
+        """Send what waits together with a note of the commit; return the transaction's name."""
+        await self._catch_up()
+        return str((await self._written(NOTE, *values))[0])
+
+    async def _written(self, text: str, *note: Any) -> Any:
+        sql, saved = filled(text, self._ledger.shape, len(note)), len(self._ledger.sessions)
+        values = (*note, *self._ledger.values())
+        self._ledger.clear()
+        row = await self._asked(self.raw.fetchrow, sql, values)
+        if row[-1] != saved:
+            self.has_failed = True
+            raise fenced()
+        return row
+
+    async def _head(self, form: Form, parameters: Parameters) -> list[Row]:
+        known = self.heads.get(place_of(form.plain, parameters))
+        if known is not None:
+            return [known]
+        found = await self._fetched(form.locking, parameters)
+        if found and self._ledger.concerns(found[0][0]):
+            await self.flush()
+            found = await self._fetched(form.locking, parameters)
+        if self.is_patient:
+            self.heads.keep(found)
+        return found
+
+    async def _make_way(self, form: Form) -> None:
+        """Have nothing wait that a statement may be about, nor remembered that it changes."""
+        if not form.is_apart:
+            await self.flush()
+        elif form.is_write:
+            # Triggers look at what of the index waits.
+            await self._catch_up()
+        if form.moves:
+            # Of one session it is known which; of more than one it may be any.
+            self.has_moved = self.has_moved or form.rings is None
+            self.heads.clear()
+
+    async def _catch_up(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        self._awaited.clear()
         for sql, rows in waiting.items():
             await self._asked(self.raw.executemany, sql, [rows])
 
     async def _fetched(
         self, statement: Statement, parameters: Parameters, *, is_write: bool = False
     ) -> list[Row]:
-        values = _values(statement, parameters, is_write=is_write)
+        values = values_of(statement, parameters, is_write=is_write)
         return list(map(tuple, await self._asked(self.raw.fetch, statement.sql, values)))
 
     async def command(self, sql: str) -> None:
@@ -110,11 +177,12 @@ class PostgresConnection:
 
     def forget(self, *, is_patient: bool) -> None:
         """Begin anew, in another transaction; who is patient sends what may wait together."""
-        self.has_written = False
+        self.has_written = self.has_moved = self.has_failed = False
         self.touched.clear()
         self.is_patient = is_patient
+        self._ledger.clear()
         self._waiting.clear()
-        self._awaited.clear()
+        self.heads.clear()
 
     async def close(self) -> None:
         """Let go of the connection, without waiting long for a server that is gone."""
@@ -122,18 +190,6 @@ class PostgresConnection:
             await self.raw.close(timeout=_CLOSE_SECONDS)
         except (*GONE, asyncpg.PostgresError):
             self.raw.terminate()
-
-
-def _values(statement: Statement, parameters: Parameters, *, is_write: bool) -> list[Any]:
-    values = [parameters[name] for name in statement.names]
-    if any(isinstance(value, str) and _NUL in value for value in values):
-        if is_write:
-            raise Invalid(Code.INVALID_TEXT, "Postgres keeps no text with a NUL in it.")
-        # No text there is has one, and none has this either, which is no character.
-        return [
-            value.replace(_NUL, "\uffff") if isinstance(value, str) else value for value in values
-        ]
-    return values
 
 
 async def connect(url: str, *, may_write: bool = False) -> asyncpg.Connection:
@@ -144,7 +200,9 @@ async def connect(url: str, *, may_write: bool = False) -> asyncpg.Connection:
         statement_cache_size=512,
         # A statement that is used rarely is as good as new after an hour.
         max_cached_statement_lifetime=3_600,
-        server_settings=_SETTINGS | {"idle_in_transaction_session_timeout": _IDLE[may_write]},
+        server_settings=_SETTINGS
+        | {"idle_in_transaction_session_timeout": _IDLE[may_write]}
+        | ({"lock_timeout": _WAIT} if may_write else {}),
     )
     # By its own name, because the driver has no setting for it.
     keep_alive(raw._transport.get_extra_info("socket"))

@@ -11,9 +11,11 @@ from typing import Final
 
 import asyncpg
 
+from holdfast.domain.errors import Conflict
 from holdfast.storage.jobs import Job
 from holdfast.storage.postgres_connection import PostgresConnection
 from holdfast.storage.postgres_errors import LATE, LOST_RACE, LostError, described, meaning
+from holdfast.storage.postgres_plays import SpoiledError, careful, trusting
 
 log = logging.getLogger(__name__)
 
@@ -23,28 +25,24 @@ _ALONE: Final = "BEGIN; SET LOCAL lock_timeout = '250ms'"
 _TRIES: Final = 5
 
 Commit = Callable[[PostgresConnection], Awaitable[None]]
-Play = Callable[[PostgresConnection, Job], Awaitable[bool]]
-
-
-class SpoiledError(Exception):
-    """Work was refused in its middle, and what it had changed is among the work of others."""
+Play = Callable[[PostgresConnection, Sequence[Job]], Awaitable[list[Job]]]
 
 
 class Group:
     """Jobs that have to be brought to their end, and which of them the next commit holds."""
 
-    def __init__(self, jobs: Sequence[Job], commit: Commit) -> None:
+    def __init__(self, jobs: Sequence[Job]) -> None:
         self.left = list(jobs)
         # Those that others are still in the way of.
         self.late: list[Job] = []
         self._inside: list[Job] = []
-        self._commit = commit
 
-    async def play(self, connection: PostgresConnection) -> None:
+    async def play(self, connection: PostgresConnection, commit: Commit) -> None:
         """Bring all that is left to its end; only a lost connection is raised."""
+        self._commit = commit
         try:
             if len(self.left) > 1:
-                await self._together(connection, _trusting)
+                await self._together(connection, trusting)
         except LOST_RACE:
             log.debug("others are in the way of a group, which is played one by one")
         except SpoiledError:
@@ -54,26 +52,27 @@ class Group:
 
     def committed(self) -> None:
         """Notice that the last commit was made, and tell those whose work it holds."""
-        self.left = [job for job in self.left if job not in self._inside]
+        ended = set(self._inside)
+        self.left = [job for job in self.left if job not in ended]
         for job in self._inside:
             job.tell()
 
     async def _play_carefully(self, connection: PostgresConnection) -> None:
         try:
-            await self._together(connection, _careful)
+            await self._together(connection, careful)
         except (SpoiledError, *LOST_RACE):
             log.debug("others are in the way of a group, which is played one by one")
 
     async def _together(self, connection: PostgresConnection, play: Play) -> None:
-        connection.forget(is_patient=play is _trusting)
+        connection.forget(is_patient=play is trusting)
         await connection.command(_TOGETHER)
         try:
-            self._inside = [job for job in self.left if await play(connection, job)]
+            self._inside = await play(connection, self.left)
             await self._commit(connection)
         except LOST_RACE:
             await connection.command("ROLLBACK")
             raise
-        except (SpoiledError, asyncpg.PostgresError) as error:
+        except (SpoiledError, Conflict, asyncpg.PostgresError) as error:
             await connection.command("ROLLBACK")
             raise SpoiledError from error
         self.committed()
@@ -83,10 +82,10 @@ class Group:
         self._inside = [job]
         for _ in range(_TRIES):
             job.result = job.error = None
-            connection.forget(is_patient=False)
+            connection.forget(is_patient=True)
             await connection.command(_ALONE)
             try:
-                job.result = await job.work()
+                job.result = await job.work(connection.tables)
                 await self._commit(connection)
                 break
             except LostError:
@@ -102,43 +101,6 @@ class Group:
                 if not isinstance(error, LATE):
                     break
         self.committed()
-
-
-async def _trusting(connection: PostgresConnection, job: Job) -> bool:
-    """Run one job without a savepoint; it raises where something has to be undone."""
-    job.result = job.error = None
-    before, connection.has_written = connection.has_written, False
-    try:
-        job.result = await job.work()
-    except (LostError, *LOST_RACE):
-        raise
-    except asyncpg.PostgresError as error:
-        # After any error the transaction is over for everybody.
-        raise SpoiledError from error
-    except Exception as error:
-        if connection.has_written:
-            raise SpoiledError from error
-        job.error = error
-    finally:
-        connection.has_written = connection.has_written or before
-    return True
-
-
-async def _careful(connection: PostgresConnection, job: Job) -> bool:
-    """Run one job in a savepoint; `False` when it has to be played again."""
-    job.result = job.error = None
-    touched = set(connection.touched)
-    await connection.command("SAVEPOINT job")
-    try:
-        job.result = await job.work()
-        await connection.command("RELEASE job")
-    except (LostError, *LOST_RACE):
-        raise
-    except Exception as error:  # noqa: BLE001 — the caller's own, told to the caller
-        await connection.command("ROLLBACK TO job; RELEASE job")
-        connection.touched = touched
-        job.error = error
-    return not isinstance(job.error, asyncpg.PostgresError)
 
 
 def _told(error: Exception) -> Exception:

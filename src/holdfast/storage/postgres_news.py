@@ -46,8 +46,10 @@ class PostgresNews:
         # Asked for again whenever a connection is new, and now and then.
         self.learn: Callable[[PostgresConnection], Awaitable[None]] = _nothing
 
-    def word(self, keys: set[int]) -> tuple[str, str]:
-        """Return where it is told, and how, that sessions have news."""
+    def word(self, keys: set[int]) -> tuple[str, str | None]:
+        """Return where it is told, and how, that sessions have news; of none nothing is told."""
+        if not keys:
+            return CHANNEL, None
         told = _ANY if len(keys) > _KEYS_MOST else ",".join(map(str, sorted(keys)))
         return CHANNEL, f"{self._me}:{told}"
 

@@ -19,6 +19,7 @@ from holdfast.storage import (
     tokens,
     zone_sql,
 )
+from holdfast.storage.postgres_columns import EVENTS, MESSAGES, SESSIONS
 
 _KEY: Final = """(SELECT coalesce(max(used.key), 0) + 1
            FROM (SELECT max(key) AS key FROM sessions
@@ -68,9 +69,37 @@ DELETE FROM search_index
 -- Whether the index forgets words at once: it does.
 SELECT 1
 """,
-    search_sql.BACKLOG: search_sql.BACKLOG.replace(
-        "coalesce(sum(size), 0)", "CAST(coalesce(sum(size), 0) AS BIGINT)"
-    ),
+    search_sql.ALL_ROWS: """
+-- Messages of several stretches as they are stored, one stretch after another.
+SELECT t.place - 1, m.sequence, m.role, m.created_at, m.parts
+  FROM json_array_elements(CAST(:stretches AS JSON)) WITH ORDINALITY t (stretch, place)
+  JOIN LATERAL (SELECT *
+                  FROM messages
+                 WHERE session_key = CAST(t.stretch ->> 0 AS BIGINT)
+                   AND sequence BETWEEN CAST(t.stretch ->> 1 AS BIGINT)
+                                    AND CAST(t.stretch ->> 2 AS BIGINT)
+                OFFSET 0) m ON TRUE
+ ORDER BY t.place, m.sequence
+""",
+    # Stretch by stretch, because without knowing how few there are it would read all messages.
+    search_sql.BACKLOG: """
+-- How much is not in the index yet.
+SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT)
+  FROM search_tail t
+  JOIN LATERAL (SELECT length(m.parts) AS size
+                  FROM messages m
+                 WHERE t.key > 0
+                   AND m.session_key = t.key
+                   AND m.sequence BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
+                 UNION ALL
+                SELECT length(o.content)
+                  FROM observations o
+                 WHERE t.key < 0
+                   AND o.entity_key = -t.key
+                   AND o.ordinal BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
+                 UNION ALL
+                SELECT 0 WHERE t.first = 0) waiting ON TRUE
+""",
     search_sql.SUM: """
 -- How many words the index holds, and a sum over all of them.
 SELECT count(*), CAST(coalesce(sum(hashtextextended(term, doc) % 4294967291), 0) AS BIGINT)
@@ -86,6 +115,7 @@ LOCKING: Final[Mapping[str, str]] = {
     session_sql.HEAD: _ROW,
     session_sql.HEAD_BY_KEY: _ROW,
     search_sql.ORIGIN: _ROW,
+    search_sql.ORIGINS: _ROW,
     search_sql.TAIL: f"{_ROW} SKIP LOCKED",
     agents.BY_ID: _ROW,
     agents.BY_SLUG: _ROW,
@@ -111,11 +141,14 @@ FIRST: Final[Mapping[str, str]] = {
 RINGING: Final[Mapping[str, str]] = {session_sql.SAVE: "key", session_sql.REMOVE: "key"}
 
 # Written with those of other jobs of a group, each for its own session; the parameter is its key.
-WAITING: Final[Mapping[str, str]] = {
-    messages.APPEND: "session_key",
-    events.APPEND: "session_key",
-    session_sql.SAVE: "key",
+WAITING: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    messages.APPEND: ("session_key", MESSAGES),
+    events.APPEND: ("session_key", EVENTS),
+    session_sql.SAVE: ("key", SESSIONS),
 }
+
+# Written many at a time, because nobody who writes looks at what they change.
+PATIENT: Final = frozenset({search_sql.ADD, search_sql.DONE})
 
 # The first column is the key of a session, and nothing else is said of any other.
 KEYED: Final = frozenset({session_sql.HEAD, session_sql.HEAD_BY_KEY})

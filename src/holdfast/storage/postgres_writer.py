@@ -1,47 +1,49 @@
-"""The one writer of a process on Postgres: it commits in groups, and knows what became of them.
+"""The one writer of a process on Postgres: it commits in groups, and tells every caller its fate.
 
-What arrives while a commit is on its way goes into the next one, and every caller is told its own
-fate after the commit that holds its work.
+What can be played on what is remembered is drafted, and while one draft is on its way the next is
+played. The rest of a group is played in a transaction, when no draft is on its way.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.storage.jobs import Job, Kind, Work
-from holdfast.storage.postgres_connection import PostgresConnection
-from holdfast.storage.postgres_errors import LostError, busy, meaning, unknown, unreachable
-from holdfast.storage.postgres_fates import Fate
+from holdfast.storage.postgres_drafts import Draft
+from holdfast.storage.postgres_errors import busy, meaning
 from holdfast.storage.postgres_groups import Group
-from holdfast.storage.postgres_link import PATIENCE, Link
+from holdfast.storage.postgres_lane import Lane
+from holdfast.storage.postgres_link import Link
 
 log = logging.getLogger(__name__)
 
 # A group is bounded, so that the first of it does not wait for an endless stream of others.
 GROUP_MOST: Final = 256
+# So many are worth being written in two parts, of which one is played while the other is written.
+WORTH_PARTING: Final = 32
 # Seconds that a job waits for a row that another process holds.
 LATEST: Final = 30.0
-_BREATH: Final = 0.05
 
 
 class PostgresWriter:
     """Runs work on the writer's connection, in order, in groups."""
 
-    def __init__(self, link: Link, word: Callable[[set[int]], tuple[str, str]]) -> None:
+    def __init__(self, link: Link, word: Callable[[set[int]], tuple[str, str | None]]) -> None:
         """`word` returns the channel and what is said there of sessions that have news."""
-        self._link = link
-        self._word = word
+        self._lane = Lane(link, word)
         self._waiting: deque[Job] = deque()
         # Jobs that another process is in the way of, and until when they are tried.
         self._late: deque[tuple[Job, float]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        self._fate = Fate()
-        self.connection: PostgresConnection | None = None
+        # The draft that is being played, and the one that is on its way.
+        self._drafts = deque((Draft(self._lane.known), Draft(self._lane.known)))
+        self._flight: asyncio.Task[list[Job]] | None = None
+        self._is_drafting = False
 
     async def submit(self, work: Work) -> Any:
         """Run work in a transaction and return its result once it is on disk."""
@@ -58,14 +60,20 @@ class PostgresWriter:
         self._closed = True
         if self._task is not None:
             await asyncio.wait((self._task,))
-        if self.connection is not None:
-            await self.connection.close()
+        await self._lane.close()
 
     async def _run(self) -> None:
-        while self._waiting or self._late:
+        while self._waiting or self._late or self._flight is not None:
             # Not at once: whatever else is ready on this loop to be written comes along.
             await asyncio.sleep(0)
-            await self._end(self._next(), time.monotonic() + LATEST)
+            left = self._drafted(self._next())
+            left = await self._landed() + left
+            if self._drafts[0].jobs:
+                self._take_off()
+            if left or self._late:
+                # In a transaction, which needs the connection.
+                left = await self._landed() + left
+                await self._end(left, time.monotonic() + LATEST)
             # One at a time: whoever is in the way of it is in nobody else's.
             if self._late:
                 job, deadline = self._late.popleft()
@@ -73,78 +81,73 @@ class PostgresWriter:
 
     def _next(self) -> list[Job]:
         count = min(len(self._waiting), GROUP_MOST)
+        if self._is_drafting and self._flight is None and count > WORTH_PARTING:
+            count = (count + 1) // 2
         first = [self._waiting.popleft() for _ in range(count)]
         # Who has stopped waiting before the work began is spared it.
         return [job for job in first if not job.future.cancelled()]
 
+    def _drafted(self, jobs: Sequence[Job]) -> list[Job]:
+        """Play what can be played on what is remembered; return the others."""
+        draft, other = self._drafts
+        draft.begin(other.keys)
+        try:
+            left = [job for job in jobs if not draft.is_played(job)]
+        except Exception:
+            log.exception("a draft was stopped by a fault of ours")
+            draft.begin(())
+            left = list(jobs)
+        self._is_drafting = len(left) < len(jobs)
+        return left
+
+    def _take_off(self) -> None:
+        draft = self._drafts[0]
+        self._drafts.rotate()
+        self._flight = asyncio.get_running_loop().create_task(self._flown(draft))
+
+    async def _landed(self) -> list[Job]:
+        """Wait for the draft that is on its way; return the jobs that have to be played again."""
+        # Forgotten first: one that was cancelled would stop everybody who comes after it.
+        flight, self._flight = self._flight, None
+        return [] if flight is None else await flight
+
+    async def _flown(self, draft: Draft) -> list[Job]:
+        jobs = draft.jobs
+        try:
+            is_written = await self._lane.is_written(draft)
+        except Exception as error:  # noqa: BLE001 — told to those who wait
+            self._fail(jobs, error)
+            return []
+        except BaseException:
+            self._lane.drop()
+            raise
+        finally:
+            draft.begin(())
+        if not is_written:
+            return jobs
+        for job in jobs:
+            job.tell()
+        return []
+
     async def _end(self, jobs: list[Job], deadline: float) -> None:
         """Bring a group to its end, whatever comes: callers that are not told wait for ever."""
-        group = Group(jobs, self._commit)
+        group = Group(jobs)
         try:
-            await self._play(group)
-        except HoldfastError as error:
-            _fail(group.left, error)
-        except Exception as error:
-            log.exception("the writer was stopped by a fault of ours")
-            _fail(group.left, meaning(error))
-            # Nobody knows what it is in the middle of.
-            if self.connection is not None:
-                self.connection.raw.terminate()
-                self.connection = None
+            await self._lane.play(group)
+        except Exception as error:  # noqa: BLE001 — told to those who wait
+            self._fail(group.left, error)
         if time.monotonic() > deadline:
-            _fail(group.late, busy())
+            self._fail(group.late, busy())
         else:
             self._late.extend((job, deadline) for job in group.late)
 
-    async def _play(self, group: Group) -> None:
-        """Play a group; after a lost connection over another one."""
-        deadline = time.monotonic() + PATIENCE
-        while group.left:
-            self._fate.settle()
-            try:
-                await group.play(await self._connected())
-            except LostError as error:
-                log.warning("the connection to Postgres was lost: %r", error.__cause__)
-                self.connection = None
-                if await self._was_committed():
-                    group.committed()
-                elif time.monotonic() > deadline:
-                    raise unreachable() from error
-
-    async def _connected(self) -> PostgresConnection:
-        if self.connection is None:
-            self.connection = await self._link.patient(may_write=True)
-        return self.connection
-
-    async def _commit(self, connection: PostgresConnection) -> None:
-        await connection.flush()
-        if connection.touched:
-            await self._fate.note(connection, *self._word(connection.touched))
-        elif connection.has_written:
-            await self._fate.note(connection)
-        await connection.command("COMMIT")
-        self._fate.settle()
-
-    async def _was_committed(self) -> bool:
-        """Find out what became of a commit whose answer was lost, if one was on its way."""
-        if not self._fate.is_open:
-            return False
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            try:
-                made = await self._fate.is_made(await self._connected())
-            except LostError:
-                self.connection = None
-                continue
-            except Unavailable:
-                break
-            if made is not None:
-                return made
-            await asyncio.sleep(_BREATH)
-        raise unknown()
-
-
-def _fail(jobs: list[Job], error: HoldfastError) -> None:
-    for job in jobs:
-        job.error = error
-        job.tell()
+    def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
+        if isinstance(error, HoldfastError):
+            told = error
+        else:
+            log.error("the writer was stopped by a fault of ours", exc_info=error)
+            told = meaning(error)
+            self._lane.drop()
+        for job in jobs:
+            job.error = told
+            job.tell()

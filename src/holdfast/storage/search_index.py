@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.domain.canonical import reading
 from holdfast.domain.search_texts import text_of_value
 from holdfast.domain.sessions import Head
-from holdfast.storage.database import Database
+from holdfast.storage.database import Database, Parameters, Row, encode
 from holdfast.storage.search_documents import (
     NUMBERS,
     Origin,
@@ -20,6 +20,7 @@ from holdfast.storage.search_documents import (
 )
 from holdfast.storage.search_sql import (
     ADD,
+    ALL_ROWS,
     BE_THOROUGH,
     CLAIMS,
     DIG,
@@ -31,6 +32,7 @@ from holdfast.storage.search_sql import (
     KEEP_TITLE,
     MOVE,
     ORIGIN,
+    ORIGINS,
     ROWS,
     TAIL,
     TAIL_OF,
@@ -56,32 +58,81 @@ class Standing(Struct, frozen=True):
     created_at: int
 
 
+class Part(Struct):
+    """Documents of a stretch, and the number to go on with if that is not all of it."""
+
+    documents: list[Document]
+    further: int | None = None
+
+    def first(self, count: int) -> tuple[list[Document], int | None]:
+        """Return so many of the documents at most, and the number to go on with."""
+        if len(self.documents) > count:
+            return self.documents[:count], self.documents[count][0]
+        return self.documents, self.further
+
+
 async def catch_up(database: Database, limit: int) -> int:
     """Put up to `limit` documents of the tail into the index; return how many."""
     added: list[tuple[int, str]] = []
+    ended: list[Parameters] = []
     done = 0
-    for key, first, last in await database.fetch(TAIL, {"limit": limit}):
+    tail = await database.fetch(TAIL, {"limit": limit})
+    said = await _all_messages(database, tail, limit)
+    for key, first, last in tail:
         room = limit - done
         if room <= 0:
             break
         if key > 0 and first == 0:
-            found = await _title(database, key)
+            part = Part(await _title(database, key))
+        elif key > 0:
+            part = said[key, first]
         else:
             # One more, to know whether that is all.
             stretch = (first, _LAST if last is None else last)
-            found = await _documents(database, key, stretch, room + 1)
+            part = Part(await _documents(database, key, stretch, room + 1))
+        found, further = part.first(room)
         here = {"key": key, "first": first}
-        if len(found) <= room:
-            await database.execute(DONE, here)
+        if further is None:
+            ended.append(here)
         else:
-            await database.execute(MOVE, {**here, "next": found.pop()[0]})
+            await database.execute(MOVE, {**here, "next": further})
         # What is left of a session that is gone counts as well: it takes a look.
         done += max(len(found), 1)
         added += [(place_of(key, number), words) for number, words in found if words is not None]
+    # All of a kind after one another: a database that is asked over a wire takes them together.
+    for each in ended:
+        await database.execute(DONE, each)
     # In their order, because the index writes itself down whenever a number is not the next one.
     for document, words in sorted(added):
         await database.execute(ADD, {"document": document, "words": words})
     return done
+
+
+async def _all_messages(
+    database: Database, tail: list[Row], limit: int
+) -> dict[tuple[int, int], Part]:
+    """Return the documents of all stretches of messages, so many together, by where each begins."""
+    stretches = [(key, first, last) for key, first, last in tail if key > 0 and first > 0]
+    if not stretches:
+        return {}
+    keys = encode([key for key, _, _ in stretches]).decode()
+    found = {(key, first): Part([]) for key, first, _ in stretches}
+    sessions = {key: rest for key, *rest in await database.fetch(ORIGINS, {"keys": keys})}
+    wanted = []
+    for key, first, last in stretches:
+        # Numbers are dense, so it is known beforehand how many there are.
+        newest = sessions[key][0] if key in sessions else 0
+        end = min(newest, first + limit - 1, newest if last is None else last)
+        limit -= max(end - first + 1, 0)
+        is_all = end in {newest, last} or key not in sessions
+        found[key, first] = Part([], None if is_all else max(end + 1, first))
+        wanted.append((key, first, end))
+    asked = {"stretches": encode(wanted).decode()}
+    for place, *row in await database.fetch(ALL_ROWS, asked):
+        key, first, _ = wanted[place]
+        _, *origin = sessions[key]
+        found[key, first].documents.extend(_messages(Origin(*origin), [tuple(row)]))
+    return found
 
 
 async def note_removal(database: Database, head: Head) -> None:
@@ -158,7 +209,7 @@ async def _documents(
     return [] if standing is None else list(_messages(standing.origin, rows))
 
 
-def _messages(origin: Origin, rows: list[tuple[int, str, int, bytes]]) -> Iterator[Document]:
+def _messages(origin: Origin, rows: list[Row]) -> Iterator[Document]:
     for number, role, at, parts in rows:
         try:
             yield number, message_words(origin, (role, at, parts))

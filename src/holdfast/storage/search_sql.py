@@ -129,6 +129,24 @@ SELECT owner, agent_id, repo_id, title, created_at
  WHERE key = :key
 """
 
+ORIGINS = """
+-- Whose sessions they are, and the number of the last message of each.
+SELECT key, messages, owner, agent_id, repo_id
+  FROM sessions
+ WHERE key IN (SELECT value FROM json_each(:keys))
+ ORDER BY key
+"""
+
+ALL_ROWS = """
+-- Messages of several stretches as they are stored, one stretch after another.
+SELECT t.key, m.sequence, m.role, m.created_at, m.parts
+  FROM json_each(:stretches) t
+ CROSS JOIN messages m ON m.session_key = json_extract(t.value, '$[0]')
+                      AND m.sequence BETWEEN json_extract(t.value, '$[1]')
+                                         AND json_extract(t.value, '$[2]')
+ ORDER BY t.key, m.sequence
+"""
+
 ROWS = """
 -- Messages of a stretch as they are stored.
 SELECT sequence, role, created_at, parts
