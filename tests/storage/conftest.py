@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast.ports import Tx
 from holdfast.storage.postgres import PostgresStore
 from holdfast.storage.store import SqliteStore
 from tests.builders import a_head, a_session, an_agent
+from tests.postgres import Databases
 from tests.stores import VARIABLE
 
 KEY = bytes(range(32))
@@ -43,3 +45,21 @@ async def head(store: SqliteStore) -> Head:
         return await tx.sessions.add(a_session(), a_head(), b"digest")
 
     return await store.write(add)
+
+
+@pytest.fixture
+def url(databases: Databases) -> str:
+    """Name a database with nothing in it."""
+    return databases.empty()
+
+
+@pytest.fixture
+async def stores(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
+    """Open a database twice, as two processes would."""
+    async with AsyncExitStack() as stack:
+        opened = []
+        for _ in range(2):
+            store = await PostgresStore.open(url)
+            stack.push_async_callback(store.close)
+            opened.append(store)
+        yield opened[0], opened[1]

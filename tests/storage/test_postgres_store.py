@@ -3,8 +3,7 @@
 import asyncio
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +30,6 @@ from tests.storage.wire_cutter import Cut, wire_to
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 OTHER = SessionId(an_id(77))
-
-
-@pytest.fixture
-def url(databases: Databases) -> str:
-    """Name a database with nothing in it."""
-    return databases.empty()
-
-
-@pytest.fixture
-async def stores(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
-    """Open a database twice, as two processes would."""
-    async with AsyncExitStack() as stack:
-        opened = []
-        for _ in range(2):
-            store = await PostgresStore.open(url)
-            stack.push_async_callback(store.close)
-            opened.append(store)
-        yield opened[0], opened[1]
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""Drafts whose answer is lost: written once, or not at all, and never told as what they are not."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.errors import Unavailable
+from holdfast.storage import postgres_lane, postgres_link
+from holdfast.storage.jobs import Job, Kind
+from holdfast.storage.postgres import PostgresStore
+from holdfast.storage.postgres_drafts import Draft
+from holdfast.storage.postgres_news import CHANNEL
+from tests.postgres import Databases
+from tests.raw_rows import raw_rows
+from tests.storage.test_postgres_drafts import _opened
+from tests.storage.test_postgres_store import _numbers, _told
+from tests.storage.wire_cutter import Cut, wire_to
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("how", [Cut.BEFORE, Cut.AFTER])
+@pytest.mark.parametrize("together", [1, 5])
+async def test_a_draft_whose_answer_is_lost_is_written_once(
+    databases: Databases, how: Cut, together: int
+) -> None:
+    databases.empty()
+    with tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
+        async with wire_to(databases.server.folder, Path(folder)) as wire:
+            store = await PostgresStore.open(f"postgresql://holdfast@/usual?host={folder}")
+            (head,) = await _opened(store)
+            await store.write(_told(head))
+            await store.write(_told(head))
+            wire.cut, wire.sign = how, CHANNEL.encode()
+
+            given = await asyncio.gather(*[store.write(_told(head)) for _ in range(together)])
+
+            assert (given, wire.cuts) == (list(range(3, together + 3)), 1)
+            assert await _numbers(store, head) == list(range(1, together + 3))
+            await store.close()
+
+
+async def test_a_draft_that_comes_late_finds_that_it_was_given_up(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    (head,) = await _opened(stores[0])
+    await stores[0].write(_told(head))
+    lane = stores[0]._writer._lane
+    draft = Draft(lane.known)
+    assert draft.is_played(Job(_told(head), Kind.ORDINARY))
+    sql, values = draft.statement(*lane._fate.draft(), CHANNEL, "nobody:1")
+    connection = await lane._connected()
+
+    made = await lane._fate.is_made(connection)
+    is_written = await connection.value(sql, *values)
+    again = await stores[0].write(_told(head))
+
+    assert (made, is_written, again) == (False, False, 2)
+    assert await _numbers(stores[1], head) == [1, 2]
+
+
+async def test_a_draft_is_asked_about_again_while_postgres_is_at_it(
+    databases: Databases, stores: tuple[PostgresStore, PostgresStore]
+) -> None:
+    (head,) = await _opened(stores[0])
+    await stores[0].write(_told(head))
+    lane = stores[0]._writer._lane
+    lane._fate.draft()
+    connection = await lane._connected()
+
+    with raw_rows(databases.server.url("usual")) as rows:
+        rows.execute("BEGIN")
+        rows.execute("SELECT 1 FROM writers FOR UPDATE")
+        during = await lane._fate.is_made(connection)
+        rows.execute("COMMIT")
+    after = await lane._fate.is_made(connection)
+
+    assert (during, after) == (None, False)
+
+
+async def test_a_draft_of_which_nobody_can_be_asked_is_told_as_unknown(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (postgres_link, postgres_lane):
+        monkeypatch.setattr(module, "PATIENCE", 0.5)
+    url = databases.empty()
+    with tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
+        async with wire_to(databases.server.folder, Path(folder)) as wire:
+            store = await PostgresStore.open(f"postgresql://holdfast@/usual?host={folder}")
+            (head,) = await _opened(store)
+            await store.write(_told(head))
+            await store.write(_told(head))
+            wire.cut, wire.sign, wire.is_final = Cut.AFTER, CHANNEL.encode(), True
+
+            with pytest.raises(Unavailable) as unknown:
+                await store.write(_told(head))
+            await store.close()
+    again = await PostgresStore.open(url)
+    numbers = await _numbers(again, head)
+    await again.close()
+
+    assert "Repeat the request with the same id" in unknown.value.message
+    assert numbers == [1, 2, 3]
