@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Conflict, Internal
+from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Head
 from holdfast.ports import Tx
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 # How what is asked begins.
 TOGETHER = "BEGIN; SET LOCAL lock_timeout = '100ms'"
 HEADS = "-- Where a notebook stands, whoever owns it."
+WRITE = "-- All that waits."
 NOTE = "-- All that waits, and the number of this commit in the row of its process."
 DRAFT = "-- All that waits, if notebooks stand where they should and nobody has given it up."
 
@@ -60,6 +62,21 @@ def _each(value: Any) -> Any:
     return value if isinstance(value, tuple) else (value,)
 
 
+def _streamed(head: Head, size: int) -> Any:
+    """Return work that writes a piece of news of so many MiB."""
+
+    async def work(tx: Tx) -> int:
+        now = await tx.sessions.head_by_key(head.key)
+        assert now is not None
+        text = "x" * (size << 20)
+        delta = StepDelta(step=1, channel=Channel.TEXT, offset=0, text=text)
+        await tx.events.append(head.key, [an_event(delta, sequence=now.events + 1)])
+        await tx.sessions.save(replace(now, events=now.events + 1))
+        return now.events + 1
+
+    return work
+
+
 async def test_work_on_many_sessions_asks_for_little_and_the_second_time_for_less(
     stores: tuple[PostgresStore, PostgresStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +90,26 @@ async def test_work_on_many_sessions_asks_for_little_and_the_second_time_for_les
     assert (first, second) == ([1] * 20, [2] * 20)
     assert asked[:after_first] == [(TOGETHER, 0), (HEADS, 0), (NOTE, 0), ("COMMIT", 0)]
     assert asked[after_first:] == [(DRAFT, 0)]
+
+
+async def test_no_more_than_some_bytes_wait_for_one_another(
+    stores: tuple[PostgresStore, PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = await _opened(stores[0], 5)
+    asked = _asked(monkeypatch)
+
+    async def streamed() -> list[int]:
+        works = [_streamed(*each) for each in zip(heads, (3, 3, 3, 20, 3), strict=True)]
+        return await asyncio.gather(*map(stores[0].write, works))
+
+    given = await streamed()
+    in_transaction, asked[:] = asked[:], []
+    given += await streamed()
+
+    assert given == [1] * 5 + [2] * 5
+    written = [(WRITE, 9), (WRITE, 20), (NOTE, 3)]
+    assert in_transaction == [(TOGETHER, 0), (HEADS, 0), *written, ("COMMIT", 0)]
+    assert asked == [(DRAFT, 6), (DRAFT, 3), (DRAFT, 20), (DRAFT, 3)]
 
 
 async def test_a_crowd_is_written_in_parts_and_every_number_given_once(

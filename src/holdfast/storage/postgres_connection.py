@@ -1,7 +1,7 @@
 """One connection to Postgres in the form that tables use: names in, plain rows out."""
 
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -12,7 +12,7 @@ from holdfast.storage.ids import packed, spelled
 from holdfast.storage.postgres_columns import SESSIONS
 from holdfast.storage.postgres_errors import GONE, LostError, fenced
 from holdfast.storage.postgres_heads import HEADS, Heads, Wish, asked_for, pause
-from holdfast.storage.postgres_ledger import Ledger
+from holdfast.storage.postgres_ledger import BYTES_MOST, Ledger
 from holdfast.storage.postgres_ledger_sql import NOTE, WRITE, filled
 from holdfast.storage.postgres_values import place_of, values_of
 
@@ -82,11 +82,7 @@ class PostgresConnection:
         if form.rings is not None:
             self.touched.add(parameters[form.rings])
         if self.is_patient and form.waits is not None:
-            name, table = form.waits
-            key = parameters[name]
-            self._ledger.add(table, key, values)
-            if table is SESSIONS:
-                self.heads.move(key, values)
+            await self._put_off(form.waits, parameters, values)
         elif self.is_patient and form.is_patient:
             self._waiting.setdefault(form.plain.sql, []).append(values)
         else:
@@ -94,6 +90,18 @@ class PostgresConnection:
             done = await self._asked(self.raw.execute, form.plain.sql, values)
             if form.hits and done.endswith(" 0"):
                 raise fenced()
+
+    async def _put_off(
+        self, waits: tuple[str, Mapping[str, str]], parameters: Parameters, values: list[Any]
+    ) -> None:
+        """Have rows wait for others, unless too many bytes do."""
+        name, table = waits
+        key = parameters[name]
+        self._ledger.add(table, key, values)
+        if table is SESSIONS:
+            self.heads.move(key, values)
+        if self._ledger.size >= BYTES_MOST:
+            await self.flush()
 
     async def read_ahead(self, places: Sequence[Row]) -> None:
         """Lock and read all these heads at once."""

@@ -15,7 +15,7 @@ from holdfast.storage.dialect import form_of
 from holdfast.storage.jobs import Job, drive
 from holdfast.storage.postgres_columns import SESSIONS
 from holdfast.storage.postgres_heads import Heads
-from holdfast.storage.postgres_ledger import Ledger, bound
+from holdfast.storage.postgres_ledger import BYTES_MOST, Ledger, bound
 from holdfast.storage.postgres_ledger_sql import DRAFT, filled
 from holdfast.storage.postgres_values import place_of, values_of
 from holdfast.storage.store import Tables
@@ -80,6 +80,8 @@ class Draft:
         self.moved = Heads()
         self._ledger = Ledger()
         self._first: dict[int, Row] = {}
+        # Whether somebody found no room in it.
+        self.is_full = False
         # Work on these is played elsewhere, and what comes after it not before it.
         self._closed = set(busy)
 
@@ -94,6 +96,9 @@ class Draft:
             return False
         if not memory.ledger.is_of_one(memory.read) or not self._closed.isdisjoint(memory.read):
             self._closed |= memory.read.keys()
+            return False
+        self.is_full = bool(self.jobs) and self._ledger.size + memory.ledger.size > BYTES_MOST
+        if self.is_full:
             return False
         self._take(job, result)
         return True

@@ -8,7 +8,11 @@ from holdfast.storage.postgres_columns import EVENTS, MESSAGES, SESSIONS
 from holdfast.storage.postgres_errors import fenced
 from holdfast.storage.postgres_ledger_sql import FEW, Shape
 
+# As many as wait for others; a single job may have more, and is written by itself.
+BYTES_MOST: Final = 8 << 20
 _EPOCH: Final = tuple(SESSIONS).index("epoch")
+_PARTS: Final = tuple(MESSAGES).index("parts")
+_PAYLOAD: Final = tuple(EVENTS).index("payload")
 
 
 class Ledger:
@@ -20,6 +24,8 @@ class Ledger:
         # Of a session that was saved twice only what was saved last is written.
         self.sessions: dict[int, Sequence[Any]] = {}
         self._keys: set[int] = set()
+        # The bytes of messages and of news: all else is short.
+        self.size = 0
 
     def __bool__(self) -> bool:
         return bool(self._keys)
@@ -42,11 +48,13 @@ class Ledger:
             self.sessions[key] = values
         elif table is MESSAGES:
             self._messages.append(values)
+            self.size += len(values[_PARTS])
         else:
             # It tells several pieces of news, and names the session once.
             width = len(EVENTS) - 1
             starts = range(1, len(values), width)
             self._events.extend((key, *values[at : at + width]) for at in starts)
+            self.size += sum(map(len, values[_PAYLOAD::width]))
 
     def join(self, other: "Ledger") -> None:
         """Have all rows of another one wait here."""
@@ -54,6 +62,7 @@ class Ledger:
         self._events += other._events
         self.sessions |= other.sessions
         self._keys |= other._keys
+        self.size += other.size
 
     @property
     def shape(self) -> Shape:
@@ -69,6 +78,7 @@ class Ledger:
         """Have nothing wait any more."""
         for rows in (self._messages, self._events, self.sessions, self._keys):
             rows.clear()
+        self.size = 0
 
 
 def bound(rows: Sequence[Sequence[Any]]) -> Iterator[Any]:

@@ -92,12 +92,24 @@ class PostgresWriter:
         draft, other = self._drafts
         draft.begin(other.keys)
         try:
-            left = [job for job in jobs if not draft.is_played(job)]
+            left = self._played(draft, jobs)
         except Exception:
             log.exception("a draft was stopped by a fault of ours")
             draft.begin(())
             left = list(jobs)
-        self._is_drafting = len(left) < len(jobs)
+        self._is_drafting = bool(draft.jobs)
+        return left
+
+    def _played(self, draft: Draft, jobs: Sequence[Job]) -> list[Job]:
+        left = []
+        for place, job in enumerate(jobs):
+            if draft.is_played(job):
+                continue
+            if draft.is_full:
+                # This one and all behind it come next.
+                self._waiting.extendleft(reversed(jobs[place:]))
+                break
+            left.append(job)
         return left
 
     def _take_off(self) -> None:
