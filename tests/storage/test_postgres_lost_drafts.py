@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Unavailable
+from holdfast.domain.sessions import Head
 from holdfast.storage import postgres_lane, postgres_link
 from holdfast.storage.jobs import Job, Kind
 from holdfast.storage.postgres import PostgresStore
@@ -19,6 +20,18 @@ from tests.storage.test_postgres_store import _numbers, _told
 from tests.storage.wire_cutter import Cut, wire_to
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+# Nobody can note anything any more, as on a full disk.
+REFUSING = [
+    """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION USING ERRCODE = 'disk_full', MESSAGE = 'no'; END $$
+""",
+    """
+CREATE TRIGGER refuse BEFORE UPDATE ON writers
+   FOR EACH STATEMENT EXECUTE FUNCTION refuse()
+""",
+]
 
 
 @pytest.mark.parametrize("how", [Cut.BEFORE, Cut.AFTER])
@@ -103,3 +116,39 @@ async def test_a_draft_of_which_nobody_can_be_asked_is_told_as_unknown(
 
     assert "Repeat the request with the same id" in unknown.value.message
     assert numbers == [1, 2, 3]
+
+
+async def test_a_draft_of_which_postgres_will_not_tell_is_told_as_unknown(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_lane, "PATIENCE", 0.5)
+    databases.empty()
+    with tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
+        async with wire_to(databases.server.folder, Path(folder)) as wire:
+            store = await PostgresStore.open(f"postgresql://holdfast@/usual?host={folder}")
+            (head,) = await _opened(store)
+            await store.write(_told(head))
+            await store.write(_told(head))
+            wire.cut, wire.sign, wire.is_final = Cut.AFTER, CHANNEL.encode(), True
+
+            writing = asyncio.ensure_future(store.write(_told(head)))
+            await wire.has_cut.wait()
+            await asyncio.to_thread(_written_meanwhile, databases, head)
+            await asyncio.to_thread(databases.run, "usual", REFUSING)
+            wire.is_final = False
+            with pytest.raises(Unavailable) as unknown:
+                await writing
+            await asyncio.to_thread(databases.run, "usual", ["DROP FUNCTION refuse CASCADE"])
+            afterwards = await store.write(_told(head))
+            numbers = await _numbers(store, head)
+            await store.close()
+
+    assert "Repeat the request with the same id" in unknown.value.message
+    assert (afterwards, numbers) == (4, [1, 2, 3, 4])
+
+
+def _written_meanwhile(databases: Databases, head: Head) -> None:
+    """Wait until Postgres has written what it was cut off from telling."""
+    asked = f"SELECT count(*) FROM events WHERE session_key = {head.key}"
+    while databases.run("usual", [asked]) != [[(3,)]]:
+        pass

@@ -12,7 +12,7 @@ from typing import Final
 
 import asyncpg
 
-from holdfast.domain.errors import Unavailable
+from holdfast.domain.errors import HoldfastError
 from holdfast.storage.postgres_connection import PostgresConnection
 from holdfast.storage.postgres_drafts import Draft
 from holdfast.storage.postgres_errors import (
@@ -124,8 +124,12 @@ class Lane:
             except LostError:
                 self._connection = None
                 continue
-            except Unavailable:
+            except HoldfastError:
                 break
+            except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                # To be refused an answer is no answer.
+                log.warning("what became of a commit was not told: %s", described(error))
+                made = None
             if made is not None:
                 return made
             await asyncio.sleep(_BREATH)
