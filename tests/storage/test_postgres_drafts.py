@@ -1,6 +1,7 @@
 """Drafts: what is played on remembered rows, written by one statement, and never told too early."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -187,6 +188,45 @@ async def test_a_remembered_head_of_an_older_epoch_is_not_written(
     assert done[0] is None
     assert isinstance(done[1], Conflict)
     assert done[1].code is Code.LEASE_LOST
+
+
+async def test_a_refusal_that_somebody_caught_is_one_all_the_same(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    heads = await _opened(stores[0], 3)
+
+    async def taken(tx: Tx) -> None:
+        await tx.sessions.save(replace(heads[0], epoch=5))
+
+    async def stale(tx: Tx) -> None:
+        await tx.sessions.head_by_key(heads[0].key)
+        await tx.events.append(heads[0].key, [an_event(sequence=1)])
+        await tx.sessions.save(replace(heads[0], epoch=3, events=1))
+
+    async def caught(tx: Tx) -> str:
+        try:
+            await tx.sessions.head_by_key(heads[1].key)
+            await tx.events.after(heads[1], 0, limit=1)
+        except Conflict:
+            return "caught"
+        return "looked"
+
+    async def both(tx: Tx) -> str:
+        with suppress(Conflict):
+            await stale(tx)
+        return await caught(tx)
+
+    await stores[0].write(taken)
+    done = [
+        await asyncio.gather(*map(stores[0].write, works), return_exceptions=True)
+        for works in ((stale, caught), (both,), (both, _told(heads[2])))
+    ]
+
+    assert [each for each in done[0] + done[1] + done[2] if not isinstance(each, Conflict)] == [
+        "looked",
+        1,
+    ]
+    assert await _numbers(stores[1], heads[0]) == []
 
 
 async def test_a_fault_of_ours_in_a_draft_keeps_nobody_waiting(

@@ -44,7 +44,7 @@ class PostgresConnection:
         self.has_written = False
         # Whether any session may stand elsewhere than is remembered.
         self.has_moved = False
-        # Whether what waited was refused.
+        # Whether somebody was refused who is behind, caught or not.
         self.has_failed = False
         # The tables that are seen through it.
         self.tables: Any = None
@@ -88,8 +88,8 @@ class PostgresConnection:
         else:
             await self._make_way(form)
             done = await self._asked(self.raw.execute, form.plain.sql, values)
-            if form.hits and done.endswith(" 0"):
-                raise fenced()
+            if form.hits:
+                self._require(not done.endswith(" 0"))
 
     async def _put_off(
         self, waits: tuple[str, Mapping[str, str]], parameters: Parameters, values: list[Any]
@@ -115,6 +115,7 @@ class PostgresConnection:
 
     async def note(self, *values: Any) -> str:
         """Send what waits together with a note of the commit; return the transaction's name."""
+        self.require_sound()
         await self._catch_up()
         return str((await self._written(NOTE, *values))[0])
 
@@ -123,10 +124,17 @@ class PostgresConnection:
         values = (*note, *self._ledger.values())
         self._ledger.clear()
         row = await self._asked(self.raw.fetchrow, sql, values)
-        if row[-1] != saved:
-            self.has_failed = True
-            raise fenced()
+        self._require(row[-1] == saved)
         return row
+
+    def _require(self, is_saved: bool) -> None:
+        self.has_failed = self.has_failed or not is_saved
+        self.require_sound()
+
+    def require_sound(self) -> None:
+        """Refuse to go on after somebody was refused: who caught it would commit the other half."""
+        if self.has_failed:
+            raise fenced()
 
     async def _head(self, form: Form, parameters: Parameters) -> list[Row]:
         known = self.heads.get(place_of(form.plain, parameters))

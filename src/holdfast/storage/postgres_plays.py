@@ -91,11 +91,12 @@ async def _saved(connection: PostgresConnection, job: Job) -> bool:
     await connection.command("SAVEPOINT job")
     try:
         job.result = await job.work(connection.tables)
+        connection.require_sound()
         await connection.command("RELEASE job")
     except (LostError, *LOST_RACE):
         raise
     except Exception as error:  # noqa: BLE001 — the caller's own, told to the caller
         await connection.command("ROLLBACK TO job; RELEASE job")
-        connection.touched = touched
+        connection.touched, connection.has_failed = touched, False
         job.error = error
     return not isinstance(job.error, asyncpg.PostgresError)
