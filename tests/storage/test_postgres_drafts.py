@@ -29,6 +29,8 @@ WRITE = "-- All that waits."
 NOTE = "-- All that waits, and the number of this commit in the row of its process."
 DRAFT = "-- All that waits, if notebooks stand where they should and nobody has given it up."
 
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
 
 async def _opened(store: PostgresStore, count: int = 1) -> list[Head]:
     """Add sessions."""
@@ -227,6 +229,34 @@ async def test_a_refusal_that_somebody_caught_is_one_all_the_same(
         1,
     ]
     assert await _numbers(stores[1], heads[0]) == []
+
+
+@pytest.mark.parametrize("is_draft", [True, False])
+async def test_who_writes_while_all_is_cancelled_is_written(
+    databases: Databases, stores: tuple[PostgresStore, PostgresStore], is_draft: bool
+) -> None:
+    heads = await _opened(stores[0], 2)
+    for head in heads:
+        await stores[0].write(_told(head))
+    writer = stores[0]._writer
+    if not is_draft:
+        writer._lane.known.clear()
+
+    with raw_rows(databases.server.url("usual")) as rows:
+        rows.execute("BEGIN")
+        rows.execute("SELECT 1 FROM sessions WHERE key = ? FOR UPDATE", (heads[0].key,))
+        before = asyncio.all_tasks()
+        stopped = asyncio.ensure_future(stores[0].write(_told(heads[0])))
+        while await asyncio.to_thread(databases.run, "usual", [WAITS]) == [[(0,)]]:
+            pass
+        # As a loop does it that is about to end.
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+        given = await stores[0].write(_told(heads[1]))
+        rows.execute("COMMIT")
+
+    assert (stopped.cancelled(), given) == (True, 2)
+    assert await stores[0].write(_told(heads[0])) == 2
 
 
 async def test_a_fault_of_ours_in_a_draft_keeps_nobody_waiting(

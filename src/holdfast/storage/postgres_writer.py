@@ -52,17 +52,38 @@ class PostgresWriter:
         job = Job(work, Kind.ORDINARY)
         self._waiting.append(job)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._start()
         return await job.future
 
     async def close(self) -> None:
         """Finish what was asked for, and let go of the connection."""
         self._closed = True
-        if self._task is not None:
+        while self._task is not None and not self._task.done():
             await asyncio.wait((self._task,))
         await self._lane.close()
 
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
     async def _run(self) -> None:
+        try:
+            await self._work()
+        except BaseException:
+            # All tasks of the loop were cancelled, and with them whoever waited until then.
+            await self._stop()
+            if self._waiting or self._late:
+                self._start()
+            raise
+
+    async def _stop(self) -> None:
+        """Leave nothing behind that others could find in its middle."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            flight.cancel()
+            await asyncio.wait((flight,))
+        self._lane.drop()
+
+    async def _work(self) -> None:
         while self._waiting or self._late or self._flight is not None:
             # Not at once: whatever else is ready on this loop to be written comes along.
             await asyncio.sleep(0)
@@ -119,9 +140,11 @@ class PostgresWriter:
 
     async def _landed(self) -> list[Job]:
         """Wait for the draft that is on its way; return the jobs that have to be played again."""
-        # Forgotten first: one that was cancelled would stop everybody who comes after it.
-        flight, self._flight = self._flight, None
-        return [] if flight is None else await flight
+        if self._flight is None:
+            return []
+        left = await self._flight
+        self._flight = None
+        return left
 
     async def _flown(self, draft: Draft) -> list[Job]:
         jobs = draft.jobs
@@ -130,9 +153,6 @@ class PostgresWriter:
         except Exception as error:  # noqa: BLE001 — told to those who wait
             self._fail(jobs, error)
             return []
-        except BaseException:
-            self._lane.drop()
-            raise
         finally:
             draft.begin(())
         if not is_written:
