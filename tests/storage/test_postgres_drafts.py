@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 # How what is asked begins.
 TOGETHER = "BEGIN; SET LOCAL lock_timeout = '100ms'"
+ALONE = "BEGIN; SET LOCAL lock_timeout = '250ms'"
 HEADS = "-- Where a notebook stands, whoever owns it."
 WRITE = "-- All that waits."
 NOTE = "-- All that waits, and the number of this commit in the row of its process."
@@ -113,6 +114,28 @@ async def test_no_more_than_some_bytes_wait_for_one_another(
     written = [(WRITE, 9), (WRITE, 20), (NOTE, 3)]
     assert in_transaction == [(TOGETHER, 0), (HEADS, 0), *written, ("COMMIT", 0)]
     assert asked == [(DRAFT, 6), (DRAFT, 3), (DRAFT, 20), (DRAFT, 3)]
+
+
+async def test_only_what_others_have_moved_is_looked_up_again(
+    stores: tuple[PostgresStore, PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = await _opened(stores[0], 3)
+
+    async def held(tx: Tx) -> None:
+        now = await tx.sessions.head_by_key(heads[0].key)
+        assert now is not None
+        await tx.sessions.save(replace(now, holder="me", until=1))
+
+    await stores[0].write(held)
+    await asyncio.gather(*[stores[0].write(_told(head)) for head in heads])
+    kept = await stores[0].write(lambda tx: tx.sessions.extend("me", 2))
+    await stores[0].write(lambda tx: tx.sessions.detach(heads[1].key))
+    asked = _asked(monkeypatch)
+    given = [await stores[0].write(_told(head)) for head in heads]
+
+    assert (kept, given) == ({heads[0].key}, [2, 2, 2])
+    looked_up = [(ALONE, 0), (HEADS, 0), (NOTE, 0), ("COMMIT", 0)]
+    assert asked == [*looked_up, *looked_up, (DRAFT, 0)]
 
 
 async def test_a_crowd_is_written_in_parts_and_every_number_given_once(

@@ -42,14 +42,14 @@ class PostgresConnection:
     def __init__(self, raw: asyncpg.Connection, *, may_write: bool = False) -> None:
         self.raw = raw
         self.has_written = False
-        # Whether any session may stand elsewhere than is remembered.
-        self.has_moved = False
         # Whether somebody was refused who is behind, caught or not.
         self.has_failed = False
         # The tables that are seen through it.
         self.tables: Any = None
         # Sessions that have news once the transaction is committed.
         self.touched: set[int] = set()
+        # Those that may stand elsewhere than is remembered.
+        self.moved: set[int] = set()
         self._may_write = may_write
         # Whether work is only begun; whether rows wait for others, and those that do.
         self.is_opening = False
@@ -71,7 +71,10 @@ class PostgresConnection:
         if form.first is not None:
             await self._fetched(form.first, parameters)
         self.has_written = self.has_written or form.is_write
-        return await self._fetched(form.locking, parameters, is_write=form.is_write)
+        rows = await self._fetched(form.locking, parameters, is_write=form.is_write)
+        if form.moves:
+            self.moved.update([row[0] for row in rows])
+        return rows
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         form = form_of(sql)
@@ -81,6 +84,8 @@ class PostgresConnection:
         values = values_of(form.plain, parameters, is_write=True)
         if form.rings is not None:
             self.touched.add(parameters[form.rings])
+        if form.moves:
+            self.moved.add(parameters["key"])
         if self.is_patient and form.waits is not None:
             await self._put_off(form.waits, parameters, values)
         elif self.is_patient and form.is_patient:
@@ -156,8 +161,6 @@ class PostgresConnection:
             # Triggers look at what of the index waits.
             await self._catch_up()
         if form.moves:
-            # Of one session it is known which; of more than one it may be any.
-            self.has_moved = self.has_moved or form.rings is None
             self.heads.clear()
 
     async def _catch_up(self) -> None:
@@ -193,8 +196,9 @@ class PostgresConnection:
 
     def forget(self, *, is_patient: bool) -> None:
         """Begin anew, in another transaction; who is patient sends what may wait together."""
-        self.has_written = self.has_moved = self.has_failed = False
+        self.has_written = self.has_failed = False
         self.touched.clear()
+        self.moved.clear()
         self.is_patient = is_patient
         self._ledger.clear()
         self._waiting.clear()

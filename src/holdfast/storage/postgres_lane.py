@@ -108,9 +108,7 @@ class Lane:
             await self._fate.note(connection, *self._word(connection.touched))
         await connection.command("COMMIT")
         self._fate.settle()
-        if connection.has_moved:
-            self.known.clear()
-        self.known.forget(connection.touched)
+        self.known.forget(connection.moved)
         self.known.keep(connection.heads)
 
     async def _was_committed(self) -> bool:
