@@ -12,6 +12,7 @@ from holdfast.storage import postgres_lane, postgres_link
 from holdfast.storage.jobs import Job, Kind
 from holdfast.storage.postgres import PostgresStore
 from holdfast.storage.postgres_drafts import Draft
+from holdfast.storage.postgres_ledger import _EPOCH
 from holdfast.storage.postgres_news import CHANNEL
 from tests.postgres import Databases
 from tests.raw_rows import raw_rows
@@ -72,6 +73,23 @@ async def test_a_draft_that_comes_late_finds_that_it_was_given_up(
 
     assert (made, is_written, again) == (False, False, 2)
     assert await _numbers(stores[1], head) == [1, 2]
+
+
+async def test_of_a_draft_that_saves_too_little_nothing_is_written(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    (head,) = await _opened(stores[0])
+    await stores[0].write(_told(head))
+    lane = stores[0]._writer._lane
+    draft = Draft(lane.known)
+    assert draft.is_played(Job(_told(head), Kind.ORDINARY))
+    (saved,) = draft._ledger.sessions.values()
+    draft._ledger.sessions[head.key] = [*saved[:_EPOCH], -1, *saved[_EPOCH + 1 :]]
+
+    is_written = await lane.is_written(draft)
+
+    assert not is_written
+    assert await _numbers(stores[1], head) == [1]
 
 
 async def test_a_draft_is_asked_about_again_while_postgres_is_at_it(

@@ -88,7 +88,9 @@ DRAFT: Final = (
     )
     .replace(
         "SELECT count(*) FROM saved",
+        # Divided by nothing where a row was not saved: then nothing of it all is written.
         """SELECT CASE WHEN EXISTS (SELECT 1 FROM noted) THEN pg_notify($3, $4) END,
+       1 / CAST((SELECT count(*) FROM saved) = $5 * (SELECT count(*) FROM noted) AS INTEGER),
        EXISTS (SELECT 1 FROM noted)""",
     )
 )
