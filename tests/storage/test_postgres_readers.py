@@ -7,6 +7,7 @@ import pytest
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.ports import Tx
 from holdfast.storage.postgres import PostgresStore
+from holdfast.storage.postgres_connection import PostgresConnection
 from tests.builders import an_agent
 from tests.postgres import Databases
 from tests.stand_ins import PATIENCE
@@ -55,5 +56,37 @@ async def test_a_reader_that_failed_reads_again(databases: Databases) -> None:
     with pytest.raises(HoldfastError):
         await store.read(refused)
 
+    assert await store.read(lambda tx: tx.models.all()) == []
+    await store.close()
+
+
+async def test_whoever_is_stopped_while_a_snapshot_ends_leaves_none_open(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await PostgresStore.open(databases.empty())
+    ending = asyncio.Event()
+    command = PostgresConnection.command
+    used: list[PostgresConnection] = []
+
+    async def stalled(connection: PostgresConnection, sql: str) -> None:
+        if sql == "ROLLBACK":
+            used.append(connection)
+            ending.set()
+            await asyncio.Event().wait()
+        await command(connection, sql)
+
+    async def refused(tx: Tx) -> None:
+        await tx.models.all()
+        raise HoldfastError(Code.INTERNAL, "Not now.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresConnection, "command", stalled)
+        reading = asyncio.ensure_future(store.read(refused))
+        await ending.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+
+    assert [connection.raw.is_closed() for connection in used] == [True]
     assert await store.read(lambda tx: tx.models.all()) == []
     await store.close()

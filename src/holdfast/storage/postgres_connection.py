@@ -224,12 +224,16 @@ async def connect(url: str, *, may_write: bool = False) -> asyncpg.Connection:
         | {"idle_in_transaction_session_timeout": _IDLE[may_write]}
         | ({"lock_timeout": _WAIT} if may_write else {}),
     )
-    # By its own name, because the driver has no setting for it.
-    keep_alive(raw._transport.get_extra_info("socket"))
-    # A VARCHAR is an id: a UUID is bytes to tables, and its letters to Postgres.
-    await raw.set_type_codec(
-        "varchar", schema="pg_catalog", encoder=spelled, decoder=packed, format="text"
-    )
+    try:
+        # By its own name, because the driver has no setting for it.
+        keep_alive(raw._transport.get_extra_info("socket"))
+        # A VARCHAR is an id: a UUID is bytes to tables, and its letters to Postgres.
+        await raw.set_type_codec(
+            "varchar", schema="pg_catalog", encoder=spelled, decoder=packed, format="text"
+        )
+    except BaseException:
+        raw.terminate()
+        raise
     return raw
 
 

@@ -78,6 +78,10 @@ class Readers:
                 await reader[0].command("ROLLBACK")
         except LostError:
             return
+        except BaseException:
+            # It is still open, and nobody will end it.
+            reader[0].raw.terminate()
+            raise
         await self._give_back(reader)
 
     async def _give_back(self, reader: Reader) -> None:
