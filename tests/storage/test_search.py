@@ -1,7 +1,7 @@
 """The index in the store: it follows what is written, and forgets what is removed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import apsw
@@ -16,7 +16,10 @@ from holdfast.domain.search import SearchQuery
 from holdfast.domain.sessions import Session
 from holdfast.ports import Tx
 from holdfast.ports.search import Backlog
-from holdfast.storage import search_upkeep
+from holdfast.storage import search_index, search_upkeep
+from holdfast.storage.database import Database, Row
+from holdfast.storage.search_documents import Origin
+from holdfast.storage.search_index import Document, Stretch
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -77,6 +80,34 @@ async def test_the_index_takes_up_what_waits_some_at_a_time(house: Holdfast) -> 
     assert waiting.documents == 6
     assert [done for done, _ in steps] == [2, 2, 2]
     assert {tuple(numbers) for _, numbers in steps} == {(1, 3, 2, 1, None)}
+    assert await house.store.read(lambda tx: tx.search.backlog()) == Backlog(0, 0)
+
+
+async def test_of_large_messages_few_are_read_at_a_time(
+    house: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = "tide " * 90_000
+    await said(house, "tide", large, large, large, title="No tide")
+    await said(house, large * 2)
+    await said(house, large)
+    read: list[list[int]] = []
+    texts = search_index._messages
+
+    def noted(origin: Origin, rows: list[Row]) -> Iterator[Document]:
+        read[-1] += [number for number, *_ in rows]
+        return texts(origin, rows)
+
+    async def begun(database: Database, wanted: list[Stretch]) -> list[Stretch]:
+        read.append([])
+        return await fitting(database, wanted)
+
+    fitting = search_index._fitting
+    monkeypatch.setattr(search_index, "_messages", noted)
+    monkeypatch.setattr(search_index, "_fitting", begun)
+    done = await catch_up(house)
+
+    assert (done, read) == (9, [[1, 2, 3], [4], [1], [1]])
+    assert await found(house, "tide") == [1, 1, 4, 3, 2, 1, None]
     assert await house.store.read(lambda tx: tx.search.backlog()) == Backlog(0, 0)
 
 

@@ -26,6 +26,19 @@ _KEY: Final = """(SELECT coalesce(max(used.key), 0) + 1
                   UNION ALL
                  SELECT max(key) FROM tombstones) used)"""
 
+_ALL_ROWS: Final = """
+-- Messages of several stretches as they are stored, one stretch after another.
+SELECT t.place - 1, m.sequence, m.role, m.created_at, m.parts
+  FROM json_array_elements(CAST(:stretches AS JSON)) WITH ORDINALITY t (stretch, place)
+  JOIN LATERAL (SELECT *
+                  FROM messages
+                 WHERE session_key = CAST(t.stretch ->> 0 AS BIGINT)
+                   AND sequence BETWEEN CAST(t.stretch ->> 1 AS BIGINT)
+                                    AND CAST(t.stretch ->> 2 AS BIGINT)
+                OFFSET 0) m ON TRUE
+ ORDER BY t.place, m.sequence
+"""
+
 TWINS: Final[Mapping[str, str]] = {
     session_sql.ADD: session_sql.ADD.replace(_KEY, "nextval('session_keys')"),
     session_sql.SAVE: session_sql.SAVE.replace(
@@ -69,18 +82,10 @@ DELETE FROM search_index
 -- Whether the index forgets words at once: it does.
 SELECT 1
 """,
-    search_sql.ALL_ROWS: """
--- Messages of several stretches as they are stored, one stretch after another.
-SELECT t.place - 1, m.sequence, m.role, m.created_at, m.parts
-  FROM json_array_elements(CAST(:stretches AS JSON)) WITH ORDINALITY t (stretch, place)
-  JOIN LATERAL (SELECT *
-                  FROM messages
-                 WHERE session_key = CAST(t.stretch ->> 0 AS BIGINT)
-                   AND sequence BETWEEN CAST(t.stretch ->> 1 AS BIGINT)
-                                    AND CAST(t.stretch ->> 2 AS BIGINT)
-                OFFSET 0) m ON TRUE
- ORDER BY t.place, m.sequence
-""",
+    search_sql.ALL_ROWS: _ALL_ROWS,
+    search_sql.SIZES: _ALL_ROWS.replace(
+        "m.role, m.created_at, m.parts", "coalesce(length(m.parts), 0)"
+    ),
     # Stretch by stretch, because without knowing how few there are it would read all messages.
     search_sql.BACKLOG: """
 -- How much is not in the index yet.

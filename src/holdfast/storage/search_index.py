@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.canonical import reading
 from holdfast.domain.search_texts import text_of_value
@@ -34,6 +35,7 @@ from holdfast.storage.search_sql import (
     ORIGIN,
     ORIGINS,
     ROWS,
+    SIZES,
     TAIL,
     TAIL_OF,
     TAKE_OUT,
@@ -45,6 +47,8 @@ log = logging.getLogger(__name__)
 _LAST: Final = NUMBERS - 1
 _MILLISECOND: Final = 1_000
 _PAGE: Final = 1_000
+# Of messages at a time: while the words of more are found a database may take us for gone.
+_BYTES_MOST: Final = 1 << 20
 
 # A document's number within its key, and its words; none where nothing can be read.
 Document = tuple[int, str | None]
@@ -56,6 +60,20 @@ class Standing(Struct, frozen=True):
     origin: Origin
     title: str | None
     created_at: int
+
+
+class Stretch(Struct, frozen=True):
+    """Messages of a session that are put into the index now, of those that have to be."""
+
+    key: int
+    first: int
+    end: int
+    last: int
+
+    @property
+    def further(self) -> int | None:
+        """Return the number to go on with if that is not all of them."""
+        return self.end + 1 if self.end < self.last else None
 
 
 class Part(Struct):
@@ -73,11 +91,20 @@ class Part(Struct):
 
 async def catch_up(database: Database, limit: int) -> int:
     """Put up to `limit` documents of the tail into the index; return how many."""
+    done, is_all = 0, False
+    while done < limit and not is_all:
+        found, is_all = await _caught_up(database, limit - done)
+        done += found
+    return done
+
+
+async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
+    """Put documents into the index; return how many, and whether those are all up to `limit`."""
     added: list[tuple[int, str]] = []
     ended: list[Parameters] = []
     done = 0
     tail = await database.fetch(TAIL, {"limit": limit})
-    said = await _all_messages(database, tail, limit)
+    said, is_all = await _all_messages(database, tail, limit)
     for key, first, last in tail:
         room = limit - done
         if room <= 0:
@@ -85,6 +112,8 @@ async def catch_up(database: Database, limit: int) -> int:
         if key > 0 and first == 0:
             part = Part(await _title(database, key))
         elif key > 0:
+            if (key, first) not in said:
+                break
             part = said[key, first]
         else:
             # One more, to know whether that is all.
@@ -105,34 +134,54 @@ async def catch_up(database: Database, limit: int) -> int:
     # In their order, because the index writes itself down whenever a number is not the next one.
     for document, words in sorted(added):
         await database.execute(ADD, {"document": document, "words": words})
-    return done
+    return done, is_all
 
 
 async def _all_messages(
     database: Database, tail: list[Row], limit: int
-) -> dict[tuple[int, int], Part]:
-    """Return the documents of all stretches of messages, so many together, by where each begins."""
+) -> tuple[dict[tuple[int, int], Part], bool]:
+    """Return the documents of stretches of messages, by where each begins, and whether it is all.
+
+    So many together, and no more than some bytes of them: what is not there comes later.
+    """
     stretches = [(key, first, last) for key, first, last in tail if key > 0 and first > 0]
     if not stretches:
-        return {}
+        return {}, True
     keys = encode([key for key, _, _ in stretches]).decode()
-    found = {(key, first): Part([]) for key, first, _ in stretches}
     sessions = {key: rest for key, *rest in await database.fetch(ORIGINS, {"keys": keys})}
     wanted = []
     for key, first, last in stretches:
         # Numbers are dense, so it is known beforehand how many there are.
         newest = sessions[key][0] if key in sessions else 0
-        end = min(newest, first + limit - 1, newest if last is None else last)
+        whole = newest if last is None else min(newest, last)
+        end = min(whole, first + limit - 1)
         limit -= max(end - first + 1, 0)
-        is_all = end in {newest, last} or key not in sessions
-        found[key, first] = Part([], None if is_all else max(end + 1, first))
-        wanted.append((key, first, end))
-    asked = {"stretches": encode(wanted).decode()}
-    for place, *row in await database.fetch(ALL_ROWS, asked):
-        key, first, _ = wanted[place]
-        _, *origin = sessions[key]
-        found[key, first].documents.extend(_messages(Origin(*origin), [tuple(row)]))
-    return found
+        wanted.append(Stretch(key, first, end, whole))
+    fitting = await _fitting(database, wanted)
+    found = {(each.key, each.first): Part([], each.further) for each in fitting}
+    for place, *row in await database.fetch(ALL_ROWS, _asked(fitting)):
+        each = fitting[place]
+        _, *origin = sessions[each.key]
+        documents = _messages(Origin(*origin), [tuple(row)])
+        found[each.key, each.first].documents.extend(documents)
+    return found, fitting == wanted
+
+
+async def _fitting(database: Database, wanted: list[Stretch]) -> list[Stretch]:
+    """Return as many stretches as have so many bytes together; the last of them may be cut."""
+    total = 0
+    for place, number, size in await database.fetch(SIZES, _asked(wanted)):
+        total += size
+        # However large the first one is, it has to come some time.
+        if _BYTES_MOST < total != size:
+            each = wanted[place]
+            cut = replace(each, end=number - 1)
+            return wanted[:place] + ([cut] if number > each.first else [])
+    return wanted
+
+
+def _asked(stretches: list[Stretch]) -> Parameters:
+    return {"stretches": encode([(each.key, each.first, each.end) for each in stretches]).decode()}
 
 
 async def note_removal(database: Database, head: Head) -> None:

@@ -147,6 +147,10 @@ SELECT t.key, m.sequence, m.role, m.created_at, m.parts
  ORDER BY t.key, m.sequence
 """
 
+# What is asked for in place of the messages themselves to know how large they are.
+TO_SIZES = ("m.role, m.created_at, m.parts", "coalesce(length(m.parts), 0)")
+SIZES = ALL_ROWS.replace(*TO_SIZES)
+
 ROWS = """
 -- Messages of a stretch as they are stored.
 SELECT sequence, role, created_at, parts
