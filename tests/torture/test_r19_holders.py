@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
+from holdfast.domain.openings import SessionRequest
 from tests.marks import proves
 from tests.torture.attempts import Record, read_attempts
 from tests.torture.audit import audit
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.slow
 TAKEOVER_MOST = 10.0
 # How long a turn takes: long enough to be met amid it, and longer than any test.
 TURN_MS, ENDLESS_MS = 3_000, 3_600_000
+# Each round takes some turns, and a session usually has no more than fifty.
+ENDURING = SessionRequest(turn_cap=10_000)
 
 
 @proves("R19")
@@ -78,7 +81,7 @@ async def called(
         client = Client(house, record)
         for session in sessions:
             if opening:
-                await client.open(session)
+                await client.open(session, ENDURING)
             else:
                 await client.send(session, new_id(luck, "short"))
     record.close()

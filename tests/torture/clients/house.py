@@ -12,6 +12,7 @@ from holdfast import Event, Gap, Holdfast, HoldfastError, OnBusy, Session
 from holdfast.config import Config, load
 from holdfast.domain.events import encode_payload
 from holdfast.domain.ids import SessionId
+from holdfast.domain.openings import SessionRequest
 from holdfast.services.interruptions import Interruption
 from holdfast.services.resumptions import Resumption
 from tests.torture.attempts import Record, meant
@@ -92,9 +93,9 @@ class Client:
         self._readers = 0
         self.refused: Callable[[HoldfastError], None] | None = None
 
-    async def open(self, key: str) -> Any:
+    async def open(self, key: str, request: SessionRequest | None = None) -> Any:
         """Open a session of that id."""
-        call = partial(self.house.open, id=key)
+        call = partial(self.house.open, request=request, id=key)
         return await self._ask(Question("open", key, key), call, _opened)
 
     async def send(
