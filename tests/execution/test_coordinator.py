@@ -1,7 +1,9 @@
 """The coordinator: when a turn runs, how many at once, and what happens when it cannot go on."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,8 @@ from holdfast.domain.errors import Conflict
 from holdfast.domain.events import MessageAppended, TurnStarted
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import Status
-from tests.houses import current, key_of, open_house, played, texts
+from holdfast.ports import Store
+from tests.houses import current, head_of, key_of, open_house, played, texts
 from tests.stand_ins import (
     Gate,
     GatedRuntime,
@@ -104,9 +107,9 @@ async def test_who_is_woken_while_its_turn_is_being_written_plays_it_once(
         session = await house.open()
         key = await key_of(house, session)
         with house.coordinator.place() as place:
-            kept = [place.is_kept(key), place.is_kept(key)]
+            kept = [place.is_kept(key, 1), place.is_kept(key, 1)]
             with house.coordinator.place() as other:
-                kept += [other.is_kept(key)]
+                kept += [other.is_kept(key, 1)]
             house.coordinator.wake(key)
             assert house.coordinator.active() == frozenset()
         await house.send(session.id, "hello")
@@ -114,6 +117,71 @@ async def test_who_is_woken_while_its_turn_is_being_written_plays_it_once(
 
     assert kept == [True, True, False]
     assert [turn.turn for turn in runtime.turns] == [1]
+
+
+async def test_a_place_that_was_given_back_is_kept_for_nobody(home: Path, outside: Outside) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside) as house:
+        session = await house.open()
+        key = await key_of(house, session)
+        with house.coordinator.place() as place:
+            pass
+
+        assert not place.is_kept(key, 1)
+        await house.send(session.id, "hello")
+        assert texts(await played(house, session.id))[-1] == ("assistant", "done")
+
+
+class TardyStore:
+    """A store that tells late what it has written."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.has_written = asyncio.Event()
+        self.seconds = 0.0
+
+    async def write(self, work: Any, *, urgent: bool = False) -> Any:
+        written = await self._store.write(work, urgent=urgent)
+        self.has_written.set()
+        await asyncio.sleep(self.seconds)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+async def test_a_turn_is_played_although_its_sender_did_not_wait(
+    home: Path, outside: Outside
+) -> None:
+    runtime = GatedRuntime()
+    async with open_house(home, runtime, outside=replace(outside, wrap=TardyStore)) as house:
+        assert isinstance(house.store, TardyStore)
+        session = await house.open()
+        house.store.has_written.clear()
+        house.store.seconds = 60
+        sending = asyncio.create_task(house.send(session.id, "hello"))
+        await house.store.has_written.wait()
+        house.store.seconds = 0
+        sending.cancel()
+
+        assert texts(await played(house, session.id))[-1] == ("assistant", "done")
+
+    assert [turn.turn for turn in runtime.turns] == [1]
+
+
+async def test_what_is_sent_while_the_house_is_left_is_held_by_nobody(
+    home: Path, outside: Outside
+) -> None:
+    async with open_house(home, GatedRuntime(), outside=replace(outside, wrap=TardyStore)) as house:
+        assert isinstance(house.store, TardyStore)
+        session = await house.open()
+        house.store.has_written.clear()
+        house.store.seconds = 0.1
+        sending = asyncio.create_task(house.send(session.id, "hello"))
+        await house.store.has_written.wait()
+    await sending
+
+    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as other:
+        assert (await head_of(other, session)).holder is None
 
 
 async def test_turns_of_one_session_run_one_after_the_other(home: Path, outside: Outside) -> None:

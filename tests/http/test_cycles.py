@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.server import ServerState
 
 from holdfast.http.cycles import JOINED_LARGEST, Cycle
 
@@ -35,6 +36,7 @@ def _cycle(method: str = "POST", *, keep_alive: bool = True) -> tuple[Cycle, lis
         logger=logging.getLogger(),
         access_logger=logging.getLogger(),
         expect_100_continue=False,
+        server_state=ServerState(),
         on_response_complete=lambda: sent.done.append("complete"),
     )
     end = lambda: sent.done.append("ended")  # noqa: E731 — two callbacks of one kind

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import resource
 import socket
 import struct
@@ -210,6 +211,33 @@ async def test_a_reader_that_leaves_before_its_stream_begins_is_no_fault(
     await line.say(line.request("/healthz"), answers=1)
 
     assert caplog.records == []
+
+
+async def test_an_answer_says_when_it_was_made(line: Line) -> None:
+    heard = await line.say(line.request("/healthz"), answers=1)
+
+    assert re.search(rb"\r\ndate: \w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT\r\n", heard.head + b"\r\n")
+
+
+async def test_a_stream_with_a_request_behind_it_ends_with_its_reader(
+    line: Line, quiet: Holdfast
+) -> None:
+    _, secret = await quiet.tokens.ensure_local()
+    session = await quiet.open()
+    bearer = f"Authorization: Bearer {secret}"
+    target = f"/v1/sessions/{session.id}/events"
+    reader, writer = await asyncio.open_connection("127.0.0.1", line.port)
+    writer.write(line.request(target, bearer, "Accept: text/event-stream"))
+    await reader.readuntil(b"event: connected")
+    writer.write(line.request("/healthz"))
+    await writer.drain()
+    writer.transport.abort()
+
+    async with asyncio.timeout(PATIENCE):
+        told = b""
+        # Each look is a request of its own, so others get their turn.
+        while b"holdfast_open_streams 0\n" not in told:
+            told = (await line.say(line.request("/metrics", bearer, "Connection: close"))).raw
 
 
 async def test_a_connection_goes_on_when_the_rest_of_a_body_comes_in_time(line: Line) -> None:

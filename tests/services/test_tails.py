@@ -112,6 +112,22 @@ async def test_a_reader_knows_whether_all_it_has_heard_is_settled(
     assert isinstance(items[-1].event.payload, TurnEnded)
 
 
+async def test_what_another_house_has_begun_is_not_settled(home: Path, outside: Outside) -> None:
+    async with (
+        open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house,
+        open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as other,
+    ):
+        session = await house.open()
+        # So that there is a tail, which has not noticed yet what the other one writes.
+        async with house.events.reader(house.owner, session.id) as early:
+            await early.read()
+            await other.send(session.id, "hello")
+            async with house.events.reader(house.owner, session.id) as late:
+                await late.read()
+
+                assert not late.is_settled
+
+
 async def test_words_of_two_houses_are_heard_in_their_order(home: Path, outside: Outside) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()

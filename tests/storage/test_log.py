@@ -1,13 +1,17 @@
 """The log of a store: what was acknowledged in it is never dropped without a word."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.models import model_of
 from holdfast.storage.store import SqliteStore
+from holdfast.storage.wal import require_whole
 from tests.storage.conftest import KEY
 
 pytestmark = pytest.mark.anyio
@@ -99,3 +103,40 @@ async def test_a_log_that_was_begun_anew_counts_from_its_own_beginning(
     await store.write(lambda tx: tx.models.add(model_of("a:four")))
 
     assert len(await _names(_copied(file))) == 4
+
+
+class _Watched:
+    """A connection beside which others act: after its first look, and before its second."""
+
+    def __init__(self, raw: apsw.Connection, *meanwhile: Callable[[], object]) -> None:
+        self._raw = raw
+        self._meanwhile = list(meanwhile)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def wal_checkpoint(self, **given: Any) -> tuple[int, int]:
+        told = self._raw.wal_checkpoint(**given)
+        self._meanwhile.pop(0)()
+        return told if self._meanwhile else self._raw.wal_checkpoint(**given)
+
+
+def test_a_log_that_is_begun_anew_while_it_is_looked_at_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    raw, other = apsw.Connection(str(path)), apsw.Connection(str(path))
+    other.pragma("journal_mode", "wal")
+    other.execute("CREATE TABLE rows (row)")
+    raw.execute("SELECT * FROM rows").fetchall()
+
+    def write_twice() -> None:
+        for _ in range(2):
+            other.execute("INSERT INTO rows VALUES (1)")
+
+    def begin_anew() -> None:
+        other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+        other.execute("INSERT INTO rows VALUES (2)")
+
+    watched = _Watched(raw, write_twice, begin_anew)
+    require_whole(watched, path)  # type: ignore[arg-type]
+
+    assert watched._meanwhile == []

@@ -215,6 +215,31 @@ async def test_a_remembered_head_of_an_older_epoch_is_not_written(
     assert done[1].code is Code.LEASE_LOST
 
 
+async def test_a_save_that_is_behind_is_not_hidden_by_a_later_one(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    (head,) = await _opened(stores[0])
+
+    def told(by: int) -> Any:
+        async def work(tx: Tx) -> None:
+            now = await tx.sessions.head_by_key(head.key)
+            assert now is not None
+            await tx.events.append(head.key, [an_event(sequence=now.events + 1)])
+            await tx.sessions.save(replace(now, events=now.events + 1, epoch=now.epoch + by))
+
+        return work
+
+    await stores[0].write(told(1))
+    # Written elsewhere, so that nothing can be played on what is remembered.
+    await stores[1].write(told(1))
+    done = await asyncio.gather(*map(stores[0].write, (told(-1), told(1))), return_exceptions=True)
+
+    assert (type(done[0]), done[1]) == (Conflict, None)
+    now = await stores[1].read(lambda tx: tx.sessions.head_by_key(head.key))
+    assert now is not None
+    assert (now.epoch, now.events) == (3, 3)
+
+
 async def test_a_refusal_that_somebody_caught_is_one_all_the_same(
     stores: tuple[PostgresStore, PostgresStore],
 ) -> None:

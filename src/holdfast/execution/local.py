@@ -5,6 +5,7 @@ It decides when a turn runs, never what a turn is. Other processes are known thr
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # A turn mostly waits for its provider; this bounds memory and open connections.
 TURNS_AT_A_TIME: Final = 64
+# Seconds, until a commit that was on its way when we left may have come.
+_BREATH: Final = 0.001
 
 
 class Scope(StrEnum):
@@ -77,8 +80,12 @@ class LocalCoordinator(Background):
     async def __aexit__(self, *error: Any) -> None:
         self._scope = Scope.NONE
         await super().__aexit__(*error)
-        for lease in self._held.values():
-            await _quietly(self._leases.release(lease))
+        # What is begun while we leave is let go of as well: nobody plays it here any more.
+        while self._held or self._coming:
+            if self._held:
+                await _quietly(self._leases.release(self._held.popitem()[1]))
+            else:
+                await asyncio.sleep(_BREATH)
 
     @contextmanager
     def place(self) -> Iterator["_Place"]:
@@ -87,9 +94,14 @@ class LocalCoordinator(Background):
         try:
             yield place
         finally:
-            if place.key is not None:
-                self._coming.discard(place.key)
-                self._go_on(place.key)
+            kept = place.given_back()
+            if kept is not None:
+                key, turn = kept
+                self._coming.discard(key)
+                # Perhaps begun and not taken up: whoever sent it waits for its commit no longer.
+                if key not in self._begun:
+                    self.wake(key, turn=turn)
+                self._go_on(key)
 
     def _is_kept(self, key: SessionKey) -> bool:
         is_full = len(self._running) + len(self._coming) >= self._at_a_time
@@ -218,14 +230,24 @@ class _Place:
 
     def __init__(self, keep: Callable[[SessionKey], bool]) -> None:
         self._keep = keep
-        self.key: SessionKey | None = None
+        # The writer may still play the work of somebody who has stopped waiting, in its thread.
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._kept: tuple[SessionKey, int] | None = None
 
-    def is_kept(self, key: SessionKey) -> bool:
-        """Keep it for a session, however often it is asked for."""
-        # Work inside a transaction may be played again.
-        if self.key is None and self._keep(key):
-            self.key = key
-        return self.key == key
+    def is_kept(self, key: SessionKey, turn: int) -> bool:
+        """Keep it for a turn, however often it is asked for."""
+        with self._lock:
+            # Work inside a transaction may be played again.
+            if self._kept is None and not self._is_over and self._keep(key):
+                self._kept = key, turn
+            return self._kept == (key, turn) and not self._is_over
+
+    def given_back(self) -> tuple[SessionKey, int] | None:
+        """Keep nothing any more; return what was kept."""
+        with self._lock:
+            self._is_over = True
+            return self._kept
 
 
 async def _quietly(work: Awaitable[None]) -> None:

@@ -36,7 +36,7 @@ class Cycle(RequestResponseCycle):
             logger=connection.logger,
             access_logger=connection.access_logger,
             access_log=False,
-            default_headers=[],
+            default_headers=connection.server_state.default_headers,
             message_event=asyncio.Event(),
             expect_100_continue=connection.expect_100_continue,
             keep_alive=keep_alive,
@@ -76,7 +76,7 @@ class Cycle(RequestResponseCycle):
         self.waiting_for_100_continue = False
         if _UNWRITABLE.search(b"".join([value for _, value in headers])):
             raise RuntimeError("A header of an answer has a character that ends it.")
-        lines = [b"%b: %b\r\n" % header for header in headers]
+        lines = [b"%b: %b\r\n" % header for header in (*self.default_headers, *headers)]
         given = dict(headers)
         # As uvicorn says itself where our application has failed without a word.
         if given.get(b"connection") == b"close":

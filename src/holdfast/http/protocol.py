@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, cast
 from urllib.parse import unquote
 
-from uvicorn._types import HTTPScope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application, HTTPScope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.http.app import Application
 from holdfast.http.crowds import CROWDED, UNCLEAR, connections_most
@@ -70,6 +70,7 @@ class Protocol(HttpToolsProtocol):
     _is_lasting = False
     _is_refused = False
     _is_counted = False
+    _in_hand: RequestResponseCycle | None = None
 
     @property
     def _metrics(self) -> Metrics:
@@ -91,6 +92,10 @@ class Protocol(HttpToolsProtocol):
         if self._is_counted:
             self._metrics.open_connections -= 1
         super().connection_lost(exc)
+        # The one above knows only the newest request, which may wait behind the one in hand.
+        if self._in_hand is not None and not self._in_hand.response_complete:
+            self._in_hand.disconnected = True
+            self._in_hand.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; those that follow a refusal are thrown away."""
@@ -165,8 +170,12 @@ class Protocol(HttpToolsProtocol):
         if is_first:
             self._start_asgi_task(self.cycle, self.app)
         else:
-            self.flow.pause_reading()
+            # Read on, because only who reads learns that the caller has left; few may wait here.
             self.pipeline.appendleft((self.cycle, self.app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._in_hand = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _scope_of(self, method: str, version: str) -> HTTPScope:
         path, _, query = self.url.partition(b"?")

@@ -26,8 +26,8 @@ from holdfast.ports.tools import Shelf, Workplace
 class Place(Protocol):
     """Where a turn could be played at once."""
 
-    def is_kept(self, key: SessionKey) -> bool:
-        """Keep it for a session; `False` when there is none, or something is done for it already.
+    def is_kept(self, key: SessionKey, turn: int) -> bool:
+        """Keep it for a turn; `False` when there is none, or something is done for its session.
 
         Until the place is given back nobody else begins anything for the session here.
         """

@@ -87,7 +87,8 @@ class Messages:
         with self._coordinator.place() as place:
 
             async def start(pen: Pen) -> Lease | None:
-                return await self._leases.begin(pen) if place.is_kept(pen.head.key) else None
+                is_kept = place.is_kept(pen.head.key, pen.head.turn)
+                return await self._leases.begin(pen) if is_kept else None
 
             admitted = await self._journal.write(
                 owner, session_id, lambda pen: admit(pen, draft, on_busy, start=start)

@@ -243,7 +243,10 @@ class Reader:
 
     async def read(self) -> list[Item]:
         """Return what comes next, waiting for it; within 1 MiB, and the list is the reader's."""
-        items, self.head = await self._tail.after(self.cursor, self._limit)
+        items, head = await self._tail.after(self.cursor, self._limit)
+        # A tail may not have noticed yet what another process wrote before this reader came.
+        if head.events >= self.head.events:
+            self.head = head
         self.cursor = end_of(items[-1])
         self._limit = min(2 * self._limit, PAGE_MOST)
         self._was_live = self._was_live or self.cursor >= self._tail.last

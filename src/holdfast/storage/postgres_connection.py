@@ -102,9 +102,11 @@ class PostgresConnection:
         """Have rows wait for others, unless too many bytes do."""
         name, table = waits
         key = parameters[name]
-        self._ledger.add(table, key, values)
         if table is SESSIONS:
+            # Judged by what the row has become here: a later save would hide this one.
+            self._require(not self.heads.is_ahead(key, parameters["epoch"]))
             self.heads.move(key, values)
+        self._ledger.add(table, key, values)
         if self._ledger.size >= BYTES_MOST:
             await self.flush()
 

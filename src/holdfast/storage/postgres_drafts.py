@@ -14,15 +14,14 @@ from holdfast.storage.database import NOTHING, Parameters, Row
 from holdfast.storage.dialect import form_of
 from holdfast.storage.jobs import Job, drive
 from holdfast.storage.postgres_columns import SESSIONS
-from holdfast.storage.postgres_heads import Heads
+from holdfast.storage.postgres_heads import EPOCH, Heads
 from holdfast.storage.postgres_ledger import BYTES_MOST, Ledger, bound
 from holdfast.storage.postgres_ledger_sql import DRAFT, filled
 from holdfast.storage.postgres_values import place_of, values_of
 from holdfast.storage.store import Tables
 
 # Where that by which a row is known stands in it, in the order of the columns.
-_EPOCH: Final = 16
-_known_by: Final = itemgetter(0, 11, 15, _EPOCH, 21, 24, 25)
+_known_by: Final = itemgetter(0, 11, 15, EPOCH, 21, 24, 25)
 
 
 class _UnknownError(BaseException):
@@ -61,7 +60,7 @@ class _Memory:
         name, table = form.waits
         key = parameters[name]
         # Whoever is behind what it has read is refused by the row itself.
-        if table is SESSIONS and key in self.read and self.read[key][_EPOCH] > parameters["epoch"]:
+        if table is SESSIONS and key in self.read and self.read[key][EPOCH] > parameters["epoch"]:
             raise _UnknownError
         self.ledger.add(table, key, values_of(form.plain, parameters, is_write=True))
 

@@ -29,6 +29,8 @@ HEADS: Final = HEAD_BY_KEY.replace(
 
 # As many as are worth a look; each takes a kilobyte.
 KNOWN_MOST: Final = 4_096
+# Where the epoch stands in such a row.
+EPOCH: Final = 16
 
 
 class Wish(Struct, frozen=True):
@@ -80,6 +82,11 @@ class Heads:
         if row is not None:
             # Its names and its origin are as they were: no statement changes them.
             self._rows[key] = (*row[:4], *saved[:-2], row[-2], saved[-2])
+
+    def is_ahead(self, key: int, epoch: int) -> bool:
+        """Tell whether a session is known to have gone to somebody else since an epoch."""
+        row = self._rows.get(key)
+        return row is not None and row[EPOCH] > epoch
 
     def forget(self, keys: Iterable[int]) -> None:
         """Keep nothing of some sessions."""

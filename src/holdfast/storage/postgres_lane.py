@@ -69,6 +69,9 @@ class Lane:
             made = bool(await connection.value(sql, *values))
         except LostError as error:
             self._lost(error)
+            if isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError):
+                # It was told that nothing is written there.
+                self._fate.settle()
             made = await self._was_committed()
         except (*LOST_RACE, *LATE):
             log.debug("others are in the way of a draft, which is played in a transaction")

@@ -83,9 +83,7 @@ DELETE FROM search_index
 SELECT 1
 """,
     search_sql.ALL_ROWS: _ALL_ROWS,
-    search_sql.SIZES: _ALL_ROWS.replace(
-        "m.role, m.created_at, m.parts", "coalesce(length(m.parts), 0)"
-    ),
+    search_sql.SIZES: _ALL_ROWS.replace(*search_sql.TO_SIZES),
     # Stretch by stretch, because without knowing how few there are it would read all messages.
     search_sql.BACKLOG: """
 -- How much is not in the index yet.

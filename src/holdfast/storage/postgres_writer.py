@@ -70,9 +70,11 @@ class PostgresWriter:
             await self._work()
         except BaseException:
             # All tasks of the loop were cancelled, and with them whoever waited until then.
-            await self._stop()
-            if self._waiting or self._late:
-                self._start()
+            try:
+                await self._stop()
+            finally:
+                if self._waiting or self._late:
+                    self._start()
             raise
 
     async def _stop(self) -> None:

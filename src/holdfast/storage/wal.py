@@ -46,9 +46,13 @@ def require_whole(raw: apsw.Connection, store: Path) -> None:
     lost = _acknowledged(log) if log is not None else None
     if log is None or lost is None:
         return
-    # Another process may have written it just now, or begun the log anew, having had all of it.
-    again = _read(store, page, 0)
-    if _recovered(raw) >= lost or again is None or again.marks != log.marks:
+    # Another process may have written it just now.
+    if _recovered(raw) >= lost:
+        return
+    # Or has begun the log anew, having had all of it. Looked at last, because what was recovered of
+    # a new log says nothing about the old one.
+    again = _read(store, page, log.known)
+    if again is None or again.marks != log.marks:
         return
     # Closing must not clear the log away: it is all there is to save something from.
     raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
