@@ -33,4 +33,6 @@ def slow_syncs(compiler: str, folder: Path, milliseconds: float) -> dict[str, st
     library = folder / "slow_disk.so"
     build = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"]
     subprocess.run(build, check=True)
+    # A database server may run as another user.
+    folder.chmod(0o755)
     return {"LD_PRELOAD": str(library), "BENCH_SYNC_US": str(round(milliseconds * 1000))}
