@@ -197,12 +197,18 @@ async def test_a_session_that_is_closed_elsewhere_is_left(
 ) -> None:
     async with conversing(holdfast) as (conversation, keys):
         await holdfast.sessions.close(holdfast.owner, conversation.session_id)
+        talking = asyncio.create_task(talked(conversation))
+        told = ""
+        # What is typed before the news come would be refused, which is told in other words.
+        while "The session was closed: completed.\n" not in told:
+            await asyncio.sleep(0.01)
+            told += capsys.readouterr().err
+            assert not talking.done() or "was closed" in told
         keys.send_text("hello\rnever\r")
-        code = await talked(conversation)
+        code = await talking
 
     assert code == 0
-    told = capsys.readouterr().err
-    assert "The session was closed: completed.\n" in told
+    told += capsys.readouterr().err
     assert told.endswith(f"Session {conversation.session_id} is closed and saved.\n")
 
 
