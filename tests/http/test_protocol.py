@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from http.client import HTTPConnection
 
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from holdfast import Holdfast
 from holdfast.http import protocol
@@ -238,6 +239,34 @@ async def test_a_stream_with_a_request_behind_it_ends_with_its_reader(
         # Each look is a request of its own, so others get their turn.
         while b"holdfast_open_streams 0\n" not in told:
             told = (await line.say(line.request("/metrics", bearer, "Connection: close"))).raw
+
+
+async def test_only_one_waiting_request_is_read_on_behind(
+    line: Line, quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[int] = []
+    pause = FlowControl.pause_reading
+
+    def noted(flow: FlowControl) -> None:
+        paused.append(1)
+        pause(flow)
+
+    monkeypatch.setattr(FlowControl, "pause_reading", noted)
+    _, secret = await quiet.tokens.ensure_local()
+    session = await quiet.open()
+    target, bearer = f"/v1/sessions/{session.id}/events", f"Authorization: Bearer {secret}"
+    streaming = line.request(target, bearer, "Accept: text/event-stream")
+
+    pauses = []
+    for waiting in (1, 2):
+        reader, writer = await asyncio.open_connection("127.0.0.1", line.port)
+        # In one piece, so that what waits was taken when the stream begins.
+        writer.write(streaming + line.request("/healthz") * waiting)
+        await reader.readuntil(b"event: connected")
+        pauses.append(len(paused))
+        writer.close()
+
+    assert pauses == [0, 1]
 
 
 async def test_a_connection_goes_on_when_the_rest_of_a_body_comes_in_time(line: Line) -> None:

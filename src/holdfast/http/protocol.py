@@ -9,10 +9,9 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote
 
-from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.http.app import Application
@@ -20,6 +19,9 @@ from holdfast.http.crowds import CROWDED, UNCLEAR, connections_most
 from holdfast.http.cycles import Cycle
 from holdfast.http.metrics import Metrics
 from holdfast.http.requests import OURS
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application, HTTPScope
 
 log = logging.getLogger("holdfast.access")
 
@@ -170,14 +172,16 @@ class Protocol(HttpToolsProtocol):
         if is_first:
             self._start_asgi_task(self.cycle, self.app)
         else:
-            # Read on, because only who reads learns that the caller has left; few may wait here.
+            # Behind one it is read on, because only who reads learns that the caller has left.
+            if self.pipeline:
+                self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
         self._in_hand = cycle
         super()._start_asgi_task(cycle, app)
 
-    def _scope_of(self, method: str, version: str) -> HTTPScope:
+    def _scope_of(self, method: str, version: str) -> "HTTPScope":
         path, _, query = self.url.partition(b"?")
         return {
             "type": "http",
