@@ -13,15 +13,15 @@ from typing import Any, Final
 from holdfast.storage.database import NOTHING, Parameters, Row
 from holdfast.storage.dialect import form_of
 from holdfast.storage.jobs import Job, drive
-from holdfast.storage.postgres_columns import SESSIONS
+from holdfast.storage.postgres_columns import KNOWN, SESSIONS
 from holdfast.storage.postgres_heads import EPOCH, Heads
 from holdfast.storage.postgres_ledger import BYTES_MOST, Ledger, bound
 from holdfast.storage.postgres_ledger_sql import DRAFT, filled
 from holdfast.storage.postgres_values import place_of, values_of
+from holdfast.storage.session_sql import HEAD_NAMES
 from holdfast.storage.store import Tables
 
-# Where that by which a row is known stands in it, in the order of the columns.
-_known_by: Final = itemgetter(0, 11, 15, EPOCH, 21, 24, 25)
+_known_by: Final = itemgetter(*map(HEAD_NAMES.index, KNOWN))
 
 
 class _UnknownError(BaseException):

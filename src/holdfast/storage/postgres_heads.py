@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from holdfast.storage.database import Row
-from holdfast.storage.session_sql import HEAD_BY_KEY
+from holdfast.storage.session_sql import HEAD_BY_KEY, HEAD_NAMES
 
 T = TypeVar("T")
 
@@ -29,8 +29,7 @@ HEADS: Final = HEAD_BY_KEY.replace(
 
 # As many as are worth a look; each takes a kilobyte.
 KNOWN_MOST: Final = 4_096
-# Where the epoch stands in such a row.
-EPOCH: Final = 16
+EPOCH: Final = HEAD_NAMES.index("epoch")
 
 
 class Wish(Struct, frozen=True):

@@ -11,6 +11,7 @@ s.key, s.id, s.owner, s.agent_id, s.title, s.status, s.last_stop, s.reason, s.tu
        s.tokens_out, s.microcents, s.requests, s.updated_at, s.started_at, s.finished_at,
        s.forked_at, s.checksum
 """.strip()
+HEAD_NAMES: Final = tuple(name.strip().removeprefix("s.") for name in _HEAD.split(","))
 
 _SESSION: Final = f"""
 {_HEAD},
