@@ -7,7 +7,7 @@ PORT ?= 8765
 # Each of the many processes of a test run would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup up test check coverage bench torture interop lock help
+.PHONY: setup up test check shape coverage bench torture interop lock help
 
 help:  ## what each command does
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /	/'
@@ -53,6 +53,9 @@ check: $(VENV)/.dev  ## the quick gate: format, lint, types, floors, unit tests
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q -n 3 -m "not slow" --hypothesis-profile=check --ignore=tests/torture --ignore=tests/docs tests
 	$(BIN)/python -m tests.house.watched
+
+shape: $(VENV)/.dev  ## lines per package and the numbers that tests/house holds
+	@$(BIN)/python -m tests.house.shape
 
 coverage: $(VENV)/.dev  ## which branches no test takes; fails below 95 %, and 100 % of the domain
 	$(BIN)/python -m pytest -q -n 3 --hypothesis-profile=check --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95 tests
