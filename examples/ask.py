@@ -12,10 +12,10 @@ from holdfast import Event, StepDelta, TurnEnded, open_holdfast
 
 
 async def ask(question: str) -> None:
-    async with open_holdfast() as house:
-        session = await house.open()
-        await house.send(session.id, question)
-        async for item in house.follow(session.id):
+    async with open_holdfast() as hf:
+        session = await hf.open()
+        await hf.send(session.id, question)
+        async for item in hf.follow(session.id):
             match item:
                 case Event(payload=StepDelta(text=text)):
                     print(text, end="", flush=True)

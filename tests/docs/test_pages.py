@@ -60,7 +60,7 @@ def test_the_blocks_that_are_only_shown_are_counted() -> None:
     assert sum(shown.values()) < sum(len(found) for found in BLOCKS.values())
 
 
-def test_the_ten_lines_of_the_readme_are_the_example() -> None:
+def test_the_python_block_of_the_readme_is_the_example() -> None:
     (shown,) = [each.content for each in BLOCKS["README.md"] if each.kind == "python"]
     example = (ROOT / "examples" / "ask.py").read_text("utf-8")
 

@@ -1,20 +1,12 @@
-"""Holds what the pages say about the state of things to what the house itself knows."""
+"""Compare what the pages say about the version with the package."""
 
 import re
 
 from holdfast import __version__
 from tests.docs.blocks import ROOT
-from tests.seeds.manifest import capabilities
 
 README = (ROOT / "README.md").read_text("utf-8")
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
-
-
-def test_the_readme_lists_every_part_in_the_order_it_is_built() -> None:
-    section = README.partition("## What is there now")[2].partition("\n## ")[0]
-    parts = re.findall(r"^\| ([A-Z][^|]+) \|", section, re.MULTILINE)
-
-    assert parts == list(capabilities().values())
 
 
 def test_the_changelog_begins_with_what_is_not_released_yet() -> None:
