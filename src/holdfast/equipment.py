@@ -47,6 +47,7 @@ from holdfast.tools.launcher import Launcher
 from holdfast.tools.lines import McpSettings
 from holdfast.tools.opening import Doorkeeper
 from holdfast.tools.remote import McpTools
+from holdfast.tools.sandbox import Bounds
 from holdfast.tools.shelves import output_tool
 from holdfast.tools.surroundings import ProcessSettings
 from holdfast.tools.toolbox import LocalToolbox
@@ -130,6 +131,13 @@ def _remote(config: Config, secrets: Secrets) -> McpSettings:
         command_env=config.chat.command_env,
         extra_roots=tuple(map(str, config.chat.extra_roots)),
         hidden=(str(config.home),),
+        command_writes=config.chat.command_writes,
+        bounds=Bounds(
+            processes=config.chat.command_processes,
+            memory=config.chat.command_memory_mb << 20,
+            cpu_seconds=config.chat.command_cpu_seconds,
+        ),
+        allows_unprotected=config.chat.allow_unprotected_commands,
     )
     return McpSettings(
         web=web,

@@ -14,7 +14,7 @@ from holdfast.domain.tools import FsTier
 from holdfast.tools import landlock, seccomp
 from holdfast.tools.children import NotStarted
 from holdfast.tools.launcher import Launcher, _without
-from holdfast.tools.sandbox import Confinement, Means, Namespaces, orders, strength
+from holdfast.tools.sandbox import Bounds, Confinement, Means, Namespaces, orders, strength
 from tests.tools.workbenches import Workbench, python
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -312,7 +312,9 @@ async def test_processes_are_not_without_number(tmp_path: Path) -> None:
         "stop.set()\n"
     )
     confinement = Confinement(
-        readable=(sys.prefix, sys.base_prefix), writable=(str(tmp_path),), processes=400
+        readable=(sys.prefix, sys.base_prefix),
+        writable=(str(tmp_path),),
+        bounds=Bounds(processes=400),
     )
 
     finished = await launcher.run(python(source, tmp_path, confinement=confinement), time_limit=30)
@@ -322,10 +324,10 @@ async def test_processes_are_not_without_number(tmp_path: Path) -> None:
 
 def test_the_strength_claims_what_the_means_give_and_nothing_else() -> None:
     assert strength(ALL).weaker == ()
-    assert len(strength(ALL).active) == 6
+    assert len(strength(ALL).active) == 7
     nothing = strength(Means())
     assert nothing.active == ()
-    assert len(nothing.weaker) == 6
+    assert len(nothing.weaker) == 7
     some = strength(Means(landlock=3, seccomp=True))
     assert [line for line in some.active if "Landlock 3" in line] != []
     assert [line for line in some.weaker if "namespaces" in line] != []

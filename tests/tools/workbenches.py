@@ -18,7 +18,7 @@ from holdfast.tools.children import Order
 from holdfast.tools.commands import command_tools
 from holdfast.tools.git import git_tools
 from holdfast.tools.launcher import Launcher
-from holdfast.tools.sandbox import Confinement, Means
+from holdfast.tools.sandbox import Bounds, Confinement, Means
 from holdfast.tools.surroundings import ProcessSettings
 from holdfast.tools.toolbox import LocalToolbox
 
@@ -57,6 +57,9 @@ class Workbench:
         self.environment: dict[str, str] = {"PATH": os.environ["PATH"], "HOME": str(self.user)}
         self.command_env: tuple[str, ...] = ()
         self.extra_roots: tuple[str, ...] = ()
+        self.command_writes: tuple[str, ...] = ()
+        self.bounds = Bounds()
+        self.allows_unprotected = False
 
     def allow(
         self,
@@ -92,6 +95,9 @@ class Workbench:
             command_env=self.command_env,
             extra_roots=self.extra_roots,
             hidden=(str(self.hidden),),
+            command_writes=self.command_writes,
+            bounds=self.bounds,
+            allows_unprotected=self.allows_unprotected,
         )
         return LocalToolbox(
             (*command_tools(settings, self.launcher), *git_tools(settings, self.launcher))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.tools.launcher import Finished, Launcher
-from holdfast.tools.sandbox import Confinement
+from holdfast.tools.sandbox import Bounds, Confinement
 from tests.marks import proves, skip_row
 from tests.tools.workbenches import known_means, marked, python
 from tests.torture.conftest import Sized, Tell
@@ -125,7 +125,9 @@ def test_control_a_plain_program_leaves_a_daemon(tmp_path: Path, tell: Tell) -> 
 def run(kind: str, source: str, mark: str, folder: Path) -> Finished:
     """Run a piece of Python that carries a mark, in few processes and little time."""
     confinement = Confinement(
-        readable=(sys.prefix, sys.base_prefix), writable=(str(folder),), processes=400
+        readable=(sys.prefix, sys.base_prefix),
+        writable=(str(folder),),
+        bounds=Bounds(processes=400),
     )
     order = python(f"mark = {mark!r}\n{source}", folder, confinement=confinement)
     is_cut_off = ENDS[kind][1]

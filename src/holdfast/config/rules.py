@@ -92,6 +92,16 @@ def _folder_name(name: str) -> str | None:
     return None if is_name else "must be the name of a folder, without a slash"
 
 
+def _entry_name(name: str) -> str | None:
+    fault = "must be the name of a file or folder, without a slash"
+    return fault if _folder_name(name) else None
+
+
+def _memory(value: int) -> str | None:
+    is_fit = value == 0 or 64 <= value <= 1 << 24
+    return None if is_fit else f"must be 64 to {1 << 24:,}, and 0 is no limit"
+
+
 def _command(entry: str) -> str | None:
     return None if _words(entry) else "must be a command with its arguments, quoted as in a shell"
 
@@ -210,6 +220,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "chat.allowed_commands": _each(_command),
     "chat.allowed_domains": _each(_domain),
     "chat.command_env": _each(passed_on_fault),
+    "chat.command_cpu_seconds": _between(0, MILLION, but=", and 0 is no limit"),
+    "chat.command_memory_mb": _memory,
+    # A namespace has no fewer numbers for its processes.
+    "chat.command_processes": _between(400, 1 << 22),
+    "chat.command_writes": _each(_entry_name),
     "chat.compact_threshold": _share,
     "chat.extra_roots": _each(_root),
     "chat.linked_dirs": _each(_folder_name),

@@ -17,6 +17,12 @@ from holdfast.domain.models import OFFLINE
 from holdfast.domain.sessions import TURN_CAP, OnExceed
 from holdfast.domain.tools import FsTier
 
+# What installers and builds fill, and would not get by without.
+COMMAND_FOLDERS: Final = (
+    *("node_modules", ".venv", "venv", "build", "dist", "target", ".tox", ".nox"),
+    *("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"),
+)
+
 
 class Credential(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A host, and the name of the keychain's entry that opens it; never the secret itself."""
@@ -34,6 +40,11 @@ class Chat(Struct, frozen=True, kw_only=True):
     allowed_commands: tuple[str, ...] = ()
     allowed_command_globs: tuple[str, ...] = ()
     command_env: tuple[str, ...] = ()
+    command_writes: tuple[str, ...] = COMMAND_FOLDERS
+    command_memory_mb: int = 4_096
+    command_processes: int = 4_096
+    command_cpu_seconds: int = 3_600
+    allow_unprotected_commands: bool = False
     allowed_domains: tuple[str, ...] = ()
     max_messages: int | None = None
     max_cost_microcents: int = 0

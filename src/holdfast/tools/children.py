@@ -72,6 +72,8 @@ class Child:
         self._exited = streams.exited
         self._ends = ends
         self._fuse: asyncio.TimerHandle | None = None
+        # Protected paths that it had made, moved aside when it ended.
+        self.moved_aside: tuple[str, ...] = ()
 
     def stop(self) -> None:
         """Ask it and all that come from it to end: TERM, and 2 s later KILL."""
@@ -81,12 +83,16 @@ class Child:
 
     async def ended(self) -> int:
         """Wait until nobody is left and return the exit code; raises `NotStarted`."""
-        told = (await self._ends.report.read()).decode().split()
-        if "refused" in told:
-            at = told.index("refused")
-            raise NotStarted(told[at + 1], int(told[at + 2]))
-        if "ended" in told:
-            return int(told[-1])
+        told = [line.split() for line in (await self._ends.report.read()).decode().splitlines()]
+        self.moved_aside = tuple(
+            os.fsdecode(bytes.fromhex(words[1])) for words in told if words[0] == "aside"
+        )
+        for words in told:
+            if words[0] == "refused":
+                raise NotStarted(words[1], int(words[2]))
+        codes = [int(words[1]) for words in told if words[0] == "ended"]
+        if codes:
+            return codes[-1]
         if self._fuse is None:
             raise NotStarted("supervisor")
         return 128 + 9

@@ -5,7 +5,9 @@ Which calls are on the list is `allowlists.py`; how a process is started is `lau
 
 import errno
 import json
+import os
 import shlex
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Annotated, Any, Final
 
@@ -17,8 +19,9 @@ from holdfast.domain.wording import visible
 from holdfast.ports import Asked, Workplace
 from holdfast.tools.allowlists import has_entries, is_allowed
 from holdfast.tools.children import NotStarted, Order
-from holdfast.tools.launcher import Launcher
+from holdfast.tools.launcher import Finished, Launcher
 from holdfast.tools.programs import Program, find_program
+from holdfast.tools.supervisor.wards import ASIDE
 from holdfast.tools.surroundings import ProcessSettings, Surroundings, surroundings_of
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
@@ -26,6 +29,12 @@ from holdfast.tools.tool import Aim, Tool, ToolTrouble
 Word = Annotated[str, Meta(max_length=(128 << 10) - 1)]
 
 _SHOWN_LONGEST: Final = 300
+_LOOKED_AT: Final = 4_096
+_UNPROTECTED: Final = (
+    "protected paths (.env, .git, …) are in its reach: this system has no mount namespaces"
+)
+# What programs say when they meet a cover.
+_COVERED: Final = ("Read-only file system", "EROFS", "Device or resource busy", "EBUSY")
 
 # What the plan of a call found, for the act that follows it in the same task: between looking
 # twice something else could have been put there.
@@ -90,10 +99,13 @@ class _Commands:
         )
         _planned.set((arguments, order))
         line = shown(arguments.call)
+        is_protected = (await self._launcher.means()).mounts or self._settings.allows_unprotected
+        question = _question(line, arguments.call, program, around)
         return Aim(
-            tool_class=ToolClass.PROCESS,
+            # It may write what runs later, and nothing here keeps it from doing so.
+            tool_class=ToolClass.PROCESS if is_protected else ToolClass.SENSITIVE_WRITE,
             targets=_targets(program, around),
-            question="\n".join(_question(line, arguments.call, program, around)),
+            question="\n".join(question if is_protected else [*question, _UNPROTECTED]),
             preview={"command": line},
             memory=f"process:{json.dumps(arguments.call)}",
         )
@@ -106,13 +118,15 @@ class _Commands:
             finished = await self._launcher.run(order, time_limit=arguments.timeout_s)
         except NotStarted as refused:
             raise not_started(refused, arguments.command) from None
-        return {
+        result = {
             "exit_code": finished.exit_code,
             "stdout": finished.stdout,
             "stderr": finished.stderr,
             "duration_ms": finished.duration_ms,
             "timed_out": finished.timed_out,
         }
+        notices = list(_notices(finished, order.folder))
+        return result | ({"notices": notices} if notices else {})
 
     def _found(self, place: Workplace, arguments: CommandArguments) -> tuple[Surroundings, Program]:
         around = surroundings_of(place, self._settings)
@@ -156,6 +170,23 @@ def _not_allowed(call: tuple[str, ...]) -> ToolTrouble:
         "This command, word by word, is not on the list. Whoever wants it to run adds it to "
         f"[chat].allowed_commands (or to the agent's allowed commands): {entry}",
     )
+
+
+def _notices(finished: Finished, folder: str) -> Iterator[str]:
+    """Yield what the model has to know about protected paths that the command met."""
+    for path in finished.moved_aside:
+        name = visible(os.path.relpath(path, folder))
+        yield (
+            f"{name} is protected from commands: what this one put there was renamed to"
+            f" {name}{ASIDE}."
+        )
+    said = finished.stdout[-_LOOKED_AT:] + finished.stderr[-_LOOKED_AT:]
+    if finished.exit_code and any(each in said for each in _COVERED):
+        yield (
+            "Some paths are read-only for commands: .git for all but git itself, and files that"
+            " run later, such as Makefile and package.json. Those of the second kind may be"
+            " written by commands once the user adds their names to [chat].command_writes."
+        )
 
 
 def _targets(program: Program, around: Surroundings) -> tuple[str, ...]:

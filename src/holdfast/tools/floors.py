@@ -7,10 +7,12 @@ told by content is a private key.
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 # The names of a path from the root of the file system on, folded.
 Names = tuple[str, ...]
+# Not readable; not writable; not writable unless the user's settings name it.
+Cover = Literal["hidden", "locked", "sensitive"]
 
 _HIDDEN_FOLDERS: Final = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".azure", "gcloud"})
 _HIDDEN_FILES: Final = frozenset(
@@ -33,6 +35,8 @@ _GIT_SECRETS: Final = frozenset({"config", "config.worktree", "credentials"})
 _KEY_FILE: Final = re.compile(r"id_(?:rsa|dsa|ecdsa|ed25519|xmss).*(?<!\.pub)|id_[^.]+")
 _KEY_HEADER: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 KEY_HEAD: Final = 4096
+# Stands for every name that no rule knows.
+_ANY_NAME: Final = "\x00"
 
 # `git~1` is how some file systems spell `.git`.
 _OURS_AND_GIT: Final = frozenset({".git", "git~1", ".holdfast"})
@@ -149,6 +153,18 @@ class Floors:
         name = _last(path)
         return name in _START_FILES or _POWERSHELL_PROFILE.fullmatch(name) is not None
 
+    def cover(self, path: Names, *, is_folder: bool) -> Cover | None:
+        """Return how a command finds this; `None` is as it is.
+
+        A folder is covered when everything in it would be, whatever it is called.
+        """
+        if self.hides(path, is_folder=is_folder):
+            return "hidden"
+        whole = (*path, _ANY_NAME) if is_folder else path
+        if self.locks(whole):
+            return "locked"
+        return "sensitive" if is_sensitive(whole) else None
+
 
 def is_sensitive(path: Names) -> bool:
     """Tell whether what is written here runs later without anybody looking."""
@@ -181,5 +197,7 @@ def _last(path: Names) -> str:
 
 def _passes(path: Names, folders: Names) -> bool:
     """Tell whether a path goes through these folders, one after the other."""
+    if folders[0] not in path:
+        return False
     size = len(folders)
     return any(path[at : at + size] == folders for at in range(len(path) - size + 1))

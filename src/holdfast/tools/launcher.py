@@ -39,6 +39,8 @@ class Finished(Struct, frozen=True, kw_only=True):
     errors: Kept
     duration_ms: int
     timed_out: bool
+    # Protected paths that it had made, moved aside when it ended.
+    moved_aside: tuple[str, ...] = ()
 
     @property
     def stdout(self) -> str:
@@ -129,6 +131,7 @@ class _Run:
             errors=errors,
             duration_ms=round((time.monotonic() - began) * 1000),
             timed_out=self._is_late,
+            moved_aside=child.moved_aside,
         )
 
     def _late(self) -> None:

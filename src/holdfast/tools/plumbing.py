@@ -15,7 +15,7 @@ from holdfast.tools.children import NotStarted, Order
 from holdfast.tools.launcher import Finished, Launcher
 from holdfast.tools.programs import Program, executables, needed_by
 from holdfast.tools.repositories import Head, Repository, Shadow, read_plain, shadow_of
-from holdfast.tools.sandbox import Confinement
+from holdfast.tools.sandbox import Bounds, Confinement
 from holdfast.tools.surroundings import Surroundings
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import ToolTrouble
@@ -122,7 +122,7 @@ class Git:
                 writable=tuple(writable),
                 executable=executables(self._program.real),
                 hidden=self._around.hidden,
-                processes=_PROCESSES,
+                bounds=Bounds(processes=_PROCESSES),
             ),
             umask=_UMASK,
         )

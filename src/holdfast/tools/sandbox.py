@@ -65,6 +65,32 @@ class Means(Struct, frozen=True, kw_only=True):
     counts: bool = False
 
 
+class Bounds(Struct, frozen=True, kw_only=True):
+    """What a command may take, each process of it: bytes of memory, and seconds of CPU time.
+
+    `processes` is how many there may be at a time. Memory and CPU time of 0 are not bounded.
+    """
+
+    processes: int = PROCESSES_MOST
+    memory: int = 0
+    cpu_seconds: int = 0
+
+
+class Guard(Struct, frozen=True, kw_only=True):
+    """Folders in which protected paths hold for a command, and what it may write all the same.
+
+    `outside` are folders of the command's own. `open_names` are those of folders that commands
+    fill, and of files that are otherwise not written without asking. `home` is looked at where
+    the command is not jailed.
+    """
+
+    roots: tuple[str, ...]
+    outside: tuple[str, ...] = ()
+    open_names: tuple[str, ...] = ()
+    home: str | None = None
+    writes_git: bool = False
+
+
 class Confinement(Struct, frozen=True, kw_only=True):
     """What a child may reach. `executable` of `None` is everything that is readable.
 
@@ -78,7 +104,8 @@ class Confinement(Struct, frozen=True, kw_only=True):
     # Folders of Holdfast's own; what is readable or writable inside of them stays so.
     hidden: tuple[str, ...] = ()
     has_network: bool = False
-    processes: int = PROCESSES_MOST
+    guard: Guard | None = None
+    bounds: Bounds = Bounds()
 
 
 class Strength(Struct, frozen=True, kw_only=True):
@@ -97,7 +124,10 @@ def orders(confinement: Confinement, means: Means) -> dict[str, Any]:
         "unshare": _flags(means, has_own_network) if has_namespaces else 0,
         "maps_user": means.namespaces is Namespaces.USER,
         "mounts": _mounts(confinement) if has_namespaces and means.mounts else None,
-        "processes": confinement.processes if has_namespaces and _kernel() >= _OWN_NUMBERS else 0,
+        "guard": _guard(confinement),
+        "processes": confinement.bounds.processes
+        if has_namespaces and _kernel() >= _OWN_NUMBERS
+        else 0,
         "loopback": has_own_network,
         "limits": list(_limits(confinement, means)),
         "kept_capabilities": _KEPT_CAPABILITIES,
@@ -124,6 +154,13 @@ def strength(means: Means) -> Strength:
             "the rest of the system is read-only, and the sockets of other programs are hidden",
             "no mounts of their own: commands can reach the sockets of other programs and, with"
             " full reach, Holdfast's own files",
+        ),
+        (
+            means.mounts,
+            "protected paths hold for commands: secrets are covered, and what rules or runs is"
+            " read-only",
+            "protected paths do not hold for commands: one that runs can read .env and write"
+            " .git/hooks; in mode auto commands are therefore asked about",
         ),
         (
             means.network or means.seccomp,
@@ -185,6 +222,21 @@ def _mounts(confinement: Confinement) -> dict[str, Any]:
     }
 
 
+def _guard(confinement: Confinement) -> dict[str, Any] | None:
+    """Return where the supervisor looks for protected paths."""
+    guard = confinement.guard
+    if guard is None:
+        return None
+    return {
+        "roots": list(guard.roots),
+        "outside": [*guard.outside, *confinement.hidden],
+        "open_names": list(guard.open_names),
+        "home": guard.home,
+        "writes_git": guard.writes_git,
+        "is_jailed": confinement.is_jailed,
+    }
+
+
 def _shared_cover(path: str) -> tuple[str, str, bool]:
     is_own = path != _SOCKETS
     return path, _OWN_MEMORY if is_own else _NOTHING, is_own
@@ -223,11 +275,16 @@ def _limits(confinement: Confinement, means: Means) -> Iterator[tuple[int, int]]
     yield resource.RLIMIT_CORE, 0
     yield resource.RLIMIT_NOFILE, _FILES_MOST
     yield resource.RLIMIT_FSIZE, _FILE_LARGEST
+    # What a process can write to, and not what it reserves: some reserve more than there is.
+    if confinement.bounds.memory:
+        yield resource.RLIMIT_DATA, confinement.bounds.memory
+    if confinement.bounds.cpu_seconds:
+        yield resource.RLIMIT_CPU, confinement.bounds.cpu_seconds
     # Counted by user; where that is a user of the namespace, nobody else is counted.
     if means.namespaces is Namespaces.USER and _kernel() >= _OWN_COUNTS:
-        yield resource.RLIMIT_NPROC, confinement.processes
+        yield resource.RLIMIT_NPROC, confinement.bounds.processes
     elif means.namespaces is Namespaces.NONE and os.geteuid() != 0:
-        yield resource.RLIMIT_NPROC, confinement.processes + _running()
+        yield resource.RLIMIT_NPROC, confinement.bounds.processes + _running()
 
 
 def _running() -> int:

@@ -12,7 +12,7 @@ from holdfast.ports import Workplace
 from holdfast.tools.children import Order
 from holdfast.tools.environments import is_below
 from holdfast.tools.programs import Program, find_program
-from holdfast.tools.sandbox import Confinement
+from holdfast.tools.sandbox import Bounds, Confinement
 from holdfast.tools.servers import StdioServer
 from holdfast.tools.surroundings import ProcessSettings, Surroundings, surroundings_of
 from holdfast.tools.tool import ToolTrouble
@@ -80,6 +80,9 @@ def _confinement(
         writable=(*reach.writable, *home, *_added(server.writable, around)),
         hidden=reach.hidden,
         has_network=reach.has_network or server.network or not server.confined,
+        guard=reach.guard if server.confined else None,
+        # A server lives as long as its session: what it takes adds up.
+        bounds=Bounds(processes=reach.bounds.processes),
     )
 
 

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
 from holdfast.ports import Workplace
-from holdfast.tools.environments import child_environment, restricted_path
+from holdfast.tools.environments import child_environment, is_below, restricted_path
 from holdfast.tools.programs import Program, needed_by
-from holdfast.tools.sandbox import Confinement
+from holdfast.tools.sandbox import Bounds, Confinement, Guard
 from holdfast.tools.scope import scope_of
 from holdfast.tools.tool import ToolTrouble
 
@@ -26,6 +26,11 @@ class ProcessSettings(Struct, frozen=True, kw_only=True):
     extra_roots: tuple[str, ...] = ()
     # Folders of Holdfast's own, out of reach for every process it starts.
     hidden: tuple[str, ...] = ()
+    # Names of folders that commands fill and of files that they may write: `Guard.open_names`.
+    command_writes: tuple[str, ...] = ()
+    bounds: Bounds = Bounds()
+    # Whether commands are like any others where their protected paths cannot be covered.
+    allows_unprotected: bool = False
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
@@ -42,6 +47,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     hidden: tuple[str, ...]
     # The user's own, which the environment of a jailed process does not name.
     user_home: str | None
+    command_writes: tuple[str, ...]
+    bounds: Bounds
 
     def confinement(self, program: Program) -> Confinement:
         """Return how far the program reaches."""
@@ -51,7 +58,20 @@ class Surroundings(Struct, frozen=True, kw_only=True):
             writable=self.roots,
             hidden=self.hidden,
             has_network=self.has_network,
+            guard=Guard(
+                roots=tuple(root for root in self.roots if root != self.scratch),
+                outside=(self.scratch,),
+                open_names=self.command_writes,
+                home=None if self.user_home is None else os.path.realpath(self.user_home),
+                writes_git=self._is_git(program),
+            ),
+            bounds=self.bounds,
         )
+
+    def _is_git(self, program: Program) -> bool:
+        """Tell whether a program is the system's git, which alone writes a repository's folder."""
+        is_ours = any(is_below(program.real, root) for root in self.roots)
+        return os.path.basename(program.real) == "git" and not is_ours
 
     def environment_hash(self) -> str:
         """Return what tells this environment from others; where scratch lies is no difference."""
@@ -87,6 +107,8 @@ def surroundings_of(place: Workplace, settings: ProcessSettings) -> Surroundings
         ),
         hidden=tuple(os.path.realpath(each) for each in settings.hidden),
         user_home=settings.environment.get("HOME"),
+        command_writes=settings.command_writes,
+        bounds=settings.bounds,
     )
 
 

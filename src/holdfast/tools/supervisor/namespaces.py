@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from holdfast.tools.supervisor.wards import Identity
+
 _OPEN_TREE, _MOVE_MOUNT, _SET_MOUNT = 428, 429, 442
 _HERE, _RECURSIVE, _CLONE, _FROM_DESCRIPTOR = -100, 0x8000, 1, 4
 _NO_SUID, _NO_DEVICES, _NO_EXEC, _BIND, _PRIVATE = 2, 4, 8, 4096, (1 << 18) | (1 << 14)
@@ -36,11 +38,15 @@ def leave(flags: int, *, maps_user: bool) -> None:
         raise Refused("namespaces", error.errno) from None
 
 
-def arrange(order: dict[str, Any]) -> None:
-    """Show the command its own processes, and of the files what it may see and change."""
+def arrange(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
+    """Show the command its own processes, and of the files what it may see and change.
+
+    Returns the protected paths of the workspace, as they are now that they are covered.
+    """
     _mount("proc", (None, "/", None), _PRIVATE)
     if order["mounts"] is not None:
         _cover(order["mounts"])
+    known = guarded(order["guard"], covers=order["mounts"] is not None)
     _mount("proc", ("proc", "/proc", "proc"), _NO_SUID | _NO_DEVICES | _NO_EXEC)
     if order["processes"]:
         with Passing(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
@@ -49,6 +55,20 @@ def arrange(order: dict[str, Any]) -> None:
         _set_read_only("/proc/sys")
     if order["loopback"]:
         _raise_loopback()
+    return known
+
+
+def guarded(guard: dict[str, Any] | None, *, covers: bool) -> dict[str, tuple[Identity, str]]:
+    """Find the protected paths of a workspace and cover them, where that can be had."""
+    if guard is None:
+        return {}
+    from holdfast.tools.supervisor.covers import place
+    from holdfast.tools.supervisor.wards import Survey, seen
+
+    survey = Survey(guard)
+    if covers:
+        place(survey.covers)
+    return seen(survey.known)
 
 
 def _cover(mounts: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import select
 import sys
 import time
 
-from holdfast.tools.supervisor.namespaces import arrange, leave
+from holdfast.tools.supervisor.namespaces import arrange, guarded, leave
 from holdfast.tools.supervisor.restrictions import become
 from holdfast.tools.supervisor.syscalls import (
     KILL,
@@ -37,6 +37,7 @@ GRACE_ALONE = 1.0
 _LOOK_MS = 20
 # How long init leaves the dead that nobody else waits for.
 _TIDY_MS = 500
+_TOLD_MOST = 100
 _DEATH_SIGNAL, _DUMPABLE, _ADOPT = 1, 4, 36
 
 
@@ -49,6 +50,9 @@ def main() -> None:
         order: dict[str, Any] = marshal.load(file)  # noqa: S302 — written by our parent
     # Opened now: in a namespace of its own an open file would keep the files from being fixed.
     order["nothing"] = os.open(os.devnull, os.O_RDWR)
+    # Slow to load, and not every order needs it. Loaded now: later its files may be covered.
+    if order["guard"] is not None:
+        import holdfast.tools.supervisor.wards  # noqa: F401
     try:
         # Taken back before it began.
         if select.select([control], [], [], 0)[0]:
@@ -65,12 +69,17 @@ def _in_namespace(order: dict[str, Any], control: int, report: int) -> None:
     """Let an init of its own tend the command; ending it is the kernel's work."""
     leave(order["unshare"], maps_user=order["maps_user"])
     heard, ours = os.pipe()
+    found, finds = os.pipe()
     init = os.fork()
     if init == 0:
         os.close(ours)
-        _be_init(order, heard, report)
+        os.close(found)
+        _be_init(order, heard, report, finds)
     os.close(heard)
+    os.close(finds)
     _let_go(order)
+    with open(found, "rb") as file:
+        known = file.read()
 
     def quell(number: int) -> None:
         if number == KILL:
@@ -82,6 +91,9 @@ def _in_namespace(order: dict[str, Any], control: int, report: int) -> None:
     status, _ = _watch(init, control, quell)
     if os.WIFSIGNALED(status):
         _tell(report, code_of(status))
+    # Nothing where the command was never started.
+    if known:
+        _restore(order["guard"], marshal.loads(known), report)  # noqa: S302 — written by init
 
 
 def _in_the_open(order: dict[str, Any], control: int, report: int) -> None:
@@ -90,6 +102,7 @@ def _in_the_open(order: dict[str, Any], control: int, report: int) -> None:
         libc.prctl(_ADOPT, 1, 0, 0, 0)
         # Nobody of our own user reads our memory or takes us over.
         libc.prctl(_DUMPABLE, 0, 0, 0, 0)
+    known = guarded(order["guard"], covers=False)
     command = os.fork()
     if command == 0:
         become(order, report)
@@ -110,6 +123,19 @@ def _in_the_open(order: dict[str, Any], control: int, report: int) -> None:
     if not LINUX:
         send(-command, KILL)
     _tell(report, code_of(status))
+    _restore(order["guard"], known, report)
+
+
+def _restore(guard: dict[str, Any] | None, known: dict[str, Any], report: int) -> None:
+    """Move aside what the command has made and must not make, and tell of it."""
+    if guard is None:
+        return
+    from holdfast.tools.supervisor.wards import restore
+
+    for path in restore(guard, known)[:_TOLD_MOST]:
+        # Done in any case, also when nobody is there to be told.
+        with Passing(BrokenPipeError):
+            os.write(report, b"aside " + os.fsencode(path).hex().encode() + b"\n")
 
 
 def _watch(child: int, control: int, quell: Callable[[int], None]) -> tuple[int, float]:
@@ -137,7 +163,7 @@ def _watch(child: int, control: int, quell: Callable[[int], None]) -> tuple[int,
             quell(TERM)
 
 
-def _be_init(order: dict[str, Any], heard: int, report: int) -> NoReturn:
+def _be_init(order: dict[str, Any], heard: int, report: int, finds: int) -> NoReturn:
     """Be the first process of the namespace, until the command ends or everybody has."""
     try:
         libc.prctl(_DEATH_SIGNAL, KILL, 0, 0, 0)
@@ -146,7 +172,8 @@ def _be_init(order: dict[str, Any], heard: int, report: int) -> NoReturn:
         # Whoever watches us may have died before the kernel knew that we want to go with them.
         if any(event & select.POLLHUP for _, event in poll.poll(0)):
             os._exit(0)
-        arrange(order)
+        with open(finds, "wb") as file:
+            file.write(marshal.dumps(arrange(order)))
         command = os.fork()
         if command == 0:
             become(order, report)
