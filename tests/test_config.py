@@ -43,6 +43,11 @@ OTHERS: dict[str, tuple[str, Any, str, Any]] = {
     ),
     "chat.allowed_command_globs": ("git log **", ("git log **",), '["ls *"]', ("ls *",)),
     "chat.command_env": ("CI,EDITION", ("CI", "EDITION"), '["JOBS"]', ("JOBS",)),
+    "chat.command_writes": ("out,Makefile", ("out", "Makefile"), '["dist"]', ("dist",)),
+    "chat.command_memory_mb": ("512", 512, "0", 0),
+    "chat.command_processes": ("500", 500, "600", 600),
+    "chat.command_cpu_seconds": ("60", 60, "0", 0),
+    "chat.allow_unprotected_commands": ("true", True, "true", True),
     "chat.allowed_domains": (
         "a.example,b.example:8443",
         ("a.example", "b.example:8443"),

@@ -50,6 +50,7 @@ from holdfast.tools.remote import McpTools
 from holdfast.tools.sandbox import Bounds
 from holdfast.tools.shelves import output_tool
 from holdfast.tools.surroundings import ProcessSettings
+from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web import web_tools
 from holdfast.tools.worktrees import GitStatus
@@ -126,25 +127,12 @@ def _remote(config: Config, secrets: Secrets) -> McpSettings:
     web = WebSettings(
         credentials={each.host: partial(_of_host, secrets, each) for each in config.credentials}
     )
-    processes = ProcessSettings(
-        environment=os.environ,
-        command_env=config.chat.command_env,
-        extra_roots=tuple(map(str, config.chat.extra_roots)),
-        hidden=(str(config.home),),
-        command_writes=config.chat.command_writes,
-        bounds=Bounds(
-            processes=config.chat.command_processes,
-            memory=config.chat.command_memory_mb << 20,
-            cpu_seconds=config.chat.command_cpu_seconds,
-        ),
-        allows_unprotected=config.chat.allow_unprotected_commands,
-    )
     return McpSettings(
         web=web,
         configured={each.name: each.declaration for each in config.mcp_servers},
         secret=partial(_of_server, secrets),
         launcher=Launcher(),
-        processes=processes,
+        processes=_processes(config),
     )
 
 
@@ -188,8 +176,30 @@ def programs(
 
 def _hosted_files(config: Config) -> HostedFiles:
     settings = FileSettings(protected=(str(config.home),), linked_dirs=config.chat.linked_dirs)
-    processes = ProcessSettings(environment=os.environ, hidden=(str(config.home),))
-    return HostedFiles(Doorkeeper(settings, ask_kernel()), GitStatus(processes, Launcher()))
+    processes, launcher = _processes(config), Launcher()
+    return HostedFiles(
+        Doorkeeper(settings, ask_kernel()),
+        GitStatus(processes, launcher),
+        TerminalCovers(processes, launcher),
+    )
+
+
+def _processes(config: Config) -> ProcessSettings:
+    """Return how far the processes of tools reach, and what they may take."""
+    chat = config.chat
+    return ProcessSettings(
+        environment=os.environ,
+        command_env=chat.command_env,
+        extra_roots=tuple(map(str, chat.extra_roots)),
+        hidden=(str(config.home),),
+        command_writes=chat.command_writes,
+        bounds=Bounds(
+            processes=chat.command_processes,
+            memory=chat.command_memory_mb << 20,
+            cpu_seconds=chat.command_cpu_seconds,
+        ),
+        allows_unprotected=chat.allow_unprotected_commands,
+    )
 
 
 async def _of_host(secrets: Secrets, credential: Credential) -> Secret:

@@ -1,5 +1,6 @@
 """Terminals as a program sees them: bounded, waited for, released, and not without number."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from holdfast.domain.approvals import ApprovalMode
 from tests.acp.aboard import END, aboard
 from tests.acp.test_hosting import does
+from tests.tools.workbenches import known_means
 
 pytestmark = pytest.mark.anyio
 
@@ -77,3 +79,43 @@ async def test_one_more_than_there_may_be_is_refused_until_one_is_released(
     ]
     assert answers["released"]["result"] == {}
     assert answers["gone"]["error"]["code"] == -32002
+
+
+def _repository(folder: Path) -> Path:
+    subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
+    return folder
+
+
+async def test_protected_paths_hold_for_the_commands_of_a_terminal(tmp_path: Path) -> None:
+    if not known_means().mounts:
+        # Not claimed where the kernel cannot hold it; such a command is asked about.
+        return
+    work = _repository(tmp_path / "tree")
+    (work / ".env").write_text("canary")
+    (work / "Makefile").write_text("all:\n")
+    settings = (work / ".git/config").read_bytes()
+    line = (
+        "cat .env; cat $PWD/.env; cat /proc/$PPID/cwd/.env; cat /proc/*/root$PWD/.env;"
+        " echo x > Makefile; echo x > .git/hooks/pre-commit;"
+        " git config core.fsmonitor x; echo x > .envrc; echo kept > plain.txt; git add plain.txt;"
+        " echo $GIVEN; exit 3"
+    )
+
+    answers = await _answers(
+        tmp_path,
+        runs(line, "t", env=[{"name": "GIVEN", "value": "given"}]),
+        does("terminal/wait_for_exit", "ended", terminalId="$t"),
+        does("terminal/output", "shown", terminalId="$t"),
+    )
+
+    shown = answers["shown"]["result"]["output"]
+    assert answers["ended"]["result"] == {"exitCode": 3, "signal": None}, shown
+    assert "canary" not in shown
+    assert "given" in shown
+    assert ".envrc is protected" in shown
+    assert (work / "Makefile").read_text() == "all:\n"
+    assert (work / ".git/config").read_bytes() == settings
+    assert not (work / ".git/hooks/pre-commit").exists()
+    assert not (work / ".envrc").exists()
+    assert (work / "plain.txt").read_text() == "kept\n"
+    assert (work / ".git/index").exists()

@@ -12,6 +12,7 @@ from holdfast.tools.kernel import ask_kernel
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.opening import Doorkeeper, FileSettings
 from holdfast.tools.surroundings import ProcessSettings
+from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.worktrees import GitStatus, parsed
 
 pytestmark = pytest.mark.anyio
@@ -21,8 +22,9 @@ pytestmark = pytest.mark.anyio
 def files(tmp_path: Path) -> HostedFiles:
     """Have files of an installation whose home is protected."""
     settings = FileSettings(protected=(str(tmp_path / "home"),))
-    status = GitStatus(ProcessSettings(environment=os.environ), Launcher())
-    return HostedFiles(Doorkeeper(settings, ask_kernel()), status)
+    processes, launcher = ProcessSettings(environment=os.environ), Launcher()
+    status, terminals = GitStatus(processes, launcher), TerminalCovers(processes, launcher)
+    return HostedFiles(Doorkeeper(settings, ask_kernel()), status, terminals)
 
 
 @pytest.fixture

@@ -2,16 +2,18 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.domain.tools import FsTier, ToolClass
+from holdfast.domain.tools import FsTier, Grant, ToolClass
 from holdfast.ports import Planned
 from holdfast.tools.launcher import Launcher
-from holdfast.tools.sandbox import Means, Namespaces
+from holdfast.tools.sandbox import Bounds, Means, Namespaces
+from holdfast.tools.supervisor.settings import shown
 from tests.tools.workbenches import Workbench, known_means
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -203,7 +205,7 @@ async def test_git_itself_adds_and_commits_and_changes_nothing_else(bench: Workb
     added = await _git(bench, "add", "b.txt")
     committed = await _git(bench, "commit", "-m", "second")
     shown = await _git(bench, "show", "--output=.git/hooks/pre-push", "HEAD")
-    set_ = await _git(bench, "config", "core.fsmonitor", "touch /tmp/x")
+    set_ = await _git(bench, "config", "core.fsmonitor", "touch x")
     common = await _git(bench, "show", "--output=.git/commondir", "HEAD")
 
     assert (added["exit_code"], committed["exit_code"]) == (0, 0), committed
@@ -275,3 +277,52 @@ async def test_without_mounts_a_command_is_asked_about_in_every_mode(tmp_path: P
     assert "no mount namespaces" in planned.question
     assert isinstance(allowed, Planned)
     assert allowed.tool_class is ToolClass.PROCESS
+
+
+async def test_in_full_reach_a_repository_further_up_is_covered(bench: Workbench) -> None:
+    if not is_held(bench):
+        return
+    settings = (bench.work / ".git/config").read_bytes()
+    bench.work = bench.work / "inner"
+    bench.work.mkdir()
+    await sh(bench, "git config core.fsmonitor x; echo x > ../.git/hooks/y", tier=FsTier.FULL)
+
+    assert (bench.work.parent / ".git/config").read_bytes() == settings
+    assert not (bench.work.parent / ".git/hooks/y").exists()
+
+
+async def test_a_command_is_bounded_in_memory_and_cpu_time(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    bench.bounds = Bounds(memory=256 << 20, cpu_seconds=1)
+    greedy = await bench.script("x = bytearray(400 << 20)")
+    bench.grants = (Grant(),)
+    busy = await bench.script("while True: pass", timeout_s=60)
+
+    assert "MemoryError" in greedy["stderr"]
+    assert (busy["exit_code"], busy["timed_out"]) == (128 + signal.SIGKILL, False)
+
+
+def test_of_a_configuration_only_what_is_harmless_is_shown() -> None:
+    content = b"""
+[core]
+\tbare = false
+\tfsmonitor = evil \\
+\tbare = true
+\thooksPath = x ; [user] name = y
+[remote "origin"] url = https://ada:pw@example.com/x
+\tproxy = http://pw@proxy
+[credential] helper = store
+[include]
+\tpath = ../x
+[user] name = Ada
+"""
+    assert shown(content).decode().splitlines() == [
+        "[core]",
+        "\tbare = false",
+        '[remote "origin"]',
+        "\turl = https://example.com/x",
+        "[credential]",
+        "[include]",
+        "[user]",
+        "\tname = Ada",
+    ]

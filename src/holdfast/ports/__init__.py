@@ -1,6 +1,6 @@
 """What we need from outside, as narrow as it goes. Adapters implement it, services ask for it."""
 
-from holdfast.ports.files import FileTrouble, PlannedWrite, RepositoryFiles
+from holdfast.ports.files import COVERED_VARIABLE, FileTrouble, PlannedWrite, RepositoryFiles
 from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
@@ -69,6 +69,7 @@ from holdfast.ports.tools import (
 from holdfast.ports.zones import ZoneTable
 
 __all__ = [
+    "COVERED_VARIABLE",
     "AgentTable",
     "Approver",
     "Asked",

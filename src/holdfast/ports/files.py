@@ -1,7 +1,7 @@
 """Files of a repository, for a program that has us read and write them: inside, or not at all."""
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
@@ -33,6 +33,10 @@ class PlannedWrite(Struct, frozen=True, kw_only=True):
     memory: str | None = None
 
 
+# Before the name of each variable of a command that is run covered.
+COVERED_VARIABLE: Final = "+"
+
+
 class RepositoryFiles(Protocol):
     """Files below a repository's folder; every verb raises `FileTrouble`."""
 
@@ -50,6 +54,13 @@ class RepositoryFiles(Protocol):
 
     async def folder(self, folder: str, path: str) -> str:
         """Return the real path of a folder inside the repository."""
+
+    async def covering(self, folder: str) -> tuple[str, ...] | None:
+        """Return what runs a command so that protected paths hold for it: the words before it.
+
+        The command's variables then have `COVERED_VARIABLE` before their names. `None` where
+        protected paths do not hold, and no words where the user has said that this may be.
+        """
 
     async def class_of(self, folder: str, paths: tuple[str, ...]) -> ToolClass:
         """Return what changing these files is; what lies outside is never a plain write."""

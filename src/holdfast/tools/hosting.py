@@ -21,6 +21,7 @@ from holdfast.tools.kernel import real_path
 from holdfast.tools.opening import LARGEST, Doorkeeper, content_of
 from holdfast.tools.replacing import Before, Draft, before_change, replace
 from holdfast.tools.scope import Root, Scope, names_in
+from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import ToolTrouble
 from holdfast.tools.troubles import outside
@@ -45,9 +46,14 @@ _KINDS: Final[Mapping[ResultCode, Trouble]] = {
 class HostedFiles:
     """Implements the `RepositoryFiles` port."""
 
-    def __init__(self, keeper: Doorkeeper, status: GitStatus) -> None:
+    def __init__(self, keeper: Doorkeeper, status: GitStatus, terminals: TerminalCovers) -> None:
         self._keeper = keeper
         self._status = status
+        self._terminals = terminals
+
+    async def covering(self, folder: str) -> tuple[str, ...] | None:
+        """Return the words before a command."""
+        return await self._terminals.words(folder)
 
     async def read(self, folder: str, path: str) -> str:
         """Return the text of a file."""

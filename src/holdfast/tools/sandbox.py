@@ -136,6 +136,12 @@ def orders(confinement: Confinement, means: Means) -> dict[str, Any]:
     }
 
 
+def cover_orders(confinement: Confinement, means: Means) -> dict[str, Any]:
+    """Return the same for a command that stays among the processes of its user."""
+    flags = _NEW_MOUNTS | (_NEW_USER if means.namespaces is Namespaces.USER else 0)
+    return orders(confinement, means) | {"unshare": flags}
+
+
 def strength(means: Means) -> Strength:
     """Say what the means give and what they leave out."""
     told: list[tuple[bool, str, str]] = [

@@ -19,7 +19,7 @@ from holdfast.acp.transport.framing import INTERNAL_ERROR, INVALID_PARAMS, RpcEr
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.programs import Exit
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Done, FileTrouble
+from holdfast.ports import COVERED_VARIABLE, Done, FileTrouble
 
 Params = Mapping[str, Any]
 
@@ -48,16 +48,32 @@ async def begin_create(stage: Stage, params: Params) -> tuple[Batch, Coroutine[A
 
 async def _create(stage: Stage, asked: Asked, start: Start, most: int | None) -> dict[str, Any]:
     command = (asked.arguments["command"], *start.argv[1:])
+    covering = await stage.files.covering(stage.folder)
+    # Where nothing is covered it may write what runs later: that is asked about in every mode.
+    tool_class = ToolClass.SENSITIVE_WRITE if covering is None else ToolClass.PROCESS
     if not stage.covers_command(command, start):
-        await require_yes(stage, asked, Matter(tool_class=ToolClass.PROCESS))
+        await require_yes(stage, asked, Matter(tool_class=tool_class))
     try:
         await _require_there(stage, start.folder)
+        start = _covered(start, covering or ())
         id_ = await stage.conversation.terminals.create(start, output_most=most)
     except Refused as refused:
         await end(stage, asked, failed(refused.error.message))
         raise
     await end(stage, asked, Done(status=ResultStatus.OK, result={"terminal": id_}))
     return {"terminalId": id_}
+
+
+def _covered(start: Start, covering: tuple[str, ...]) -> Start:
+    """Return how a command is started behind covers, if there are any."""
+    if not covering:
+        return start
+    given = {f"{COVERED_VARIABLE}{name}": value for name, value in start.environment.items()}
+    return replace(
+        start,
+        wrap=(*covering, *start.wrap),
+        environment={**given, MARK: start.environment.get(MARK, "")},
+    )
 
 
 async def _require_there(stage: Stage, folder: str) -> None:

@@ -43,10 +43,7 @@ def arrange(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
 
     Returns the protected paths of the workspace, as they are now that they are covered.
     """
-    _mount("proc", (None, "/", None), _PRIVATE)
-    if order["mounts"] is not None:
-        _cover(order["mounts"])
-    known = guarded(order["guard"], covers=order["mounts"] is not None)
+    known = cover(order)
     _mount("proc", ("proc", "/proc", "proc"), _NO_SUID | _NO_DEVICES | _NO_EXEC)
     if order["processes"]:
         with Passing(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
@@ -56,6 +53,14 @@ def arrange(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
     if order["loopback"]:
         _raise_loopback()
     return known
+
+
+def cover(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
+    """Show of the files what the command may see and change; see `arrange`."""
+    _mount("proc", (None, "/", None), _PRIVATE)
+    if order["mounts"] is not None:
+        _cover(order["mounts"])
+    return guarded(order["guard"], covers=order["mounts"] is not None)
 
 
 def guarded(guard: dict[str, Any] | None, *, covers: bool) -> dict[str, tuple[Identity, str]]:

@@ -30,7 +30,7 @@ def become(order: dict[str, Any], report: int) -> NoReturn:
         os.setsid()
         os.umask(order["umask"])
         stage = "limits"
-        _limit(order["limits"])
+        limit(order["limits"])
         stage = "folder"
         os.chdir(order["folder"])
         _require_same(stage, ".", order["folder_identity"])
@@ -50,7 +50,14 @@ def become(order: dict[str, Any], report: int) -> NoReturn:
     os._exit(127)
 
 
-def _limit(limits: list[tuple[int, int]]) -> None:
+def confine(order: dict[str, Any]) -> None:
+    """Give up all that the command shall not have, without becoming it."""
+    limit(order["limits"])
+    _confine(order)
+
+
+def limit(limits: list[tuple[int, int]]) -> None:
+    """Bound what this process takes; a bound that is lower already stays."""
     for name, most in limits:
         hard = resource.getrlimit(name)[1]
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)

@@ -36,7 +36,9 @@ _POINTER_LARGEST = 4096
 _MAY_BE_KEY = re.compile(r"[^.]+|.*(?:key|pem|priv|secret|\.p8|\.ppk|\.asc|\.gpg).*", re.IGNORECASE)
 _KEY_LARGEST = 64 << 10
 # Where, besides the top, a home or the system keeps what starts by itself.
-_IN_HOME = ("", ".config", ".local/share", ".docker", "Library")
+_IN_HOME = ("", ".config", ".config/git", ".local/share", ".docker", "Library")
+# The user's own settings of git, without which it does not run.
+_USER_SETTINGS = (("", ".gitconfig"), ("", ".config", "git", "config"))
 _IN_SYSTEM = ("/etc", "/etc/xdg", "/var/spool")
 
 
@@ -122,7 +124,13 @@ class Survey:
                 self._add(real, kind, names[-1])
 
     def _look_around(self, home: str | None) -> None:
-        """Look at what starts by itself and at what is secret in the home and in the system."""
+        """Look at repositories around the roots, and at what home and system protect."""
+        for root in self._roots:
+            above = root
+            while above != "/":
+                above = os.path.dirname(above)
+                if os.path.lexists(f"{above}/.git"):
+                    self._add_git(os.path.realpath(f"{above}/.git"))
         folders = [(os.path.join(home, inner), home) for inner in _IN_HOME] if home else []
         for folder, top in [*folders, *((folder, "/") for folder in _IN_SYSTEM)]:
             with Passing(OSError):
@@ -140,6 +148,8 @@ class Survey:
         kind = self._floors.cover(names, is_folder=is_folder)
         if kind in ("hidden", "locked") and os.path.exists(path):
             self._add(path, kind, names[-1])
+            if names in _USER_SETTINGS:
+                self.covers[path] = SETTINGS
 
     def _add(self, path: str, kind: str | None, name: str) -> None:
         if kind is None or self._is_open(kind, name):

@@ -1,0 +1,60 @@
+"""How a command of an agent's terminal is run so that protected paths hold for it.
+
+Unlike a command of our own tools it is somebody else's to start and to end, and it reaches all that
+its user reaches: only what is protected is covered.
+"""
+
+import marshal
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from holdfast.tools.launcher import Launcher
+from holdfast.tools.sandbox import Confinement, Guard, cover_orders
+from holdfast.tools.surroundings import ProcessSettings
+from holdfast.tools.threads import in_thread
+
+_BOOT: Final = """
+import sys
+for name, path in (("holdfast", sys.argv[1]), ("holdfast.tools", sys.argv[1] + "/tools")):
+    sys.modules[name] = type(sys)(name)
+    sys.modules[name].__path__ = [path]
+from holdfast.tools.supervisor.wrapper import main
+main()
+"""
+
+
+class TerminalCovers:
+    """Says with which words commands are run here."""
+
+    def __init__(self, settings: ProcessSettings, launcher: Launcher) -> None:
+        self._settings = settings
+        self._launcher = launcher
+
+    async def words(self, folder: str) -> tuple[str, ...] | None:
+        """Return the words before a command in a repository; see `RepositoryFiles.covering`."""
+        means = await self._launcher.means()
+        if not means.mounts:
+            return () if self._settings.allows_unprotected else None
+        confinement = await in_thread(lambda _: self._confinement(folder))
+        order = marshal.dumps(cover_orders(confinement, means)).hex()
+        boot = (sys.executable, "-I", "-S", "-c", _BOOT)
+        return (*boot, str(Path(__file__).parents[1]), order)
+
+    def _confinement(self, folder: str) -> Confinement:
+        settings, home = self._settings, self._settings.environment.get("HOME")
+        return Confinement(
+            is_jailed=False,
+            writable=(folder,),
+            hidden=tuple(map(os.path.realpath, settings.hidden)),
+            has_network=True,
+            guard=Guard(
+                roots=(folder,),
+                open_names=settings.command_writes,
+                home=None if home is None else os.path.realpath(home),
+                # Agents hand whole lines to a shell, and git is in many of them.
+                writes_git=True,
+            ),
+            bounds=settings.bounds,
+        )

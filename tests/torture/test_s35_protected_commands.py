@@ -1,0 +1,153 @@
+"""S35: a listed script attacks every protected path of its workspace, and the user works on."""
+
+import asyncio
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.tools import FsTier
+from holdfast.tools.launcher import Launcher
+from holdfast.tools.supervisor.wards import ASIDE
+from tests.marks import proves, skip_row
+from tests.tools.workbenches import Workbench, known_means
+from tests.torture.arenas import quick_folder
+from tests.torture.conftest import Sized, Tell
+
+pytestmark = pytest.mark.slow
+
+CANARY = "canary-35"
+SECRETS = (
+    *(".env", ".env.local", ".ssh/id_ed25519", ".aws/credentials", ".npmrc", ".netrc"),
+    *("deploy.pem", "sub/.env", "id_rsa"),
+)
+THERE = (
+    *("Makefile", ".vscode/tasks.json", "package.json", ".github/workflows/ci.yml", ".bashrc"),
+    *(".git/HEAD", ".git/config", ".git/hooks/pre-push", "sub/pyproject.toml"),
+)
+ABSENT = (
+    *(".envrc", ".zshrc", ".gitlab-ci.yml", ".husky/pre-commit", ".git/hooks/pre-commit"),
+    *(".git/config.worktree", ".git/commondir", "sub/.git/hooks/pre-commit", "sub/.git/config"),
+    *("new/Makefile", ".idea/workspace.xml", "new/deep/.bash_profile"),
+)
+READS = ("cat {0}", "cp {0} got; cat got", "ln {0} got; cat got", "ln -s $PWD/{0} got; cat got")
+READS += ("mv {0} got; cat got", "tar cf - {0}", "dd if={0} 2>/dev/null", "cat < $PWD/./{0}")
+WRITES = (
+    *("printf '{1}' > {0}", "printf '{1}' > w; mv -f w {0}", "rm -f {0}; printf '{1}' > {0}"),
+    *("printf '{1}' > w; ln -f w {0}", "printf '{1}' > w; ln -sf $PWD/w {0}"),
+    *("D=$(dirname {0}); mv $D $D.x; mkdir -p $D; printf '{1}' > {0}", "truncate -s 0 {0}"),
+    *("mkdir -p $(dirname {0}); printf '{1}' > {0}; chmod +x {0}", "rm -rf $(dirname {0})/* {0}"),
+    "cp -r . ../scratch/x; rm -rf .git; cp -r ../scratch/x/.git .; printf '{1}' > {0}",
+)
+GIT = (
+    *("git config core.fsmonitor '{2}'", "git config core.hooksPath sub", "git init --template=t"),
+    "git show --output=.git/hooks/pre-commit HEAD",
+)
+
+
+def attacks(count: int) -> list[str]:
+    """Return scripts, in an order of their own; each has `TRACE` for the file that it makes."""
+    plant = "#!/bin/sh\\ntouch TRACE\\n"
+    every = [how.format(path) for path in SECRETS for how in READS]
+    every += [how.format(path, plant) for path in (*THERE, *ABSENT) for how in WRITES]
+    every += [how.format("", "", "touch TRACE; false") for how in GIT]
+    chosen = random.Random(35)
+    chosen.shuffle(every)
+    return every[:count]
+
+
+class Attacked:
+    """A repository of a user, attacked again and again."""
+
+    def __init__(self, root: Path) -> None:
+        self.bench = Workbench(root, launcher=Launcher(known_means()))
+        self.trace = self.bench.user / "ran"
+        self.bench.repository({"a.txt": "one\n"})
+        for name in (*SECRETS, *THERE):
+            path = self.bench.work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                path.write_text(CANARY)
+        for name in SECRETS[6:7]:
+            (self.bench.work / name).write_text(f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n")
+        self.before = self.contents()
+
+    def contents(self) -> dict[str, bytes]:
+        """Return what is in each protected file that was there."""
+        found = {}
+        for name in (*SECRETS, *THERE):
+            path = self.bench.work / name
+            found[name] = path.read_bytes() if path.is_file() else b"(gone)"
+        return found
+
+    def losses(self, script: str, said: str) -> list[str]:
+        """Return what an attack has reached, after the user has worked on."""
+        lost = [f"read: {script}"] if CANARY in said else []
+        lost += [f"{name}: {script}" for name, was in self.before.items() if self._is(name, was)]
+        # What is a folder now was a folder above that the script moved.
+        lost += [f"made {name}: {script}" for name in ABSENT if (self.bench.work / name).exists()]
+        for words in (("status",), ("commit", "--quiet", "--allow-empty", "-m", "x")):
+            subprocess.run(
+                ["git", *words],
+                cwd=self.bench.work,
+                env=self.bench.environment,
+                capture_output=True,
+                check=False,
+            )
+        lost += [f"ran: {script}"] if self.trace.exists() else []
+        return lost
+
+    def _is(self, name: str, was: bytes) -> bool:
+        path = self.bench.work / name
+        if path.is_symlink() or not path.exists():
+            # Moved away with its folder, whole, and nothing else is in its place.
+            moved = Path(f"{path.parent}.x") / path.name
+            return path.is_symlink() or not moved.is_file() or moved.read_bytes() != was
+        return path.read_bytes() != was
+
+
+@proves("S35")
+def test_no_script_gets_at_a_protected_path(tmp_path: Path, sized: Sized, tell: Tell) -> None:
+    if not known_means().mounts:
+        skip_row("S35", "user namespaces")
+    lost, count = [], sized(test=24, torture=400, release=400)
+    with quick_folder(tmp_path) as folder:
+        scripts = attacks(count)
+        for number, form in enumerate(scripts):
+            (folder / str(number)).mkdir()
+            attacked = Attacked(folder / str(number))
+            script = form.replace("TRACE", str(attacked.trace))
+            said = asyncio.run(run(attacked.bench, script))
+            lost += attacked.losses(script, said)
+
+    tell(f"{len(scripts)} scripts, {len(lost)} reached something")
+    assert lost == []
+
+
+@proves("S35")
+def test_the_scripts_reach_much_without_covers(tmp_path: Path, tell: Tell) -> None:
+    lost, scripts = [], attacks(24)
+    for number, form in enumerate(scripts):
+        (tmp_path / str(number)).mkdir()
+        attacked = Attacked(tmp_path / str(number))
+        script = form.replace("TRACE", str(attacked.trace))
+        plain = subprocess.run(
+            ["sh", "-c", script], cwd=attacked.bench.work, capture_output=True, check=False
+        )
+        lost.append(bool(attacked.losses(script, plain.stdout.decode(errors="replace"))))
+
+    tell(f"control: {sum(lost)} of {len(lost)} scripts reached something")
+    assert sum(lost) > len(lost) // 2
+
+
+async def run(bench: Workbench, script: str) -> str:
+    """Run a script as a listed command and return what it said."""
+    (bench.work / "t.sh").write_text(script)
+    bench.allow("sh t.sh", tier=FsTier.SANDBOXED)
+    told = await bench.run("sh", "t.sh")
+    notices = " ".join(told.get("notices", ()))
+    aside = [path for path in bench.work.rglob(f"*{ASIDE}*") if os.access(path, os.F_OK)]
+    assert bool(aside) <= (ASIDE in notices), told
+    return str(told["stdout"]) + str(told["stderr"])
