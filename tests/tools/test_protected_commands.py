@@ -4,6 +4,9 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +158,36 @@ async def test_what_is_new_is_moved_aside_also_when_the_command_is_killed(
 
     assert told["timed_out"]
     assert not (bench.work / ".envrc").exists()
+
+
+HOUSE = """
+import asyncio, sys
+from pathlib import Path
+from tests.tools.workbenches import Workbench
+bench = Workbench(Path(sys.argv[1]))
+bench.allow("sh t.sh")
+asyncio.run(bench.run("sh", "t.sh"))
+"""
+
+
+def test_what_is_new_is_moved_aside_also_when_holdfast_is_killed(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "t.sh").write_text("echo x > .envrc; echo > ready; sleep 600")
+    with subprocess.Popen([sys.executable, "-c", HOUSE, str(tmp_path)]) as house:
+        wait_for((work / "ready").exists)
+        house.kill()
+
+    wait_for(lambda: not (work / ".envrc").exists())
+    assert (work / ".envrc.moved-aside").read_text() == "x\n"
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 async def test_a_folder_above_that_is_replaced_takes_nothing_along(bench: Workbench) -> None:

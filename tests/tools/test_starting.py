@@ -200,6 +200,26 @@ async def test_a_server_without_the_network_reaches_no_port_of_this_machine(worl
     assert said == ["refused", "reached"]
 
 
+async def test_protected_paths_hold_for_a_server(world: World) -> None:
+    (world.work / ".env").write_text("canary")
+    script = (
+        "import sys; open('.envrc', 'w')\n"
+        "try: told = open('.env').read()\n"
+        "except OSError: told = 'refused'\n"
+        "print(told, file=sys.stderr)"
+    )
+    place = with_servers(world.work, grants=(Grant(),))
+    server = StdioServer(id="s", command=PYTHON, args=("-I", "-c", script), cwd="workspace")
+    loose = msgspec.structs.replace(server, confined=False)
+    order = order_for(server, place, world.processes)
+    finished = await Launcher(known_means()).run(order, time_limit=60)
+
+    assert order_for(loose, place, world.processes).confinement.guard is None
+    assert not (world.work / ".envrc").exists()
+    if known_means().mounts:
+        assert finished.stderr == "refused\n"
+
+
 async def _last_words(world: World, script: str, *, network: bool) -> str:
     """Run a script as a server and return what it complained about."""
     server = StdioServer(id="s", command=PYTHON, args=("-I", "-c", script), network=network)
