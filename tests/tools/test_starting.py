@@ -208,7 +208,9 @@ async def test_protected_paths_hold_for_a_server(world: World) -> None:
         "except OSError: told = 'refused'\n"
         "print(told, file=sys.stderr)"
     )
-    place = with_servers(world.work, grants=(Grant(),))
+    place = msgspec.structs.replace(
+        with_servers(world.work, grants=(Grant(),)), scratch=str(world.scratch)
+    )
     server = StdioServer(id="s", command=PYTHON, args=("-I", "-c", script), cwd="workspace")
     loose = msgspec.structs.replace(server, confined=False)
     order = order_for(server, place, world.processes)
