@@ -184,6 +184,84 @@ async def test_what_is_sent_while_the_house_is_left_is_held_by_nobody(
         assert (await head_of(other, session)).holder is None
 
 
+class HeldWriteStore:
+    """A store that can hold one write back: before it is executed, and before it is answered."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.holds_next = False
+        self.before, self.after = Gate(), Gate()
+
+    async def write(self, work: Any, *, urgent: bool = False) -> Any:
+        is_held, self.holds_next = self.holds_next, False
+        if is_held:
+            await self.before.passed()
+        written = await self._store.write(work, urgent=urgent)
+        if is_held:
+            await self.after.passed()
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+async def test_a_lease_acquired_during_a_renewal_is_not_taken_for_lost(
+    home: Path, outside: Outside
+) -> None:
+    first, second = Gate(), Gate()
+    runtime = GatedRuntime([first, an_answer("one")], [second, an_answer("two")])
+    async with open_house(home, runtime, outside=replace(outside, wrap=HeldWriteStore)) as house:
+        store = house.store
+        assert isinstance(store, HeldWriteStore)
+        early, late = await house.open(), await house.open()
+        await house.send(early.id, "a")
+        await first.reached()
+        # Nothing else writes while the only turn waits: the next write is the renewal.
+        store.holds_next = True
+        store.before.open()
+        await store.after.reached()
+
+        await house.send(late.id, "b")
+        await second.reached()
+        store.after.open()
+        first.open()
+        await played(house, early.id)
+        second.open()
+
+        assert texts(await played(house, late.id)) == [("user", "b"), ("assistant", "two")]
+
+    assert len(runtime.turns) == 2
+
+
+async def test_a_session_acquired_again_during_a_renewal_is_not_taken_for_lost(
+    home: Path, outside: Outside
+) -> None:
+    first, second = Gate(), Gate()
+    runtime = GatedRuntime([first, an_answer("one")], [second, an_answer("two")])
+    async with open_house(home, runtime, outside=replace(outside, wrap=HeldWriteStore)) as house:
+        store = house.store
+        assert isinstance(store, HeldWriteStore)
+        session = await house.open()
+        await house.send(session.id, "a")
+        await first.reached()
+        store.holds_next = True
+        await store.before.reached()
+        first.open()
+        await played(house, session.id)
+        store.before.open()
+        await store.after.reached()
+
+        await house.send(session.id, "b")
+        await second.reached()
+        store.after.open()
+        await asyncio.sleep(0.1)
+        second.open()
+
+        assert texts(await played(house, session.id))[-1] == ("assistant", "two")
+
+    assert [turn.turn for turn in runtime.turns] == [1, 2]
+
+
 async def test_turns_of_one_session_run_one_after_the_other(home: Path, outside: Outside) -> None:
     first, second = Gate(), Gate()
     runtime = GatedRuntime([first, an_answer("one")], [second, an_answer("two")])

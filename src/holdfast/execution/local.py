@@ -214,10 +214,13 @@ class LocalCoordinator(Background):
 
     async def _tick(self) -> None:
         """Keep our leases alive, stop what we lost, take up what was left."""
-        if self._held:
+        # The answer knows nothing of a lease that is acquired while the statement is on its way,
+        # so only a lease that was held before, and is still the same, can be lost.
+        if before := dict(self._held):
             kept = await self._leases.extend()
-            for key in set(self._held) - kept:
-                self.interrupt(key)
+            for key, lease in before.items():
+                if key not in kept and self._held.get(key) is lease:
+                    self.interrupt(key)
         if self._scope is Scope.ALL or self._watched:
             for head in await self._leases.reap(self._held):
                 is_watched = self._scope is Scope.ALL or head.key in self._watched
