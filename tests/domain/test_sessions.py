@@ -289,6 +289,8 @@ def test_a_session_cannot_change_its_agent() -> None:
         # Somebody has said yes to five more since the session was opened with ten.
         (15, 5, 5, 10),
         (15, 20, 5, 15),
+        # Nought is no budget of its own, and takes no other away.
+        (0, 10, 0, 10),
     ],
 )
 def test_the_stricter_budget_holds_and_what_was_granted_is_on_top(
@@ -298,3 +300,26 @@ def test_the_stricter_budget_holds_and_what_was_granted_is_on_top(
         return None if most is None else Budget(microcents=most)
 
     assert tightened(budget(stored), budget(configured), granted) == budget(held_to)
+
+
+WARN, PAUSE, FAIL = OnExceed.WARN, OnExceed.PAUSE, OnExceed.FAIL
+
+
+@pytest.mark.parametrize(
+    ("stored", "configured", "held_to"),
+    [
+        ((5, WARN), (10, WARN), (5, WARN)),
+        ((5, WARN), (10, PAUSE), (10, PAUSE)),
+        ((5, WARN), (10, FAIL), (10, FAIL)),
+        ((5, PAUSE), (10, WARN), (5, PAUSE)),
+        ((20, PAUSE), (10, FAIL), (10, FAIL)),
+        ((20, FAIL), (10, PAUSE), (10, FAIL)),
+    ],
+)
+def test_a_session_cannot_weaken_what_happens_at_the_configured_budget(
+    stored: tuple[int, OnExceed], configured: tuple[int, OnExceed], held_to: tuple[int, OnExceed]
+) -> None:
+    def budget(said: tuple[int, OnExceed]) -> Budget:
+        return Budget(microcents=said[0], on_exceed=said[1])
+
+    assert tightened(budget(stored), budget(configured), 0) == budget(held_to)

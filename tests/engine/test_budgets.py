@@ -1,6 +1,5 @@
 """Budgets: what the next request would cost, by hand, and what happens when that is too much."""
 
-from math import ceil
 from typing import Any
 
 import pytest
@@ -12,22 +11,46 @@ from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, Summary
 from holdfast.domain.events import Failure, FailureCode, StepStarted
 from holdfast.domain.ids import ApprovalId
-from holdfast.domain.messages import Media, Message, Notice, NoticeCode, Role, encode_parts
+from holdfast.domain.messages import Message, Notice, NoticeCode, Role, Text
 from holdfast.domain.models import Model, Prices, model_of
 from holdfast.domain.sessions import Budget, OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
-from holdfast.engine.budgets import Estimate, charge, estimate, is_affordable
-from holdfast.engine.play import Play
-from holdfast.ports import Limits, TurnInput
+from holdfast.engine.budgets import (
+    PICTURE_TOKENS,
+    PREAMBLE_TOKENS,
+    TOOL_TOKENS,
+    USEFUL_TOKENS,
+    Estimate,
+    Need,
+    charge,
+    estimate,
+    is_affordable,
+    need_aside,
+    need_of,
+    output_limit,
+)
+from holdfast.engine.play import MESSAGE_TOKENS, Play
+from holdfast.engine.step import Answer
+from holdfast.ports import (
+    Failed,
+    FailureKind,
+    Limits,
+    LlmMedia,
+    LlmMessage,
+    LlmReasoning,
+    LlmRequest,
+    LlmTool,
+    LlmToolCall,
+    StepStop,
+    Stopped,
+    TurnInput,
+)
 from tests.engine.builders import (
     MODEL,
     a_row,
     a_turn,
     an_agent,
     assistant,
-    call,
-    result,
-    summary,
     user,
 )
 from tests.engine.scripts import fails, looks, named, says
@@ -38,111 +61,148 @@ pytestmark = pytest.mark.anyio
 # One micro-cent for a token in, two for a token out.
 PRICED = replace(MODEL, prices=Prices(input=1_000_000, output=2_000_000))
 BRIEF = an_agent(LlmRuntime(max_tokens=100, retry=Retry(max=1)), system_prompt="Be kind.")
+UNLIMITED = an_agent(LlmRuntime(retry=Retry(max=1)), system_prompt="Be kind.")
+# What a request of this conversation takes at most: 8 bytes of prompt, 5 of "Hello".
+FIRST = PREAMBLE_TOKENS + 8 + MESSAGE_TOKENS + 5
+# With 100 tokens out, and offered the stage's one tool.
+TOOL = TOOL_TOKENS + len("look") + len("looks") + len('{"type":"object"}')
+NEED = FIRST + TOOL + 200
 
 
-def projected(*history: Message, model: Model = PRICED, **changes: Any) -> Estimate:
-    turn = a_turn(*history, model=model, **{"agent": BRIEF, **changes})
-    return estimate(Play(turn), model)
+def a_request(*messages: LlmMessage, **changes: Any) -> LlmRequest:
+    told = messages or (LlmMessage(role="user", text="Hello"),)
+    fields = {"model": PRICED, "system": "Be kind.", "max_tokens": 100, "ordinal": 1}
+    return LlmRequest(messages=told, **fields | changes)
 
 
-def costs(projected: int | None, spent: int = 0) -> Estimate:
-    return Estimate(spent=spent, projected=projected)
+def needed(request: LlmRequest, *history: Message, **changes: Any) -> int:
+    """Return the most tokens that a request takes in, in a turn with that history."""
+    return need_of(Play(a_turn(*history, model=PRICED, **changes)), request).input
 
 
-def test_a_first_request_is_counted_by_its_bytes() -> None:
-    # 8 bytes of prompt and 32 of [{"type":"text","text":"Hello"}]: 10 tokens, and 100 out.
-    assert projected(user(1, "Hello")) == costs(10 + 200)
-
-
-@pytest.mark.parametrize(
-    ("mime_type", "byte_length", "tokens"),
-    [
-        ("image/png", 5 << 20, 1_600),
-        ("application/pdf", None, 1_600),
-        ("application/pdf", 1 << 20, 32_768),
-    ],
-)
-def test_a_handle_counts_for_what_it_stands_for(
-    mime_type: str, byte_length: int | None, tokens: int
-) -> None:
-    media = Media(mime_type=mime_type, ref="media://x", byte_length=byte_length)
-    words = ceil((8 + len(encode_parts((media,)))) / 4)
-
-    assert projected(a_row(1, Role.USER, media)) == costs(words + tokens + 200)
-
-
-def test_bytes_are_rounded_up_to_tokens() -> None:
-    # 8 and 33 bytes: 11 tokens.
-    assert projected(user(1, "Hello!")) == costs(11 + 200)
+def test_a_first_request_is_bounded_by_its_bytes() -> None:
+    assert needed(a_request()) == FIRST
 
 
 def test_characters_are_counted_by_their_bytes() -> None:
-    # 8 and 31 + 4 bytes: 11 tokens.
-    assert projected(user(1, "Hell😀")) == costs(11 + 200)
+    assert needed(a_request(LlmMessage(role="user", text="Hell😀"))) == FIRST - 1 + 4
 
 
-def test_an_agent_without_a_limit_of_its_own_is_counted_with_4096_tokens() -> None:
-    assert projected(user(1, "Hello"), agent=an_agent(LlmRuntime())) == costs(8 + 8192)
+def test_tools_calls_and_thoughts_are_part_of_the_bound() -> None:
+    tool = LlmTool(name="look", description="looks", parameters={"type": "object"})
+    called = LlmMessage(
+        role="assistant",
+        reasoning=(LlmReasoning(text="Hm.", signature="sig", provider="maker"),),
+        calls=(LlmToolCall(id="c1", name="look", arguments={"at": "x"}),),
+    )
+
+    bound = needed(a_request(LlmMessage(role="user", text="Hello"), called, tools=(tool,)))
+
+    assert bound == FIRST + TOOL + 2 * MESSAGE_TOKENS + 6 + len('c1look{"at":"x"}')
 
 
-def test_what_was_spent_is_added() -> None:
-    assert projected(user(1, "Hello"), spent=1_000) == costs(1_210, spent=1_000)
+@pytest.mark.parametrize(
+    ("mime_type", "content", "tokens"),
+    [
+        ("image/png", b"x" * 100_000, PICTURE_TOKENS),
+        ("application/pdf", b"x", PICTURE_TOKENS),
+        ("application/pdf", b"x" * 100_000, 100_000),
+    ],
+)
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_media_are_estimated_by_what_is_attached(
+    mime_type: str, content: bytes, tokens: int, is_counted: bool
+) -> None:
+    media = LlmMedia(ref="media://x", mime_type=mime_type, content=content)
+    request = a_request(LlmMessage(role="user", text="Hello", media=(media,)))
+    known = {"last_usage": Usage(input=1), "last_model": MODEL.id} if is_counted else {}
+
+    assert needed(request, **known) >= tokens
 
 
-def test_the_newest_request_tells_what_it_took_in_and_gave_out() -> None:
-    usage = Usage(input=50, cache_read=20, cache_write=5, output=25, reasoning=9)
+LONG = (LlmMessage(role="user", text="x" * 100_000), LlmMessage(role="assistant", text="Yes."))
+COUNTED = Usage(input=50, cache_read=20, cache_write=5, output=25, reasoning=9)
 
-    # 100 tokens that were counted, and 8 for the 32 bytes that are new.
-    assert projected(user(1, "Hello"), last_usage=usage) == costs(108 + 200)
+
+def test_what_the_same_model_has_counted_is_taken_as_it_was_counted() -> None:
+    history = (user(1, "x" * 100_000), assistant(2, "Yes."), user(3, "Hello", turn=2))
+    turn = {"turn": 2, "last_usage": COUNTED, "last_model": MODEL.id}
+    request = a_request(*LONG, LlmMessage(role="user", text="Hello"))
+
+    # Prompt and tools may have changed since the turn before; 32 bytes of a row are new.
+    fixed = PREAMBLE_TOKENS + len("Be kind.")
+    assert needed(request, *history, **turn) == 100 + fixed + 32 + MESSAGE_TOKENS
+    assert needed(request, *history, **turn | {"last_model": "another"}) > 100_000
+
+
+def test_within_a_turn_the_prompt_and_the_tools_are_counted_already() -> None:
+    play = Play(a_turn(user(1, "x" * 100_000), model=PRICED))
+    play.note([a_cost(usage=COUNTED), MessageDraft(role=Role.USER, parts=(Text(text="y"),))])
+
+    assert need_of(play, a_request(*LONG)).input == 100 + 28 + MESSAGE_TOKENS
+
+
+def test_what_was_written_for_this_turn_while_another_ran_is_not_counted_yet() -> None:
+    early = user(2, "z" * 10_000, turn=2)
+    history = (user(1, "x" * 100_000), early, assistant(3, "Yes."))
+    turn = {"turn": 2, "last_usage": COUNTED, "last_model": MODEL.id}
+
+    assert needed(a_request(*LONG), *history, **turn) > 10_000
 
 
 def test_a_request_that_failed_tells_nothing() -> None:
-    assert projected(user(1, "Hello"), last_usage=Usage()) == costs(10 + 200)
+    failed = {"last_usage": Usage(), "last_model": MODEL.id}
+
+    assert needed(a_request(*LONG), **failed) > 100_000
 
 
-def test_what_a_model_has_said_itself_is_counted_already() -> None:
-    history = (user(1, "Hello"), assistant(2, "Let me look."), call(3, "c1"))
-    usage = Usage(input=50, output=50)
-
-    assert projected(*history, last_usage=usage) == costs(100 + 200)
+def projected(request: LlmRequest, **changes: Any) -> Estimate:
+    play = Play(a_turn(model=request.model, **changes))
+    return estimate(play, need_aside(request))
 
 
-def test_what_tools_have_found_since_is_new() -> None:
-    history = (user(1, "Hello"), call(2, "c1"), result(3, "c1", "x" * 100))
-
-    # 98 bytes of a result around its 100 characters.
-    wrapped = (
-        '[{"type":"tool_result","call_id":"c1","name":"look","status":"ok","result":"'
-        + "x" * 100
-        + '","error":null}]'
-    )
-    tokens = -(-len(wrapped) // 4)
-    assert projected(*history, last_usage=Usage(input=50, output=50)) == costs(100 + tokens + 200)
-
-
-def test_what_tools_have_found_is_counted_when_nobody_has_told_tokens() -> None:
-    without = projected(user(1, "Hello"), call(2, "c1"), result(3, "c1", ""))
-    found = projected(user(1, "Hello"), call(2, "c1"), result(3, "c1", "x" * 4_000))
-
-    assert found.projected == (without.projected or 0) + 1_000
-
-
-def test_what_a_summary_stands_for_is_not_counted() -> None:
-    history = (
-        user(1, "x" * 10_000),
-        assistant(2, "y" * 10_000),
-        summary(3, "They talked.", dropped_through=2),
-        user(4, "Hello", turn=2),
+def test_what_was_spent_is_added() -> None:
+    assert projected(a_request(), spent=1_000) == Estimate(
+        spent=1_000, projected=1_000 + FIRST + 200
     )
 
-    # 8 bytes of prompt, 66 of the summary, 32 of the question.
-    wrapped = '[{"type":"compaction","summary":"They talked.","dropped_through":2}]'
-    tokens = -(-(8 + len(wrapped) + 32) // 4)
-    assert projected(*history, turn=2) == costs(tokens + 200)
+
+def test_input_is_paid_at_the_dearest_price() -> None:
+    model = replace(PRICED, prices=Prices(input=1_000_000, output=0, cache_write=3_000_000))
+
+    assert projected(a_request(model=model)).projected == 3 * FIRST
 
 
 def test_a_model_without_a_price_has_no_projection() -> None:
-    assert projected(user(1, "Hello"), model=MODEL, spent=7) == costs(None, spent=7)
+    request = a_request(model=MODEL)
+
+    assert projected(request, spent=7) == Estimate(spent=7, projected=None)
+
+
+LIMITS = [
+    # Money for 100 tokens out, for 250, and for none.
+    (FIRST + 200, OnExceed.FAIL, None, None, 100),
+    (FIRST + 500, OnExceed.PAUSE, None, None, 250),
+    (FIRST, OnExceed.FAIL, None, None, 1),
+    # The agent's own limit, that of the model, and that of one nobody knows.
+    (FIRST + 500, OnExceed.FAIL, 80, None, 80),
+    (FIRST + 50_000, OnExceed.FAIL, None, 9_000, 9_000),
+    (FIRST + 50_000, OnExceed.FAIL, None, None, 4_096),
+    (FIRST + 50_000, OnExceed.FAIL, 20_000, 9_000, 20_000),
+    # A budget that only warns sets no limit, and neither does none.
+    (FIRST, OnExceed.WARN, None, 9_000, None),
+    (0, OnExceed.FAIL, None, 9_000, None),
+]
+
+
+@pytest.mark.parametrize(("cap", "on_exceed", "own", "of_model", "limit"), LIMITS)
+def test_the_output_limit_is_what_the_money_allows(
+    cap: int, on_exceed: OnExceed, own: int | None, of_model: int | None, limit: int | None
+) -> None:
+    model = replace(PRICED, max_output=of_model)
+    play = Play(a_turn(model=model, budget=a_budget(cap, on_exceed)))
+
+    assert output_limit(play, need_aside(a_request(model=model, max_tokens=own))) == limit
 
 
 HALVES = replace(MODEL, prices=Prices(input=500_000, output=499_999))
@@ -172,9 +232,41 @@ CHARGES = [
 def test_a_request_costs_what_its_tokens_cost(
     model: Model, usage: Usage | None, microcents: int, priced: bool
 ) -> None:
-    assert charge(model, usage, "r") == CostDraft(
+    answer = Answer(end=Stopped(reason=StepStop.STOP, usage=usage))
+    play = Play(a_turn(model=model))
+
+    assert charge(play, Need(model=model, input=10), answer, "r") == CostDraft(
         request_id="r", model_id=model.id, usage=usage, microcents=microcents, priced=priced
     )
+
+
+BROKEN = Failed(kind=FailureKind.UNAVAILABLE, message="It broke off.")
+UNKNOWN = [
+    # Ten tokens in, and as many out as the text has bytes, up to the limit of 100.
+    (Answer(text="Good", end=Stopped(reason=StepStop.STOP)), 10 + 8),
+    (Answer(text="x" * 500, end=Stopped(reason=StepStop.STOP)), 10 + 200),
+    (Answer(text="Go", reasoning="od", end=BROKEN), 10 + 8),
+    # Nothing came: providers do not charge what they refuse.
+    (Answer(end=BROKEN), 0),
+]
+
+
+@pytest.mark.parametrize(("answer", "microcents"), UNKNOWN)
+def test_under_a_budget_an_unknown_usage_is_charged_with_its_bound(
+    answer: Answer, microcents: int
+) -> None:
+    play = Play(a_turn(model=PRICED, budget=a_budget(5_000, OnExceed.FAIL)))
+
+    cost = charge(play, Need(model=PRICED, input=10, output=100), answer, "r")
+
+    assert cost is not None
+    assert (cost.microcents, cost.priced) == (microcents, not microcents)
+
+
+def test_what_never_left_is_not_charged() -> None:
+    unsent = Answer(end=replace(BROKEN, sent=False))
+
+    assert charge(Play(a_turn(model=PRICED)), Need(model=PRICED, input=1), unsent, "r") is None
 
 
 def a_budget(microcents: int, on_exceed: OnExceed) -> Budget:
@@ -211,7 +303,7 @@ OVER = (
 async def test_as_much_as_the_budget_has_is_not_too_much(on_exceed: OnExceed) -> None:
     stage = a_stage()
 
-    batches = await stage.play(a_capped_turn(stage, 210, on_exceed))
+    batches = await stage.play(a_capped_turn(stage, NEED, on_exceed))
 
     assert batches[-1][-1] == Outcome(stop_reason=StopReason.STOP)
     assert not [part for part in rows(batches) if isinstance(part, Notice)]
@@ -220,7 +312,7 @@ async def test_as_much_as_the_budget_has_is_not_too_much(on_exceed: OnExceed) ->
 async def test_one_micro_cent_more_fails_the_turn_before_anything_is_sent() -> None:
     stage = a_stage()
 
-    batches = await stage.play(a_capped_turn(stage, 209, OnExceed.FAIL))
+    batches = await stage.play(a_capped_turn(stage, NEED - 1, OnExceed.FAIL))
 
     told = f"{OVER} Raise the session's budget to go on."
     failure = Failure(code=FailureCode.BUDGET_EXCEEDED, message=told)
@@ -255,12 +347,12 @@ def the_question(cap: int, amount: int) -> Question:
 async def test_a_pause_asks_for_as_much_again_and_a_yes_goes_on(mode: ApprovalMode) -> None:
     stage = a_stage(ApprovalState.ALLOWED, mode=mode)
 
-    batches = await stage.play(a_capped_turn(stage, 150, OnExceed.PAUSE))
+    batches = await stage.play(a_capped_turn(stage, 1_000, OnExceed.PAUSE))
 
-    assert named(batches)[0] == (the_question(150, 150),)
+    assert named(batches)[0] == (the_question(1_000, 1_000),)
     assert isinstance(batches[1][0], StepStarted)
     assert batches[-1][-1] == Outcome(stop_reason=StopReason.STOP)
-    assert [question.amount for question in stage.approver.asked] == [150]
+    assert [question.amount for question in stage.approver.asked] == [1_000]
 
 
 async def test_a_yes_covers_the_request_it_was_asked_about() -> None:
@@ -268,8 +360,8 @@ async def test_a_yes_covers_the_request_it_was_asked_about() -> None:
 
     await stage.play(a_capped_turn(stage, 50, OnExceed.PAUSE))
 
-    # 210 are to be expected: with 200 more than 50 there are whole caps enough.
-    assert [question.amount for question in stage.approver.asked] == [200]
+    # Whole caps, as many as the request needs.
+    assert [question.amount for question in stage.approver.asked] == [-(-(NEED - 50) // 50) * 50]
     assert len(stage.llm.requests) == 1
 
 
@@ -277,12 +369,12 @@ async def test_a_yes_covers_the_request_it_was_asked_about() -> None:
 async def test_a_no_ends_the_turn_like_a_failure(answer: ApprovalState) -> None:
     stage = a_stage(answer)
 
-    batches = await stage.play(a_capped_turn(stage, 150, OnExceed.PAUSE))
+    batches = await stage.play(a_capped_turn(stage, 1_000, OnExceed.PAUSE))
 
     told = f"{OVER} Raise the session's budget to go on."
     failure = Failure(code=FailureCode.BUDGET_EXCEEDED, message=told)
     assert named(batches) == [
-        (the_question(150, 150),),
+        (the_question(1_000, 1_000),),
         (Outcome(stop_reason=StopReason.BUDGET, failure=failure),),
     ]
     assert stage.llm.requests == []
@@ -292,22 +384,22 @@ async def test_where_nobody_can_be_asked_for_money_the_turn_ends() -> None:
     stage = a_stage()
     stage.approver.standing_now = replace(stage.approver.standing_now, is_attended=False)
 
-    [batch] = await stage.play(a_capped_turn(stage, 150, OnExceed.PAUSE))
+    [batch] = await stage.play(a_capped_turn(stage, 1_000, OnExceed.PAUSE))
 
     assert batch[-1].stop_reason is StopReason.BUDGET  # type: ignore[union-attr]
 
 
 async def test_what_was_allowed_once_is_asked_again_when_it_is_spent() -> None:
-    used = Usage(input=100, output=100)
+    used = Usage(input=1_000, output=1_000)
     stage = a_stage(
         *[ApprovalState.ALLOWED] * 3,
         scripts=[looks("c1", usage=used), looks("c2", usage=used), says("Seen.", usage=used)],
     )
 
-    await stage.play(a_capped_turn(stage, 150, OnExceed.PAUSE))
+    await stage.play(a_capped_turn(stage, 1_000, OnExceed.PAUSE))
 
-    # 210 > 150; with 300 spent and 400 to come it is more than 300, and then more than 750.
-    assert [question.arguments["cap"] for question in stage.approver.asked] == [150, 300, 750]
+    # With 3,000 spent at least 2,000 are to come; a yes is for as much as the budget was.
+    assert [question.arguments["cap"] for question in stage.approver.asked] == [1_000, 2_000, 5_000]
 
 
 @pytest.mark.parametrize(
@@ -322,10 +414,10 @@ async def test_an_answer_that_was_given_before_a_crash_counts(
     state: ApprovalState, reason: StopReason
 ) -> None:
     stage = a_stage()
-    earlier = an_approval(the_question(150, 150), state)
+    earlier = an_approval(the_question(1_000, 1_000), state)
     stage.approver.standing_now = replace(stage.approver.standing_now, earlier=earlier)
 
-    batches = await stage.play(a_capped_turn(stage, 150, OnExceed.PAUSE))
+    batches = await stage.play(a_capped_turn(stage, 1_000, OnExceed.PAUSE))
 
     assert batches[-1][-1].stop_reason is reason  # type: ignore[union-attr]
     assert stage.approver.asked == []
@@ -342,7 +434,7 @@ def warnings(batches: Any) -> list[str]:
 async def test_a_warning_is_written_once_and_the_turn_goes_on() -> None:
     stage = a_stage(scripts=[looks("c1"), looks("c2"), says("Seen.")])
 
-    batches = await stage.play(a_capped_turn(stage, 150, OnExceed.WARN))
+    batches = await stage.play(a_capped_turn(stage, 1_000, OnExceed.WARN))
 
     assert batches[0] == (
         MessageDraft(role=Role.SYSTEM, parts=(Notice(code=NoticeCode.BUDGET_WARNING, text=OVER),)),
@@ -356,7 +448,7 @@ async def test_a_warning_of_an_earlier_turn_is_not_repeated_until_the_budget_is_
     history = (user(1, "Hello"), warned, user(3, "Again", turn=2))
     stage = a_stage()
 
-    same = await stage.play(a_capped_turn(stage, 150, OnExceed.WARN, history=history, turn=2))
+    same = await stage.play(a_capped_turn(stage, 1_000, OnExceed.WARN, history=history, turn=2))
 
     assert warnings(same) == []
     richer = a_stage()
@@ -408,20 +500,61 @@ async def test_every_attempt_and_every_model_is_paid_from_the_same_budget() -> N
     dear = replace(model_of("other:dear"), prices=Prices(input=1_000_000, output=9_000_000))
     stage = a_stage(scripts=[fails()])
 
-    batches = await stage.play(a_capped_turn(stage, 300, OnExceed.FAIL, models=(PRICED, dear)))
+    batches = await stage.play(a_capped_turn(stage, NEED, OnExceed.FAIL, models=(PRICED, dear)))
 
-    # 10 and 900 for the second one, whose turn it is when the first has failed.
+    # The second one, whose turn it is when the first has failed, writes at another price.
     assert [request.model for request in stage.llm.requests] == [PRICED]
     assert batches[-1][-1].stop_reason is StopReason.BUDGET  # type: ignore[union-attr]
 
 
+async def test_a_request_carries_the_limit_that_the_money_allows() -> None:
+    stage = a_stage()
+    cap = NEED - 200 + 2 * 1_500
+
+    await stage.play(a_capped_turn(stage, cap, OnExceed.FAIL, agent=UNLIMITED))
+
+    assert [request.max_tokens for request in stage.llm.requests] == [1_500]
+
+
+async def test_less_than_a_useful_answer_is_not_asked_for() -> None:
+    stage = a_stage()
+    cap = NEED - 200 + 2 * USEFUL_TOKENS - 1
+
+    batches = await stage.play(a_capped_turn(stage, cap, OnExceed.FAIL, agent=UNLIMITED))
+
+    assert batches[-1][-1].stop_reason is StopReason.BUDGET  # type: ignore[union-attr]
+    assert stage.llm.requests == []
+
+
+async def test_without_a_budget_no_limit_is_sent() -> None:
+    stage = a_stage()
+
+    await stage.play(stage.turn(model=PRICED, agent=UNLIMITED))
+
+    assert [request.max_tokens for request in stage.llm.requests] == [None]
+
+
+@pytest.mark.parametrize(
+    ("cap", "reason"), [(NEED + 5_000, StopReason.BUDGET), (10**6, StopReason.LENGTH)]
+)
+async def test_an_answer_that_the_budget_cuts_off_says_so(cap: int, reason: StopReason) -> None:
+    stage = a_stage(scripts=[says("Good d", reason=StepStop.LENGTH)])
+
+    batches = await stage.play(a_capped_turn(stage, cap, OnExceed.FAIL, agent=UNLIMITED))
+
+    outcome = batches[-1][-1]
+    assert isinstance(outcome, Outcome)
+    assert outcome.stop_reason is reason
+    assert (outcome.failure is not None) is (reason is StopReason.BUDGET)
+
+
 async def test_a_round_of_tools_is_counted_before_the_next_request() -> None:
-    used = Usage(input=10, output=10)
+    used = Usage(input=1_330, output=100)
     stage = a_stage(scripts=[looks("c1", usage=used), says("Never.")])
 
-    batches = await stage.play(a_capped_turn(stage, 230, OnExceed.FAIL))
+    batches = await stage.play(a_capped_turn(stage, NEED + 100, OnExceed.FAIL))
 
-    # 30 are spent; 20 tokens were counted and some are new, and 200 for what comes out.
+    # 1,530 are spent, and nothing is left for another request.
     assert len(stage.llm.requests) == 1
     drafts: list[Draft] = [draft for batch in batches for draft in batch]
     assert isinstance(drafts[-1], Outcome)
@@ -432,10 +565,10 @@ async def test_a_round_of_tools_is_counted_before_the_next_request() -> None:
 AFFORDABLE = [
     (None, PRICED, True, True),
     (a_budget(0, OnExceed.FAIL), PRICED, True, True),
-    (a_budget(210, OnExceed.FAIL), PRICED, True, True),
-    (a_budget(209, OnExceed.FAIL), PRICED, True, False),
-    (a_budget(209, OnExceed.PAUSE), PRICED, True, False),
-    (a_budget(209, OnExceed.WARN), PRICED, True, True),
+    (a_budget(FIRST + 200, OnExceed.FAIL), PRICED, True, True),
+    (a_budget(FIRST + 199, OnExceed.FAIL), PRICED, True, False),
+    (a_budget(FIRST + 199, OnExceed.PAUSE), PRICED, True, False),
+    (a_budget(FIRST + 199, OnExceed.WARN), PRICED, True, True),
     (a_budget(1, OnExceed.FAIL), MODEL, True, True),
     (a_budget(1, OnExceed.FAIL), MODEL, False, False),
 ]
@@ -446,9 +579,9 @@ def test_what_nobody_waits_for_is_done_if_it_can_be_paid(
     budget: Budget | None, model: Model, allow_unpriced: bool, expected: bool
 ) -> None:
     limits = Limits(allow_unpriced=allow_unpriced)
-    turn = a_turn(user(1, "Hello"), model=model, agent=BRIEF, budget=budget, limits=limits)
+    play = Play(a_turn(model=model, budget=budget, limits=limits))
 
-    assert is_affordable(Play(turn), model) is expected
+    assert is_affordable(play, need_aside(a_request(model=model))) is expected
 
 
 def known_usage(*drafts: Draft) -> tuple[Usage | None, int]:
@@ -468,7 +601,7 @@ def test_a_request_tells_how_much_a_conversation_takes() -> None:
 
 @pytest.mark.parametrize("cost", [a_cost(usage=None), a_cost(usage=Usage()), a_cost(is_aside=True)])
 def test_a_request_that_failed_or_was_an_aside_tells_nothing(cost: CostDraft) -> None:
-    assert known_usage(cost) == (Usage(input=7), 32)
+    assert known_usage(cost) == (Usage(input=7), 32 + MESSAGE_TOKENS)
 
 
 def test_after_a_summary_nobody_knows_how_much_a_conversation_takes() -> None:

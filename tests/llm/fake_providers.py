@@ -7,7 +7,7 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,10 +48,12 @@ class Received:
 
 @dataclass
 class FakeProvider:
-    """Answers the nth request with the nth reply."""
+    """Answers the nth request with the nth reply, or each as `answer` says."""
 
     url: str = ""
     replies: list[Reply] = field(default_factory=list)
+    # Makes the reply of a request, where it depends on what was asked.
+    answer: "Callable[[Received], Reply] | None" = None
     received: list[Received] = field(default_factory=list)
     connections: int = 0
     # Set when the first request has come.
@@ -70,7 +72,7 @@ class FakeProvider:
             while request := await _read(reader):
                 self.received.append(request)
                 self.arrived.set()
-                reply = self.replies.pop(0)
+                reply = self.answer(request) if self.answer else self.replies.pop(0)
                 if not await self._answer(reply, reader, writer):
                     break
         except ConnectionError:

@@ -18,6 +18,7 @@ from genai_prices.types import (
 
 from holdfast.domain.models import Prices, model_of
 from holdfast.llm import prices
+from holdfast.llm.outputs import max_output_of
 from holdfast.llm.prices import context_window_of, prices_of
 
 
@@ -144,3 +145,31 @@ def test_a_price_is_a_whole_number_of_micro_cents(
     told: Decimal | TieredPrices | None, microcents: int | None
 ) -> None:
     assert prices._microcents(ModelPrice(input_mtok=told), "input_mtok") == microcents
+
+
+@pytest.mark.parametrize(
+    ("model", "most"),
+    [
+        ("openai:gpt-4o-mini", 16_384),
+        ("openai:gpt-4o-2024-05-13", 4_096),
+        ("openai:gpt-4.1", 32_768),
+        ("openai:gpt-4", 8_192),
+        ("openai:gpt-4-turbo", 4_096),
+        ("openai-responses:gpt-5-mini", 128_000),
+        ("openai:gpt-5-chat-latest", 16_384),
+        ("openai:o1-mini", 65_536),
+        ("openai:o3", 100_000),
+        ("anthropic:claude-3-haiku-20240307", 4_096),
+        ("anthropic:claude-3-5-sonnet-latest", 8_192),
+        ("anthropic:claude-3-7-sonnet-latest", 64_000),
+        ("anthropic:claude-opus-4-1-20250805", 32_000),
+        ("anthropic:claude-opus-4-5", 64_000),
+        ("google:gemini-2.0-flash", 8_192),
+        ("google:gemini-2.5-pro", 65_536),
+        ("deepseek:deepseek-chat", None),
+        ("openai:something-new", None),
+        ("nobody:model", None),
+    ],
+)
+def test_what_a_model_can_write_at_most(model: str, most: int | None) -> None:
+    assert max_output_of(model_of(model)) == most

@@ -43,6 +43,40 @@ async def test_every_provider_answers_by_its_name(fake: FakeProvider, name: str)
     assert deltas == HEARD
 
 
+# Where the limit goes by another name; an unknown field would be ignored, and the limit with it.
+LIMIT_FIELDS = {
+    "openai": "max_completion_tokens",
+    "openai-responses": "max_output_tokens",
+    "azure": "max_completion_tokens",
+    "cerebras": "max_completion_tokens",
+    "groq": "max_completion_tokens",
+    "meta": "max_output_tokens",
+    "xai": "max_completion_tokens",
+    "google": "maxOutputTokens",
+    "gemini": "maxOutputTokens",
+}
+
+
+@pytest.mark.parametrize("name", sorted(PROVIDERS))
+async def test_every_provider_is_sent_the_output_limit_by_the_name_it_knows(
+    fake: FakeProvider, name: str
+) -> None:
+    spoken = {"anthropic": MESSAGES, "google": CANDIDATES, "gemini": CANDIDATES}
+    dialect = (spoken | {"openai-responses": RESPONSES, "meta": RESPONSES}).get(name, CHAT)
+    fake.replies.append(dialect.reply(HELLO))
+    vendors = Vendors(a_key, {PROVIDERS[name].name: fake.url + dialect.prefix})
+    request = replace(a_request(said("Hi"), model=f"{name}:some/model"), max_tokens=1_234)
+
+    await heard(vendors, request)
+    await vendors.aclose()
+
+    body = fake.received[-1].body
+    settings = body.get("generationConfig", body)
+    assert {field: limit for field, limit in settings.items() if limit == 1_234} == {
+        LIMIT_FIELDS.get(name, "max_tokens"): 1_234
+    }
+
+
 async def test_connections_are_used_again(fake: FakeProvider, dialect: Dialect) -> None:
     fake.replies += [dialect.reply(HELLO), dialect.reply(HELLO)]
 

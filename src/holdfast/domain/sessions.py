@@ -87,8 +87,14 @@ def tightened(stored: Budget | None, configured: Budget | None, granted: int) ->
     """Return the stricter of two budgets; what people have granted since is on top of either."""
     if stored is None or configured is None:
         return stored or configured
+    only_warns = stored.on_exceed is OnExceed.WARN and configured.on_exceed is not OnExceed.WARN
+    # Nought is no budget, and one that only warns stops nothing: neither lifts the configured one.
+    if not stored.microcents or only_warns:
+        return configured
     least = min(stored.microcents - granted, configured.microcents)
-    return msgspec.structs.replace(stored, microcents=least + granted)
+    is_final = OnExceed.FAIL in {stored.on_exceed, configured.on_exceed}
+    on_exceed = OnExceed.FAIL if is_final else stored.on_exceed
+    return Budget(microcents=least + granted, on_exceed=on_exceed)
 
 
 class ForkPoint(Struct, frozen=True, kw_only=True):

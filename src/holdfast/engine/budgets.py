@@ -1,20 +1,44 @@
-"""What the next request would cost at most, and what a budget says to that."""
+"""What a request can cost at most, and the output limit that a budget leaves it.
 
-from math import ceil
+Input is bounded from above before it is sent: no tokenizer makes more than one token of a byte, and
+what the same model has counted in this session is taken as it was counted. Output is bounded by the
+limit that the request carries, which includes what a model thinks.
+"""
+
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.costs import Usage, price
 from holdfast.domain.drafts import CostDraft
-from holdfast.domain.models import Model
+from holdfast.domain.models import Model, Prices
 from holdfast.domain.sessions import OnExceed
-from holdfast.engine.play import Play, weight
-from holdfast.engine.projection import dropped_through
+from holdfast.engine.play import MESSAGE_TOKENS, Play
+from holdfast.engine.step import Answer
+from holdfast.ports import Failed, LlmMedia, LlmMessage, LlmRequest, LlmTool
 
+# The output limit under a budget of a model whose own maximum is not known.
 ANSWER_TOKENS: Final = 4_096
-BYTES_PER_TOKEN: Final = 4
+# A request is not worth its price if the budget leaves less output than this.
+USEFUL_TOKENS: Final = 1_024
+# What providers put around a tool, and before all messages.
+TOOL_TOKENS: Final = 128
+PREAMBLE_TOKENS: Final = 1_024
+# An estimate: providers count a picture by its area, and scale down what is larger.
+PICTURE_TOKENS: Final = 5_000
+
+_MILLION: Final = 1_000_000
+
+
+class Need(Struct, frozen=True, kw_only=True):
+    """The most tokens that a request takes in, and its output limit if it has one."""
+
+    model: Model
+    input: int
+    output: int | None = None
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
@@ -24,42 +48,148 @@ class Estimate(Struct, frozen=True, kw_only=True):
     projected: int | None
 
 
-def charge(model: Model, usage: Usage | None, request_id: str) -> CostDraft:
-    """Return the ledger's entry of a request; where nobody says what it cost, it is unpriced."""
-    draft = CostDraft(request_id=request_id, model_id=model.id, usage=usage)
-    if usage is None or model.prices is None:
-        return draft
-    return replace(draft, microcents=price(usage, model.prices), priced=True)
+def need_of(play: Play, request: LlmRequest) -> Need:
+    """Return what a request with the turn's conversation takes at most."""
+    need = need_aside(request)
+    known = play.last_usage
+    if known is None or play.last_model != request.model.id:
+        return need
+    counted = known.input + known.cache_read + known.cache_write + known.output
+    # Between two turns the prompt and the tools may have become others.
+    counted += 0 if play.has_asked else _fixed(request)
+    fresh = sum(_media(each) for message in _tail(request.messages) for each in message.media)
+    return replace(need, input=min(need.input, counted + play.uncounted + fresh))
 
 
-def is_affordable(play: Play, model: Model) -> bool:
+def need_aside(request: LlmRequest) -> Need:
+    """Return what a request takes at most of which nothing was counted before."""
+    tokens = _fixed(request) + sum(map(_message, request.messages))
+    return Need(model=request.model, input=tokens, output=request.max_tokens)
+
+
+def is_capped(play: Play) -> bool:
+    """Tell whether the session has a budget; nought is none."""
+    return play.turn.budget is not None and play.cap > 0
+
+
+def is_affordable(play: Play, need: Need) -> bool:
     """Tell whether a request that nobody waits for fits into the budget."""
-    budget = play.turn.budget
-    if budget is None or not play.cap:
+    if not is_capped(play):
         return True
-    found = estimate(play, model).projected
+    found = estimate(play, need).projected
     if found is None:
         return play.turn.limits.allow_unpriced
-    return found <= play.cap or budget.on_exceed is OnExceed.WARN
+    return found <= play.cap or _only_warns(play)
 
 
-def estimate(play: Play, model: Model) -> Estimate:
-    """Estimate what the session will have cost after one more request to that model."""
-    if model.prices is None:
+def estimate(play: Play, need: Need) -> Estimate:
+    """Return what the session will have cost after a request with a useful answer."""
+    prices = need.model.prices
+    if prices is None:
         return Estimate(spent=play.spent, projected=None)
-    known = play.last_usage
-    counted = known.input + known.cache_read + known.cache_write + known.output if known else 0
-    fresh = play.uncounted if known else _size(play)
-    usage = Usage(
-        input=counted + ceil(fresh / BYTES_PER_TOKEN),
-        output=play.settings.max_tokens or ANSWER_TOKENS,
-    )
-    return Estimate(spent=play.spent, projected=play.spent + price(usage, model.prices))
+    least = min(need.output or USEFUL_TOKENS, USEFUL_TOKENS)
+    if _only_warns(play):
+        # No limit is sent, so this is what can be expected and not what is useful.
+        least = need.output or ANSWER_TOKENS
+    cost = _input_cost(need, prices) + price(Usage(output=least), prices)
+    return Estimate(spent=play.spent, projected=play.spent + cost)
 
 
-def _size(play: Play) -> int:
-    """Return the bytes of all that a request would carry."""
-    prompt = len(play.turn.agent.system_prompt.encode())
-    dropped = max(map(dropped_through, play.rows), default=0)
-    kept = (row for row in play.rows if row.sequence > dropped)
-    return prompt + sum(weight(row.parts) for row in kept)
+def output_limit(play: Play, need: Need) -> int | None:
+    """Return the output limit that a request is sent with; nothing where there is none."""
+    left = _output_left(play, need)
+    if left is None:
+        return need.output
+    return max(1, min(need.output or need.model.max_output or ANSWER_TOKENS, left))
+
+
+def is_cut_by_budget(play: Play, need: Need) -> bool:
+    """Tell whether it is the budget that decides how long an answer can be."""
+    left = _output_left(play, need)
+    return left is not None and output_limit(play, need) == max(1, left)
+
+
+def charge(play: Play, need: Need, answer: Answer, request_id: str) -> CostDraft | None:
+    """Return the ledger's entry of a request; one that never left has none.
+
+    A request that failed counts nothing. Under a budget an answer without a usage is charged with
+    what it can have cost at most: a provider that reports none, or a connection that breaks, must
+    not make requests free.
+    """
+    end = answer.end
+    if isinstance(end, Failed) and not end.sent:
+        return None
+    usage = Usage() if isinstance(end, Failed) else end.usage
+    draft = CostDraft(request_id=request_id, model_id=need.model.id, usage=usage)
+    prices = need.model.prices
+    if prices is None:
+        return draft
+    received = _received(answer)
+    is_unknown = usage is None or (isinstance(end, Failed) and received > 0)
+    if is_unknown and is_capped(play):
+        output = min(received, need.output or received)
+        bound = _input_cost(need, prices) + price(Usage(output=output), prices)
+        return replace(draft, usage=None, microcents=bound)
+    return draft if usage is None else replace(draft, microcents=price(usage, prices), priced=True)
+
+
+def _only_warns(play: Play) -> bool:
+    return play.turn.budget is not None and play.turn.budget.on_exceed is OnExceed.WARN
+
+
+def _output_left(play: Play, need: Need) -> int | None:
+    """Return the tokens of output that the budget has money for; nothing where it sets no limit."""
+    prices = need.model.prices
+    if not is_capped(play) or _only_warns(play) or prices is None or not prices.output:
+        return None
+    money = play.cap - play.spent - _input_cost(need, prices)
+    return max(0, money) * _MILLION // prices.output
+
+
+def _input_cost(need: Need, prices: Prices) -> int:
+    # Every token at the dearest price: what a cache takes or gives is known only afterwards.
+    dearest = max(prices.input, prices.cache_read, prices.cache_write)
+    return -(-need.input * dearest // _MILLION)
+
+
+def _received(answer: Answer) -> int:
+    texts = (answer.text, answer.reasoning, *(call.arguments for call in answer.calls))
+    return sum(map(_bytes, texts)) + MESSAGE_TOKENS * len(answer.calls)
+
+
+def _fixed(request: LlmRequest) -> int:
+    return PREAMBLE_TOKENS + _bytes(request.system or "") + sum(map(_tool, request.tools))
+
+
+def _tail(messages: Sequence[LlmMessage]) -> Sequence[LlmMessage]:
+    """Return the messages after the model's last one."""
+    spoken = [place for place, each in enumerate(messages, start=1) if each.role == "assistant"]
+    return messages[spoken[-1] :] if spoken else messages
+
+
+def _message(message: LlmMessage) -> int:
+    texts = [message.text, message.name or "", message.call_id or ""]
+    for thought in message.reasoning:
+        texts += [thought.text, thought.signature or ""]
+    for call in message.calls:
+        texts += [call.id, call.name]
+    called = sum(MESSAGE_TOKENS + _encoded(call.arguments) for call in message.calls)
+    media = sum(map(_media, message.media))
+    return MESSAGE_TOKENS + sum(map(_bytes, texts)) + called + media
+
+
+def _tool(tool: LlmTool) -> int:
+    return TOOL_TOKENS + _bytes(tool.name) + _bytes(tool.description) + _encoded(tool.parameters)
+
+
+def _media(media: LlmMedia) -> int:
+    is_picture = media.mime_type.startswith("image/")
+    return PICTURE_TOKENS if is_picture else max(PICTURE_TOKENS, len(media.content))
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _encoded(value: object) -> int:
+    return len(msgspec.json.encode(value))

@@ -13,14 +13,20 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Draft, Outcome, Summary
 from holdfast.domain.events import Failure, StepFailed, StepStarted
 from holdfast.domain.ids import MessageId
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
 from holdfast.engine.attachments import REFUSED, attached, holds_media, in_words
-from holdfast.engine.budgets import charge
+from holdfast.engine.budgets import (
+    Need,
+    charge,
+    is_capped,
+    is_cut_by_budget,
+    need_of,
+    output_limit,
+)
 from holdfast.engine.compaction import Compactor
 from holdfast.engine.failures import EMPTY_TOOL_USE, failure_of, internal
 from holdfast.engine.fallback import Course, chain_of, pause
@@ -53,6 +59,8 @@ class Heard(Struct, frozen=True, kw_only=True):
     answer: Answer
     cost: CostDraft | None
     failure: Failure | None = None
+    # Whether the budget has decided how long the answer could be.
+    is_cut_by_budget: bool = False
 
 
 # What a provider says to a picture it does not take, or that makes the request too large.
@@ -120,8 +128,9 @@ class Chain:
         return (*closed, Outcome(stop_reason=StopReason.ERROR, failure=heard.failure))
 
     async def _attempt(self, play: Play, model: Model) -> AsyncGenerator[Batch | Heard, None]:
-        """Ask one model once, if the budget agrees."""
-        async with aclosing(afford(play, model, self._new_id)) as batches:
+        """Ask one model once, if the budget agrees, for no more than the budget can pay."""
+        need = await self._need(play, model)
+        async with aclosing(afford(play, need, self._new_id)) as batches:
             async for drafts in batches:
                 yield drafts
                 if isinstance(drafts[-1], Outcome):
@@ -135,18 +144,26 @@ class Chain:
         play.step += 1
         # On disk before the request leaves, so that a crash knows a request may have been sent.
         yield (started,)
+        need = replace(need, output=output_limit(play, need))
         if spared := self._left(model):
-            yield self._judged(started, model, Answer(end=spared))
+            yield self._judged(play, need, started, Answer(end=spared))
             return
         asking = ask(
             self._llm,
-            await self._request(play, model),
+            replace(await self._request(play, model), max_tokens=need.output),
             step=started.step,
             message_id=started.message_id,
         )
         async with aclosing(asking) as parts:
             async for part in parts:
-                yield self._judged(started, model, part) if isinstance(part, Answer) else part
+                yield self._judged(play, need, started, part) if isinstance(part, Answer) else part
+
+    async def _need(self, play: Play, model: Model) -> Need:
+        """Return what the next request takes at most; nobody has to know without a budget."""
+        if not is_capped(play):
+            return Need(model=model, input=0, output=play.settings.max_tokens)
+        # The request is not kept: a person may be asked for money first, and it may hold media.
+        return need_of(play, await self._request(play, model))
 
     async def _request(self, play: Play, model: Model) -> LlmRequest:
         settings = play.settings
@@ -171,8 +188,8 @@ class Chain:
             ordinal=play.ordinal,
         )
 
-    def _judged(self, started: StepStarted, model: Model, answer: Answer) -> Heard:
-        end, asked = answer.end, answer
+    def _judged(self, play: Play, need: Need, started: StepStarted, answer: Answer) -> Heard:
+        end, asked, model = answer.end, answer, need.model
         failure = None
         if isinstance(end, Failed):
             failure = self._failure(answer, end)
@@ -184,8 +201,14 @@ class Chain:
                 answer, end=Failed(kind=FailureKind.UNAVAILABLE, message=failure.message)
             )
         # Of what was asked: an answer that is judged a failure has cost what it has cost.
-        cost = _cost(asked, model, request_id=self._new_id())
-        return Heard(started=started, model=model, answer=answer, cost=cost, failure=failure)
+        return Heard(
+            started=started,
+            model=model,
+            answer=answer,
+            cost=charge(play, need, asked, self._new_id()),
+            failure=failure,
+            is_cut_by_budget=is_cut_by_budget(play, need),
+        )
 
     def _failure(self, answer: Answer, end: Failed) -> Failure:
         if end.kind is not FailureKind.UNKNOWN:
@@ -251,10 +274,3 @@ def _closed(heard: Heard, following: Model) -> tuple[Draft, ...]:
         return ()
     failed = StepFailed(step=heard.started.step, failure=heard.failure, next_model_id=following.id)
     return (failed, heard.cost) if heard.cost else (failed,)
-
-
-def _cost(answer: Answer, model: Model, *, request_id: str) -> CostDraft | None:
-    """Return the ledger's entry; failed requests count nothing, those that never left have none."""
-    if not isinstance(answer.end, Failed):
-        return charge(model, answer.end.usage, request_id)
-    return charge(model, Usage(), request_id) if answer.end.sent else None

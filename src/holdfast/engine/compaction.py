@@ -6,13 +6,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, Summary
 from holdfast.domain.messages import Message
-from holdfast.domain.models import Model
 from holdfast.domain.turns import turns
 from holdfast.engine.attachments import in_words
-from holdfast.engine.budgets import charge, is_affordable
+from holdfast.engine.budgets import charge, is_affordable, need_aside, output_limit
 from holdfast.engine.play import Play
 from holdfast.engine.projection import GO_ON, dropped_through, project
 from holdfast.engine.step import Answer, ask
@@ -47,8 +45,8 @@ class Compactor:
 
     def can_fold(self, play: Play) -> bool:
         """Tell whether there is a past to fold, and money for it."""
-        has_past = bool(foldable(play.rows, before=play.turn.turn))
-        return has_past and is_affordable(play, play.turn.models[0])
+        folded = foldable(play.rows, before=play.turn.turn)
+        return bool(folded) and is_affordable(play, need_aside(self._request(play, folded)))
 
     async def fold(self, play: Play, *, reason: str, unwritten: int = 0) -> tuple[Draft, ...]:
         """Return the summary and its cost; without a summary the history stays as it was.
@@ -58,27 +56,29 @@ class Compactor:
         play.has_folded = True
         if not self.can_fold(play):
             return ()
-        model = play.turn.models[0]
         folded = foldable(play.rows, before=play.turn.turn)
-        request = self._request(play, model, folded)
-        answer = await self._asked(replace(request, ordinal=request.ordinal + unwritten))
-        usage = Usage() if isinstance(answer.end, Failed) else answer.end.usage
-        cost = replace(charge(model, usage, self._new_id()), is_aside=True)
+        request = self._request(play, folded)
+        need = need_aside(request)
+        need = replace(need, output=output_limit(play, need))
+        ordinal = request.ordinal + unwritten
+        answer = await self._asked(replace(request, max_tokens=need.output, ordinal=ordinal))
+        charged = charge(play, need, answer, self._new_id())
+        costs = (replace(charged, is_aside=True),) if charged else ()
         if isinstance(answer.end, Failed) or not answer.text.strip():
-            return (cost,) if not isinstance(answer.end, Failed) or answer.end.sent else ()
+            return costs
         through = folded[-1].sequence
         summary = Summary(
             text=answer.text,
             dropped_through=through,
             kept=sum(row.sequence > through for row in play.rows),
             reason=reason,
-            usage=usage,
+            usage=answer.end.usage,
         )
-        return (summary, cost)
+        return (summary, *costs)
 
-    def _request(self, play: Play, model: Model, folded: list[Message]) -> LlmRequest:
+    def _request(self, play: Play, folded: list[Message]) -> LlmRequest:
         return LlmRequest(
-            model=model,
+            model=play.turn.models[0],
             system=INSTRUCTION,
             messages=(LlmMessage(role="user", text=_as_data(folded, self._new_id()[-12:])),),
             max_tokens=SUMMARY_TOKENS,

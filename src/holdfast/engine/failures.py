@@ -34,6 +34,10 @@ FILTERED: Final = Failure(
     code=FailureCode.CONTENT_FILTER,
     message="The provider refused to answer. Put it in other words.",
 )
+CUT_BY_BUDGET: Final = Failure(
+    code=FailureCode.BUDGET_EXCEEDED,
+    message="The answer was cut off where the session's budget ends. Raise it to go on.",
+)
 TOOLS_FAIL: Final = Failure(
     code=FailureCode.TOOL_FAILED,
     message="No tool call has succeeded for five rounds, so the turn was stopped. "

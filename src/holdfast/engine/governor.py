@@ -11,22 +11,22 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
-from holdfast.engine.budgets import Estimate, estimate
+from holdfast.engine.budgets import Estimate, Need, estimate, is_capped
 from holdfast.engine.play import Play
 from holdfast.engine.questions import Permission, permit
 from holdfast.services.policy import Ruling
 
 
 async def afford(
-    play: Play, model: Model, new_id: Callable[[], str]
+    play: Play, need: Need, new_id: Callable[[], str]
 ) -> AsyncGenerator[Sequence[Draft], None]:
     """Yield what a budget has to say before a request; an `Outcome` says no."""
     budget = play.turn.budget
-    if budget is None or not play.cap:
+    if budget is None or not is_capped(play):
         return
-    found = estimate(play, model)
+    found = estimate(play, need)
     if found.projected is None:
-        for said in _unpriced(play, model):
+        for said in _unpriced(play, need.model):
             yield said
     elif found.projected > play.cap:
         if budget.on_exceed is OnExceed.WARN:

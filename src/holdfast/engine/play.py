@@ -9,10 +9,9 @@ from typing import Final
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Summary
-from holdfast.domain.ids import MessageId, SessionId
+from holdfast.domain.ids import MessageId, ModelId, SessionId
 from holdfast.domain.messages import (
     Compaction,
-    Media,
     Message,
     Part,
     ResultStatus,
@@ -22,6 +21,9 @@ from holdfast.domain.messages import (
     encode_parts,
 )
 from holdfast.ports import LlmReasoning, LlmTool, TurnInput
+
+# What providers put around a message, at most.
+MESSAGE_TOKENS: Final = 64
 
 
 class Play:
@@ -39,8 +41,11 @@ class Play:
         self.cap = turn.budget.microcents if turn.budget else 0
         # A request that failed has counted nothing; it says nothing about the conversation.
         self.last_usage = turn.last_usage if turn.last_usage != Usage() else None
-        # Bytes of rows that came after the newest request: nobody has counted their tokens yet.
-        self.uncounted = sum(weight(row.parts) for row in _uncounted(self.current))
+        self.last_model: ModelId | None = turn.last_model
+        # Whether a request of this turn is the newest one that was counted.
+        self.has_asked = False
+        # The most tokens of rows that came after the newest request.
+        self.uncounted = sum(weight(row.parts) for row in _uncounted(self.rows, turn.turn))
         # Whether the past was folded in this turn already, or could not be.
         self.has_folded = False
         # Whether the newest request held media, and whether a provider has refused such a one.
@@ -95,7 +100,8 @@ class Play:
         self.spent += cost.microcents
         self.ordinal += 1
         if cost.usage is not None and cost.usage != Usage() and not cost.is_aside:
-            self.last_usage = cost.usage
+            self.last_usage, self.last_model = cost.usage, cost.model_id
+            self.has_asked = True
             self.uncounted = 0
 
     def _add(self, draft: MessageDraft, turn: int) -> None:
@@ -117,19 +123,8 @@ class Play:
 
 
 def weight(parts: Sequence[Part]) -> int:
-    """Return how many bytes parts count as; a handle is short, what it stands for is not."""
-    media = [part for part in parts if isinstance(part, Media)]
-    return len(encode_parts(tuple(parts))) + sum(map(_media_weight, media))
-
-
-def _media_weight(media: Media) -> int:
-    # By what providers count: a picture by its area, a document or a sound by its length.
-    is_picture = media.mime_type.startswith("image/")
-    return _PICTURE if is_picture else max(_PICTURE, (media.byte_length or 0) // 8)
-
-
-# As bytes: some 1,600 tokens.
-_PICTURE: Final = 6_400
+    """Return the most tokens that a row is counted as, without the media that it names."""
+    return len(encode_parts(tuple(parts))) + MESSAGE_TOKENS
 
 
 def rounds_of(rows: Iterable[Message]) -> list[bool]:
@@ -145,10 +140,16 @@ def rounds_of(rows: Iterable[Message]) -> list[bool]:
     return rounds
 
 
-def _uncounted(rows: Sequence[Message]) -> list[Message]:
-    """Return the rows after the last one that came from a model: a crash may lie before them."""
-    of_model = [place for place, row in enumerate(rows, start=1) if row.role in _OF_MODEL]
-    return list(rows[of_model[-1] :] if of_model else rows)
+def _uncounted(rows: Sequence[Message], turn: int) -> list[Message]:
+    """Return the rows after the last one that came from a model: a crash may lie before them.
+
+    Before it there may be what was written for this turn while the one before it ran.
+    """
+    spoken = [place for place, row in enumerate(rows) if row.role in _OF_MODEL]
+    last = spoken[-1] if spoken else -1
+    is_begun = bool(spoken) and rows[last].turn == turn
+    early = () if is_begun else (row for row in rows[: last + 1] if row.turn == turn)
+    return [*early, *rows[last + 1 :]]
 
 
 _OF_MODEL: Final = frozenset({Role.ASSISTANT, Role.TOOL_CALL})

@@ -3,7 +3,7 @@
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.sessions import StopReason
 from holdfast.engine.chain import Heard
-from holdfast.engine.failures import FILTERED
+from holdfast.engine.failures import CUT_BY_BUDGET, FILTERED
 from holdfast.engine.step import Answer
 from holdfast.ports import Failed, FailureKind, StepStop
 
@@ -15,6 +15,8 @@ def verdict(heard: Heard) -> Outcome | None:
         return _failed(heard, end)
     # Before the calls: one that was cut off must not be taken for one that was asked.
     if end.reason is StepStop.LENGTH:
+        if heard.is_cut_by_budget:
+            return Outcome(stop_reason=StopReason.BUDGET, failure=CUT_BY_BUDGET)
         return Outcome(stop_reason=StopReason.LENGTH)
     if end.reason is StepStop.FILTERED:
         return _refusal(heard.answer)

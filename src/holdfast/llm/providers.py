@@ -33,6 +33,12 @@ class Provider(Struct, frozen=True, kw_only=True):
     base_url_ending: str = ""
     extra: str = "openai"
     priced_as: str
+    # Whether the output limit is the older `max_tokens`: where it is, a newer field is ignored.
+    takes_max_tokens: bool = False
+
+
+# Those that know, and mostly want, `max_completion_tokens` in the place of `max_tokens`.
+_NEWER: Final = frozenset({"openai", "azure", "cerebras", "groq", "meta", "xai"})
 
 
 def _compatible(name: str, base_url: str | None, **others: Any) -> Provider:
@@ -44,6 +50,7 @@ def _compatible(name: str, base_url: str | None, **others: Any) -> Provider:
         kind=name,
         base_url=base_url,
         priced_as=name,
+        takes_max_tokens=name not in _NEWER,
     )
     return replace(usual, **others)
 

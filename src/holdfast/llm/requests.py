@@ -74,7 +74,9 @@ def settings_of(request: LlmRequest, provider: Provider, model: "VendorModel") -
     """Return the settings that the model can follow; what it cannot is left out."""
     thinking = _thinking(request, model)
     settings: Any = {"max_retries": 0, **_HOUSE_RULES.get(provider.kind, {})}
-    if request.max_tokens is not None:
+    if request.max_tokens is not None and provider.takes_max_tokens:
+        settings["extra_body"] = {"max_tokens": request.max_tokens}
+    elif request.max_tokens is not None:
         settings["max_tokens"] = request.max_tokens
     if thinking is not None:
         settings["thinking"] = thinking

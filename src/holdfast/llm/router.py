@@ -10,6 +10,7 @@ from holdfast.domain.models import OFFLINE, Model
 from holdfast.domain.secrets import Secret
 from holdfast.llm.intakes import intake_of
 from holdfast.llm.offline import Offline
+from holdfast.llm.outputs import max_output_of
 from holdfast.llm.prices import context_window_of, prices_of
 from holdfast.llm.providers import PROVIDERS, nearest
 from holdfast.llm.scripted import Scripted
@@ -50,7 +51,7 @@ class Llms:
         raise Invalid(Code.UNKNOWN_MODEL, f"{_UNKNOWN}; {hint}", {"field": "model"})
 
     def describe(self, model: Model) -> Model:
-        """Return the model with its prices, its context window and the media that it reads.
+        """Return the model with its prices, its limits of tokens and the media that it reads.
 
         The first call reads large tables: not on the event loop.
         """
@@ -58,6 +59,7 @@ class Llms:
             model,
             prices=prices_of(model),
             context_window=context_window_of(model),
+            max_output=model.max_output or max_output_of(model),
             intake=intake_of(model),
         )
 

@@ -12,7 +12,7 @@ from holdfast.domain.calls import Call
 from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft
-from holdfast.domain.ids import SessionKey
+from holdfast.domain.ids import ModelId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
@@ -127,6 +127,8 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     spent: int = 0
     # What the newest request of the session took in: it tells how full the model's window is.
     last_usage: Usage | None = None
+    # Which model was asked then: another one counts the same text differently.
+    last_model: ModelId | None = None
 
 
 class Runtime(Protocol):

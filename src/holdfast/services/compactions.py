@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from holdfast.domain.agents import Runtime as AgentRuntime
 from holdfast.domain.drafts import Outcome, Summary
 from holdfast.domain.errors import Code, Conflict
-from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Head, has_waiting_turn
 from holdfast.ports import Runtime, Store, TurnInput, Tx
 from holdfast.services.heads import find_head
@@ -27,6 +27,7 @@ class Compactions:
         self._journal = journal
         self._inputs = inputs
         self._runtimes = runtimes
+        self._busy: set[SessionKey] = set()
 
     async def compact(self, owner: Owner, session_id: SessionId) -> bool:
         """Fold everything before the last answered turn; `False` when there is nothing to fold."""
@@ -40,6 +41,16 @@ class Compactions:
         # Past its cap nothing is asked any more, so nothing has to be shorter.
         if isinstance(turn, Outcome):
             return False
+        # Two at once would each be held against all the money that is left.
+        if head.key in self._busy:
+            raise Conflict(Code.TURN_RUNNING, "The session is being compacted; wait for its end.")
+        self._busy.add(head.key)
+        try:
+            return await self._fold(head, turn)
+        finally:
+            self._busy.discard(head.key)
+
+    async def _fold(self, head: Head, turn: TurnInput) -> bool:
         drafts = await self._runtimes[type(turn.agent.runtime)].compact(turn)
 
         async def write(pen: Pen) -> None:

@@ -94,6 +94,7 @@ class Inputs:
             budget=await budget_of(tx, session, key, self._limits.budget),
             spent=head.microcents,
             last_usage=newest.usage if newest else None,
+            last_model=newest.model_id if newest else None,
         )
 
     async def _is_past_the_cap(self, tx: Tx, session: Session, head: Head) -> bool:

@@ -29,7 +29,7 @@ class KnownModels(Protocol):
         """Refuse a model that cannot be asked."""
 
     def describe(self, model: Model) -> Model:
-        """Return the model with its prices, its window and its media, where they are known."""
+        """Return the model with its prices, limits and media, where they are known."""
 
 
 class Models:
@@ -150,6 +150,7 @@ class Models:
                 today,
                 prices=model.prices or today.prices,
                 context_window=model.context_window or today.context_window,
+                max_output=model.max_output or today.max_output,
             )
             kept = self._described[model.id] = (model, shown)
         return kept[1]
