@@ -18,7 +18,6 @@ from bench.figures import Figure, at_least, below, measures, middle
 from bench.servers import Server, holdfast_server, run
 from bench.streams import RATE, READERS
 from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.http.streams import YOUNG_SECONDS
 
 IDLE: Final = 1_000
 LONG: Final = 10_000
@@ -107,8 +106,6 @@ def reconnect(folder: Path) -> dict[str, Figure]:
     home = folder / "home"
     session = asyncio.run(_long(home))
     with holdfast_server(home) as server:
-        # Those who come back to a server that has just begun are let in one by one.
-        time.sleep(YOUNG_SECONDS)
         samples = run(_reconnected(server, session))
     return {"reconnect_http": below(middle(samples), "ms", 5)}
 

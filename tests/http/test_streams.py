@@ -326,51 +326,35 @@ async def test_a_busy_stream_has_heartbeats_too(
     assert [frame.event for frame in frames].count(HEARTBEAT) >= session["last_event"]
 
 
-async def test_many_who_come_back_to_a_new_server_begin_one_after_the_other(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+async def test_right_after_its_start_a_server_refuses_no_one_who_sends_and_follows(
+    visitor: Visitor,
 ) -> None:
-    monkeypatch.setattr(streams, "RETURNS_A_SECOND", 20)
-    session = await a_conversation(visitor)
-    path = events(session, "?until=settled")
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
+    clients, turns = 32, 4
 
-    async def come_back() -> float:
-        async with listening(visitor.app, path, visitor.secret, last_event_id="3") as reader:
-            await reader.until("connected")
-            return loop.time() - begun
+    async def send_and_follow() -> list[int]:
+        session = await a_conversation(visitor)
+        statuses = []
+        for _ in range(turns):
+            path = f"/v1/sessions/{session['id']}/messages"
+            sent = await visitor.post(path, {"role": "user", "content": {"text": "hello"}})
+            statuses.append(sent.status)
+            wish = events(session, "?until=settled")
+            async with listening(visitor.app, wish, visitor.secret, last_event_id="3") as reader:
+                *_, closing = await reader.ended()
+            assert closing.data["reason"] == "settled"
+            statuses.append(reader.status)
+        return statuses
 
-    times = sorted(await asyncio.gather(*(come_back() for _ in range(5))))
+    done = await asyncio.gather(*(send_and_follow() for _ in range(clients)))
 
-    assert times[-1] >= 4 / 20
-    # Who comes for the first time does not wait for them.
-    async with listening(visitor.app, path, visitor.secret) as reader:
-        await reader.until("connected")
-
-
-@pytest.mark.parametrize(("is_stranger", "places"), [(True, 1_000_000), (False, 0.2)])
-async def test_a_crowd_that_comes_back_holds_up_nobody_for_long(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, is_stranger: bool, places: float
-) -> None:
-    # One return in a million seconds: whoever had to stand in such a line would never begin.
-    monkeypatch.setattr(streams, "RETURNS_A_SECOND", 1e-6)
-    monkeypatch.setattr(streams, "PLACE_SECONDS", places)
-    session = await a_conversation(visitor)
-    path = events(session, "?until=settled")
-    house = visitor.house
-    _, crowding = await house.tokens.create(house.owner, name="crowd", scope=Scope.READ)
-    secret = visitor.secret if is_stranger else crowding
-
-    async with listening(visitor.app, path, crowding, last_event_id="3") as reader:
-        await reader.until("connected")
-    async with listening(visitor.app, path, secret, last_event_id="3") as reader:
-        await reader.until("connected")
+    assert [set(each) for each in done] == [{201, 200}] * clients
+    assert [len(each) for each in done] == [2 * turns] * clients
 
 
 async def test_a_crowd_is_asked_to_come_back_when_there_is_a_server_again(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "RETURNS_A_SECOND", 1)
+    monkeypatch.setattr(streams, "CROWD", 1)
     session = await a_conversation(visitor)
     app = visitor.app
     assert isinstance(app, Application)

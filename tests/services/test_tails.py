@@ -17,6 +17,7 @@ from holdfast.domain.events import Event, TurnEnded, TurnStarted
 from holdfast.domain.ids import EventId, SessionId
 from holdfast.domain.messages import Role, Text
 from holdfast.ports import Frame, Store, Tx
+from holdfast.services import events
 from holdfast.services.tails import News
 from tests.builders import AT, an_id
 from tests.houses import House, news_until, open_house, played, texts
@@ -356,3 +357,59 @@ async def test_old_news_keep_nothing_that_can_be_made_again() -> None:
 
     assert (forms, made) == ([b"made"] * 4, [1, 1, 1])
     assert news.event == event
+
+
+class BusyStore:
+    """A store whose reads take a moment, and that notes how many of them run at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._reading = 0
+        self.most = 0
+
+    async def read(self, work: Callable[[Tx], Coroutine[Any, Any, Any]]) -> Any:
+        self._reading += 1
+        self.most = max(self.most, self._reading)
+        try:
+            await asyncio.sleep(0.001)
+            return await self._store.read(work)
+        finally:
+            self._reading -= 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("is_bounded", [True, False])
+async def test_so_many_readers_read_the_past_at_a_time(
+    home: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch, is_bounded: bool
+) -> None:
+    most = events.CATCH_UPS
+    if not is_bounded:
+        monkeypatch.setattr(events, "CATCH_UPS", 1_000)
+    away = replace(outside, wrap=BusyStore)
+    async with open_house(home, GatedRuntime(), outside=away, scope=Scope.NONE) as house:
+        store = house.store
+        assert isinstance(store, BusyStore)
+        sessions = [await house.open() for _ in range(20)]
+        for session in sessions:
+            await house.send(session.id, "hello")
+        heads = [await house.events.require(house.owner, each.id, after=1) for each in sessions]
+        store.most = 0
+
+        async def come_back(number: int) -> int:
+            session, head = sessions[number % 20], heads[number % 20]
+            # Half of them are far behind what a tail begins with.
+            after = 1 if number < 20 else 0
+            reading = house.events.reader(house.owner, session.id, after=after, head=head)
+            async with reading as reader:
+                while reader.cursor < head.events:
+                    await reader.read()
+                return reader.cursor
+
+        async with asyncio.timeout(PATIENCE):
+            reached = await asyncio.gather(*map(come_back, range(40)))
+
+    assert reached == [head.events for head in heads] * 2
+    # The control is the second half: without a bound they all read at once.
+    assert (store.most <= most) is is_bounded

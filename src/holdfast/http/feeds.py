@@ -44,9 +44,6 @@ class Wish:
 class Book(Protocol):
     """Where streams are written down while they are open."""
 
-    async def admitted(self, caller: Caller, wish: Wish) -> None:
-        """Wait until it is the reader's turn to begin."""
-
     def joined(self, feed: "Feed") -> None:
         """Note that a stream is open."""
 
@@ -82,7 +79,6 @@ class Feed:
         self._task = asyncio.current_task()
         self._book.joined(self)
         try:
-            await self._book.admitted(self.caller, self._wish)
             await self._read(wire)
         except HoldfastError as error:
             self._ending = (_REASONS.get(error.code, "shutdown"), RETRY)

@@ -7,13 +7,11 @@ nothing happens.
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Callable
 from typing import Final
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import TokenId
 from holdfast.domain.tokens import Caller
 from holdfast.http.feeds import CYCLE_RETRY, Feed, Wish
 from holdfast.http.house import House
@@ -24,13 +22,11 @@ TICK_SECONDS: Final = 1.0
 TOKEN_SECONDS: Final = 2.0
 LIFE_SECONDS: Final = 300.0
 LIFE_SPREAD: Final = 0.2
-# So many are asked to come back in a second after a restart, and so many are let in.
-RETURNS_A_SECOND: Final = 30
-# So long after it began a server may be met by all the readers of the one before it.
-YOUNG_SECONDS: Final = 30.0
-# Nobody waits longer in the line, however many stand in it.
-PLACE_SECONDS: Final = 7.0
-# A crowd is sent away until there is a server again: who finds none comes back with others.
+# A server that stops spreads the returns of its readers over so many milliseconds.
+RETURN_SPREAD: Final = 2000
+# More readers than this are asked to wait until there is a server again: who finds none comes back
+# with the others.
+CROWD: Final = 30
 CROWD_RETRY: Final = 2000
 
 
@@ -52,8 +48,6 @@ class Streams(Background):
         self._luck = luck
         self._life = life
         self._feeds: set[Feed] = set()
-        self._began = time.monotonic()
-        self._lines: dict[TokenId, _Line] = {}
 
     async def __aenter__(self) -> "Streams":
         await super().__aenter__()
@@ -66,23 +60,12 @@ class Streams(Background):
         return Feed(self._house, self, caller, wish, time.monotonic() + self._life * spread)
 
     def close(self) -> None:
-        """End every stream, because the server stops; their readers come back one by one."""
-        first = CROWD_RETRY if len(self._feeds) > RETURNS_A_SECOND else CYCLE_RETRY
+        """End every stream, because the server stops; the returns of their readers are spread."""
+        count = len(self._feeds)
+        first = CROWD_RETRY if count > CROWD else CYCLE_RETRY
         for number, feed in enumerate(sorted(self._feeds, key=lambda _: self._luck())):
-            feed.end("shutdown", retry=first + 1000 * number // RETURNS_A_SECOND)
-
-    async def admitted(self, caller: Caller, wish: Wish) -> None:
-        """Wait in the line of those who come back to a new server, but not for long.
-
-        Asked to come back one by one they still come together, if they found nobody meanwhile.
-        Each token has a line of its own, so that nobody holds up the readers of another.
-        """
-        if not wish.after or time.monotonic() - self._began >= YOUNG_SECONDS:
-            return
-        line = self._lines.setdefault(caller.token_id, _Line())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PLACE_SECONDS):
-                await line.passed()
+            # Few are not spread as widely as many.
+            feed.end("shutdown", retry=first + RETURN_SPREAD * number // max(count, 2 * CROWD))
 
     def joined(self, feed: Feed) -> None:
         """Note that a stream is open."""
@@ -115,18 +98,3 @@ class Streams(Background):
                     for feed in tuple(self._feeds):
                         if feed.caller.token_id == caller.token_id:
                             feed.end("revoked")
-
-
-class _Line:
-    """Those who come back with one token: each is let in some time after the one before."""
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._passed_at = -math.inf
-
-    async def passed(self) -> None:
-        """Wait for one's turn."""
-        async with self._lock:
-            # Since the one before was let in: a busy server would otherwise let many in at once.
-            await asyncio.sleep(self._passed_at + 1 / RETURNS_A_SECOND - time.monotonic())
-            self._passed_at = time.monotonic()

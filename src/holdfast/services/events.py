@@ -19,6 +19,8 @@ from holdfast.services.tails import Item, News, Reader, Tail, end_of, read_items
 
 LIST_MOST: Final = 10_000
 LOOK: Final = 1_000
+# So many readers read the past of sessions at a time: fewer than the store can serve.
+CATCH_UPS: Final = 2
 _DELTA: Final = name_of(StepDelta)
 
 
@@ -31,6 +33,7 @@ class Events(Background):
         self._doorbell = doorbell
         self._tails: dict[SessionKey, Tail] = {}
         self._pumps: dict[SessionKey, asyncio.Task[None]] = {}
+        self._catch_ups = asyncio.Semaphore(CATCH_UPS)
 
     async def __aexit__(self, *error: Any) -> None:
         for tail in self._tails.values():
@@ -124,7 +127,9 @@ class Events(Background):
         tail = self._tails.get(head.key)
         # The first reader starts the reading, the last one stops it.
         if tail is None:
-            tail = self._tails[head.key] = Tail(self._store, self._doorbell, head, after)
+            tail = self._tails[head.key] = Tail(
+                self._store, self._doorbell, head, after, catch_ups=self._catch_ups
+            )
             self._pumps[head.key] = self.start(tail.pump())
         tail.readers += 1
         return tail

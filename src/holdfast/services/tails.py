@@ -7,7 +7,7 @@ was missed; readers are cursors into it, never queues. A reader that is behind r
 import asyncio
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -75,6 +75,8 @@ class News:
 
 
 Item = News | Gap
+# Reads a page of the log after a cursor, and where the session stands.
+PageOf = Callable[[int, int], Awaitable[tuple[list[Item], Head]]]
 
 
 class Batch(Struct, frozen=True):
@@ -88,9 +90,21 @@ class Batch(Struct, frozen=True):
 class Tail:
     """The newest news of one session."""
 
-    def __init__(self, store: Store, doorbell: Doorbell, head: Head, after: int) -> None:
-        """The tail begins where its first reader is, or where the log ends if that is far away."""
+    def __init__(
+        self,
+        store: Store,
+        doorbell: Doorbell,
+        head: Head,
+        after: int,
+        *,
+        catch_ups: asyncio.Semaphore,
+    ) -> None:
+        """The tail begins where its first reader is, or where the log ends if that is far away.
+
+        `catch_ups` bounds how many readers of all tails read at once what was written before.
+        """
         self._store = store
+        self._catch_ups = catch_ups
         self._doorbell = doorbell
         self._key = head.key
         self._session_id = head.session_id
@@ -116,8 +130,10 @@ class Tail:
             while True:
                 # Taken before reading, so that a ring in between is not lost.
                 bell = self._doorbell.listen(self._key)
-                if told is None or not self._has_heard(told):
-                    await self._catch_up()
+                if told is None:
+                    await self._catch_up(self._past)
+                elif not self._has_heard(told):
+                    await self._catch_up(self._page)
                 told = await bell.rung()
         except HoldfastError as error:
             self.fail(error)
@@ -134,13 +150,24 @@ class Tail:
             self._extend([News(Frame(event.sequence, _encode(event)), event) for event in news])
         return not news or news[-1].sequence <= self.last
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, page: PageOf) -> None:
         is_behind = True
         while is_behind:
-            items, self.head = await read_page(self._store, self._key, self.last, BRIEF_MOST)
+            items, self.head = await page(self.last, BRIEF_MOST)
             if items:
                 self._extend(items)
             is_behind = bool(items) and self.last < self.head.events
+
+    async def _page(self, cursor: int, limit: int) -> tuple[list[Item], Head]:
+        return await read_page(self._store, self._key, cursor, limit)
+
+    async def _past(self, cursor: int, limit: int) -> tuple[list[Item], Head]:
+        """Read a page when it is one's turn; first come, first served, and page by page.
+
+        After a restart all readers want their past at once, and others want to read as well.
+        """
+        async with self._catch_ups:
+            return await self._page(cursor, limit)
 
     def fail(self, error: HoldfastError) -> None:
         """Let every reader that has read all there is fail with this error."""
@@ -157,7 +184,7 @@ class Tail:
                 raise self._failure
             await self._arrived.wait()
         if cursor < self.base:
-            return await read_page(self._store, self._key, cursor, limit)
+            return await self._past(cursor, limit)
         return clipped(self._gulp(bisect_right(self._ends, cursor)), cursor), self.head
 
     def _gulp(self, start: int) -> list[Item]:
