@@ -313,7 +313,7 @@ async def _assembled(
         housekeeping=Housekeeping(store, sessions, leases, coordinator, clock),
         observations=records.observations,
         search=Search(store),
-        tokens=Tokens(store, clock, mint, SecretFile(config.home), secrets.remember),
+        tokens=_tokens(config, store, clock, mint, secrets),
         zones=records.zones,
     )
 
@@ -322,6 +322,11 @@ async def _brought_in(built: Holdfast) -> None:
     from holdfast.equipment import bring_in
 
     await bring_in(built)
+
+
+def _tokens(config: Config, store: Store, clock: Clock, mint: Mint, secrets: Secrets) -> Tokens:
+    file, is_shared = SecretFile(config.home), config.database_url is not None
+    return Tokens(store, clock, mint, file, secrets.remember, is_shared=is_shared)
 
 
 def workflow_texts(models: Models, config: Config) -> WorkflowTexts:

@@ -68,7 +68,9 @@ def beside(home: Path, *arguments: str, stdin: str = "") -> subprocess.Completed
 
 
 @contextmanager
-def running(home: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running(
+    home: Path, *arguments: str, more: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """Keep the command running; whatever the test does, it is gone afterwards."""
     process = subprocess.Popen(
         [COMMAND, *arguments],
@@ -76,7 +78,7 @@ def running(home: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(home),
+        env=environment(home, **(more or {})),
     )
     try:
         yield process

@@ -357,10 +357,14 @@ async def test_the_first_start_makes_the_local_token(
 ) -> None:
     token, secret = await quiet.tokens.ensure_local()
 
+    # On a database that other homes may use as well, it is named after this one.
+    file = home / "home-id"
+    home_id = file.read_text().strip() if file.exists() else ""
     assert token == Token(
         id=token.id,
         owner=LOCAL_OWNER,
-        name="local",
+        name=f"local {home_id}".strip(),
+        home=home_id,
         scope=Scope.ADMIN,
         kind=TokenKind.LOCAL,
         created_at=clock.now(),

@@ -247,7 +247,7 @@ def test_what_names_a_row_names_no_other(connection: Connection) -> None:
         ("calls", ("session_key", "id")),
         ("costs", ("session_key", "turn", "request_id")),
         ("tokens", ("digest",)),
-        ("tokens", ("kind",)),
+        ("tokens", ("home",)),
         ("sign_in_codes", ("digest",)),
         ("zone_files", ("owner", "zone", "name")),
         ("zone_parts", ("file_key", "part", "start")),

@@ -1,4 +1,4 @@
-"""Tokens in the store: found by digest, one local one at a time, codes that are found once."""
+"""Tokens in the store: found by digest, one live local one per home, codes that are found once."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -66,17 +66,19 @@ async def test_a_saved_token_keeps_its_secret(store: SqliteStore) -> None:
     assert await store.write(work) == ended
 
 
-async def test_one_local_token_is_good_at_a_time(store: SqliteStore) -> None:
-    first = a_token(id=TokenId(an_id(1)), kind=TokenKind.LOCAL)
+async def test_a_home_has_one_live_local_token(store: SqliteStore) -> None:
+    first = a_token(id=TokenId(an_id(1)), kind=TokenKind.LOCAL, home="one")
     second = replace(first, id=TokenId(an_id(2)))
+    elsewhere = replace(first, id=TokenId(an_id(3)), home="two")
 
     async def both(tx: Tx) -> None:
         await tx.tokens.add(first, DIGEST)
         await tx.tokens.add(second, digest_of("two"))
 
-    async def in_turn(tx: Tx) -> list[Token | None]:
+    async def in_turn(tx: Tx) -> list[list[Token]]:
         before = await tx.tokens.local()
         await tx.tokens.add(first, DIGEST)
+        await tx.tokens.add(elsewhere, digest_of("three"))
         during = await tx.tokens.local()
         await tx.tokens.save(replace(first, revoked_at=AT))
         await tx.tokens.add(second, digest_of("two"))
@@ -84,7 +86,7 @@ async def test_one_local_token_is_good_at_a_time(store: SqliteStore) -> None:
 
     with pytest.raises(HoldfastError):
         await store.write(both)
-    assert await store.write(in_turn) == [None, first, second]
+    assert await store.write(in_turn) == [[], [first, elsewhere], [second, elsewhere]]
 
 
 async def test_a_secret_belongs_to_one_token(store: SqliteStore) -> None:

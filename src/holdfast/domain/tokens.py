@@ -49,7 +49,10 @@ class TokenKind(StrEnum):
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """A credential without its secret; one that has ended stays as it is."""
+    """A credential without its secret; one that has ended stays as it is.
+
+    `home` names the home of a local token where several homes share a store.
+    """
 
     id: TokenId
     owner: Owner
@@ -60,6 +63,7 @@ class Token(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     last_used_at: datetime | None = None
+    home: str = ""
 
     def is_live(self, at: datetime) -> bool:
         """Tell whether the token opens anything at an instant."""

@@ -35,6 +35,9 @@ class Wire(Protocol):
     async def send(self, chunk: bytes, *, is_last: bool = False) -> None:
         """Write a chunk; returns when there is room for the next."""
 
+    def close_after(self) -> None:
+        """Close the connection behind the last chunk instead of keeping it for reuse."""
+
     def abort(self) -> None:
         """Drop the connection with all that waits to be sent."""
 

@@ -241,6 +241,10 @@ class _Exchange:
         """Drop the connection with all that waits to be sent."""
         self._use("abort")
 
+    def close_after(self) -> None:
+        """Close the connection behind the last chunk."""
+        self._use("close")
+
     def _use(self, means: str) -> None:
         if means in self._means:
             self._means[means]()

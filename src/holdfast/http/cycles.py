@@ -53,6 +53,10 @@ class Cycle(RequestResponseCycle):
         body, self.body = bytes(self.body), bytearray()
         return body
 
+    def close_after(self) -> None:
+        """Close the connection behind the last piece of this answer."""
+        self.keep_alive = False
+
     async def send(self, message: Any) -> None:
         """Write a piece of the answer; its head waits for what follows."""
         if self.flow.write_paused and not self.disconnected:

@@ -220,6 +220,8 @@ class Feed:
             # It would wait behind all that was not read.
             wire.abort()
             return
+        if reason in _FINAL:
+            wire.close_after()
         hidden, self._told = self._rendering.hidden(self._told)
         data = {"reason": reason, "after": self._told, "retry_ms": retry}
         goodbye = hidden + control_frame("closing", data, retry=retry)
@@ -231,6 +233,8 @@ class Feed:
             wire.abort()
 
 
+# A reader that may not come back gets no connection to come back on: it would stay open, idle.
+_FINAL: Final = frozenset({"revoked", "deleted"})
 _REASONS: Final = {Code.SESSION_NOT_FOUND: "deleted", Code.STORE_CLOSED: "shutdown"}
 
 

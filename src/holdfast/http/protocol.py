@@ -166,6 +166,7 @@ class Protocol(HttpToolsProtocol):
             OURS: {
                 "abort": self.transport.abort,
                 "body": self.cycle.whole_body,
+                "close": self.cycle.close_after,
                 "last": self._prepare_to_last,
             }
         }

@@ -19,7 +19,7 @@ from holdfast.http.metrics import Metrics
 from holdfast.services.background import Background
 
 TICK_SECONDS: Final = 1.0
-TOKEN_SECONDS: Final = 2.0
+TOKEN_SECONDS: Final = 1.0
 LIFE_SECONDS: Final = 300.0
 LIFE_SPREAD: Final = 0.2
 # A server that stops spreads the returns of its readers over so many milliseconds.

@@ -84,7 +84,7 @@ class TokenTable(Protocol):
     """Tokens and sign-in codes, by the digests of their secrets."""
 
     async def add(self, token: Token, digest: bytes) -> None:
-        """Add a token; a second local one that is not revoked is refused."""
+        """Add a token; a second live local one of the same home is refused."""
 
     async def save(self, token: Token) -> None:
         """Replace a stored token; its secret, owner and kind stay."""
@@ -95,8 +95,8 @@ class TokenTable(Protocol):
     async def by_id(self, owner: Owner, token_id: TokenId) -> Token | None:
         """Return the token, if this owner has it."""
 
-    async def local(self) -> Token | None:
-        """Return the token of the file beside the store, unless it was revoked."""
+    async def local(self) -> list[Token]:
+        """Return the local tokens that are not revoked, one per home."""
 
     async def of_owner(self, owner: Owner) -> list[Token]:
         """Return the owner's tokens, oldest first."""

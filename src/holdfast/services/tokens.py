@@ -25,7 +25,7 @@ from holdfast.domain.tokens import (
     digest_of,
     is_secret,
 )
-from holdfast.ports import Clock, Store, Tx
+from holdfast.ports import Brief, Clock, Store, Tx
 from holdfast.services.guesses import Guesses
 from holdfast.services.known_tokens import KnownTokens
 from holdfast.services.mint import Mint
@@ -51,19 +51,34 @@ class TokenFile(Protocol):
         """
         ...
 
+    async def home_id(self) -> str:
+        """Return what identifies this home among all that share a store; made once."""
+        ...
+
 
 class Tokens:
     """Who may call, and who calls."""
 
     def __init__(
-        self, store: Store, clock: Clock, mint: Mint, file: TokenFile, remember: Remember
+        self,
+        store: Store,
+        clock: Clock,
+        mint: Mint,
+        file: TokenFile,
+        remember: Remember,
+        *,
+        is_shared: bool = False,
     ) -> None:
-        """`remember` lets the scrubber know a secret that this process holds."""
+        """`remember` lets the scrubber know a secret that this process holds.
+
+        `is_shared` says that other homes may use the store, each with a local token of its own.
+        """
         self._store = store
         self._clock = clock
         self._mint = mint
         self._file = file
         self._remember = remember
+        self._is_shared = is_shared
         self._known = KnownTokens(clock)
         self._guesses = Guesses(clock)
 
@@ -116,7 +131,7 @@ class Tokens:
 
         Without the file, or with one whose token has ended, there is a new secret and the old
         one is revoked. A secret that the store does not know is taken over, because the store
-        may have been restored.
+        may have been restored. Local tokens of other homes stay valid.
         """
         secret = await self._file.read()
         while (token := await self._local(secret)) is None:
@@ -147,10 +162,12 @@ class Tokens:
         return caller_of(token)
 
     async def still_valid(self, caller: Caller) -> bool:
-        """Tell whether a caller may go on; made to be asked every two seconds, by every stream."""
+        """Tell whether a caller may go on; made to be asked every second, for every stream."""
 
         async def look() -> Token | None:
-            return await self._store.read(lambda tx: tx.tokens.by_id(caller.owner, caller.token_id))
+            return await self._store.read(
+                Brief(lambda tx: tx.tokens.by_id(caller.owner, caller.token_id))
+            )
 
         token = await self._known.ask(caller.token_id, look)
         return (
@@ -199,19 +216,36 @@ class Tokens:
         if secret is None:
             return None
         digest = digest_of(secret)
+        home = await self._file.home_id() if self._is_shared else ""
 
         async def work(tx: Tx) -> Token | None:
             found = await tx.tokens.by_digest(digest)
             if found is not None:
                 is_good = found.kind is TokenKind.LOCAL and found.is_live(self._clock.now())
-                return found if is_good else None
-            if (old := await tx.tokens.local()) is not None:
-                await self._ended(tx, old)
-            token = self._new(LOCAL_OWNER, "local", Scope.ADMIN, TokenKind.LOCAL)
+                return await self._claimed(tx, found, home) if is_good else None
+            await self._end_local(tx, home)
+            name = f"local {home}".strip()
+            token = self._new(LOCAL_OWNER, name, Scope.ADMIN, TokenKind.LOCAL)
+            token = replace(token, home=home)
             await tx.tokens.add(token, digest)
             return token
 
         return await self._store.write(work)
+
+    async def _claimed(self, tx: Tx, token: Token, home: str) -> Token:
+        """Record that the token is this home's: the file that holds its secret is here."""
+        if token.home == home or not self._is_shared:
+            return token
+        await self._end_local(tx, home)
+        claimed = replace(token, home=home)
+        await tx.tokens.save(claimed)
+        return claimed
+
+    async def _end_local(self, tx: Tx, home: str) -> None:
+        """Revoke the local token of this home; in a store of one home, every local token."""
+        for old in await tx.tokens.local():
+            if not self._is_shared or old.home == home:
+                await self._ended(tx, old)
 
     async def _look_up(self, digest: bytes) -> Token | None:
         token = await self._store.read(lambda tx: tx.tokens.by_digest(digest))

@@ -1,4 +1,4 @@
-"""The file `token` beside the store: the local token's secret, for its owner's eyes only.
+"""The file `token` of a home, the local token's secret, and `home-id`, which identifies the home.
 
 Every step is judged on the open file and not on its name, so that nothing can be put in its
 place between a look and a read.
@@ -7,6 +7,9 @@ place between a look and a read.
 import asyncio
 import errno
 import os
+import re
+import secrets
+import socket
 import stat
 from pathlib import Path
 from typing import Final
@@ -16,9 +19,11 @@ from holdfast.domain.tokens import is_secret
 from holdfast.storage.files import alone_in, sync_folder
 
 FILE_NAME: Final = "token"
+ID_NAME: Final = "home-id"
 _LARGEST: Final = 1 << 10
 _OTHERS: Final = 0o077
 _READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 _MAKING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -32,38 +37,52 @@ class SecretFile:
     async def read(self) -> str | None:
         return await asyncio.to_thread(self._read)
 
+    async def home_id(self) -> str:
+        return await asyncio.to_thread(self._home_id)
+
     async def put(self, secret: str, *, instead_of: str | None) -> str:
         return await asyncio.to_thread(self._put, secret, instead_of)
 
     def _read(self) -> str | None:
+        text = self._text(self._path)
+        if text is not None and not is_secret(text):
+            raise _unsafe(self._path, "does not hold a token")
+        return text
+
+    def _home_id(self) -> str:
+        path = self._path.with_name(ID_NAME)
         try:
-            descriptor = os.open(self._path, _READING)
+            # One process makes it; a home has one id for all of them.
+            with alone_in(path.parent):
+                text = self._text(path)
+                if text is None:
+                    text = _new_home_id()
+                    self._write(text)
+                    os.replace(self._draft, path)
+                    sync_folder(path.parent)
+        except OSError as error:
+            raise _unwritten(path, error) from error
+        if _ID.fullmatch(text) is None:
+            raise _unsafe(path, "does not hold the id of a home")
+        return text
+
+    def _text(self, path: Path) -> str | None:
+        """Return what a private file says; refuses a link, and one that others can reach."""
+        try:
+            descriptor = os.open(path, _READING)
         except FileNotFoundError:
             return None
         except OSError as error:
             # What the system calls too many links is one that we do not follow.
             is_link = error.errno in {errno.ELOOP, errno.EMLINK}
             problem = "is a link" if is_link else f"cannot be read: {error.strerror}"
-            raise self._unsafe(problem) from error
+            raise _unsafe(path, problem) from error
         try:
-            self._judge(os.fstat(descriptor))
+            _judge(path, os.fstat(descriptor))
             content = os.read(descriptor, _LARGEST)
         finally:
             os.close(descriptor)
-        text = content.decode("ascii", "replace").strip()
-        if not is_secret(text):
-            raise self._unsafe("does not hold a token")
-        return text
-
-    def _judge(self, found: os.stat_result) -> None:
-        mode = stat.S_IMODE(found.st_mode)
-        if not stat.S_ISREG(found.st_mode):
-            raise self._unsafe("is not a file")
-        if found.st_uid != os.geteuid():
-            raise self._unsafe("belongs to another user")
-        if mode & _OTHERS:
-            # Not mended: whoever could read it until now may have done so.
-            raise self._unsafe(f"could be read by others (its mode is {mode:04o})")
+        return content.decode("ascii", "replace").strip()
 
     def _put(self, secret: str, instead_of: str | None) -> str:
         try:
@@ -76,7 +95,7 @@ class SecretFile:
                 os.replace(self._draft, self._path)
                 sync_folder(self._path.parent)
         except OSError as error:
-            raise self._unwritten(error) from error
+            raise _unwritten(self._path, error) from error
         return secret
 
     def _write(self, secret: str) -> None:
@@ -91,17 +110,35 @@ class SecretFile:
         finally:
             os.close(descriptor)
 
-    def _unsafe(self, problem: str) -> Denied:
-        return Denied(
-            Code.TOKEN_FILE_UNSAFE,
-            f"{self._path} {problem}, so its token is not used; remove it, and the next start of "
-            "the server makes a new one.",
-            {"path": str(self._path)},
-        )
 
-    def _unwritten(self, error: OSError) -> HoldfastError:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            return StorageFull(
-                Code.STORAGE_FULL, "The disk is full; free some space and try again."
-            )
-        return Denied(Code.STORE_UNWRITABLE, f"{self._path} cannot be written: {error.strerror}.")
+def _judge(path: Path, found: os.stat_result) -> None:
+    mode = stat.S_IMODE(found.st_mode)
+    if not stat.S_ISREG(found.st_mode):
+        raise _unsafe(path, "is not a file")
+    if found.st_uid != os.geteuid():
+        raise _unsafe(path, "belongs to another user")
+    if mode & _OTHERS:
+        # Not repaired: others may have read it already.
+        raise _unsafe(path, f"could be read by others (its mode is {mode:04o})")
+
+
+def _new_home_id() -> str:
+    """Return an id that no other home has, with the machine's name for people."""
+    machine = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().partition(".")[0].lower())
+    return f"{machine[:32]}-{secrets.token_hex(8)}".lstrip("-")
+
+
+def _unsafe(path: Path, problem: str) -> Denied:
+    content = "token" if path.name == FILE_NAME else "id"
+    return Denied(
+        Code.TOKEN_FILE_UNSAFE,
+        f"{path} {problem}, so its {content} is not used; remove it, and the next start of "
+        "the server makes a new one.",
+        {"path": str(path)},
+    )
+
+
+def _unwritten(path: Path, error: OSError) -> HoldfastError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StorageFull(Code.STORAGE_FULL, "The disk is full; free some space and try again.")
+    return Denied(Code.STORE_UNWRITABLE, f"{path} cannot be written: {error.strerror}.")

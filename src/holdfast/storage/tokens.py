@@ -11,14 +11,14 @@ from holdfast.storage.database import Database, Row, checksum, encode, legible, 
 
 ADD = """
 -- A new token.
-INSERT INTO tokens (id, owner, kind, digest, expires_at, revoked_at, body, checksum)
-VALUES (:id, :owner, :kind, :digest, :expires_at, :revoked_at, :body, :checksum)
+INSERT INTO tokens (id, owner, kind, home, digest, expires_at, revoked_at, body, checksum)
+VALUES (:id, :owner, :kind, :home, :digest, :expires_at, :revoked_at, :body, :checksum)
 """
 
 SAVE = """
--- A token as it stands now: that it was used, or revoked.
+-- A token as it stands now: used, revoked, or claimed by a home.
 UPDATE tokens
-   SET revoked_at = :revoked_at, body = :body, checksum = :checksum
+   SET home = :home, revoked_at = :revoked_at, body = :body, checksum = :checksum
  WHERE id = :id
 """
 
@@ -38,11 +38,12 @@ SELECT id, body, checksum
 """
 
 LOCAL = """
--- The token of the file beside the store.
+-- The live local tokens, one per home, oldest first.
 SELECT id, body, checksum
   FROM tokens
  WHERE kind = 'local'
    AND revoked_at IS NULL
+ ORDER BY id
 """
 
 OF_OWNER = """
@@ -115,9 +116,8 @@ class Tokens:
         rows = await self._db.fetch(BY_ID, {"id": token_id, "owner": owner})
         return _token(rows[0]) if rows else None
 
-    async def local(self) -> Token | None:
-        rows = await self._db.fetch(LOCAL)
-        return _token(rows[0]) if rows else None
+    async def local(self) -> list[Token]:
+        return [_token(row) for row in await self._db.fetch(LOCAL)]
 
     async def of_owner(self, owner: Owner) -> list[Token]:
         return list(sound(await self._db.fetch(OF_OWNER, {"owner": owner}), _token))
@@ -145,6 +145,7 @@ def _changing(token: Token) -> dict[str, object]:
     body = encode(token)
     return {
         "id": token.id,
+        "home": token.home,
         "revoked_at": microseconds(token.revoked_at) if token.revoked_at else None,
         "body": body,
         "checksum": checksum(body),
