@@ -11,7 +11,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.sessions import Status
 from tests.acp.editors import Editor, chunk, editor_of, here, house_for, masked, words
-from tests.houses import script
+from tests.houses import raw, script
 
 pytestmark = pytest.mark.anyio
 
@@ -232,6 +232,29 @@ async def test_a_session_that_is_not_held_takes_nothing(home: Path, desk: Path) 
         ):
             error = (await editor.call(method, sessionId=session, **params))["error"]
             assert error["code"] == -32602
+
+
+async def test_a_session_whose_events_are_gone_is_loaded_from_its_messages(
+    home: Path, desk: Path
+) -> None:
+    async with house_for(home, desk) as house:
+        async with editor_of(house) as first:
+            await first.meet()
+            session = await first.opened(desk)
+            await first.prompt(session, "What is 2+3?")
+        with raw(home) as connection:
+            connection.execute("DELETE FROM events")
+        async with editor_of(house) as second:
+            await second.meet()
+            second.frames.clear()
+
+            loaded = await load(second, session, desk)
+
+            said, answered, *_ = masked(second.updates())
+            assert "result" in loaded
+            assert said == chunk("What is 2+3?", kind="user_message_chunk")
+            assert answered["content"]["text"].startswith("2+3 = 5")
+            assert "result" in await second.prompt(session, "What is 4+4?")
 
 
 async def test_a_session_that_is_loaded_with_another_folder_goes_on_there(

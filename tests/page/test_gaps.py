@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from holdfast import open_holdfast
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.ids import SessionId
-from tests.houses import news_until
+from tests.houses import news_until, raw
 from tests.page.stage import PATIENCE_MS, Stage
 
 pytestmark = pytest.mark.slow
@@ -46,6 +46,26 @@ def test_what_was_said_and_forgotten_while_the_line_was_broken_is_read_from_the_
     page.keyboard.press("Enter")
     expect(words.last).to_have_text("3 words.")
     expect(words).to_have_count(6)
+
+
+def test_a_session_whose_events_are_gone_is_shown_from_its_messages(stage: Stage) -> None:
+    page = stage.window()
+    page.get_by_label("First message").fill("count the words: one two")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("log")).to_contain_text("2 words.")
+    words = page.locator(".row :is(.words, .prose)")
+
+    with raw(stage.server.home) as connection:
+        connection.execute("DELETE FROM events")
+    page.reload()
+
+    expect(words).to_contain_text(["one two", "2 words."])
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(page.get_by_text("corrupt_row")).to_have_count(0)
+    page.get_by_label("Message", exact=True).fill("count the words: a b c")
+    page.keyboard.press("Enter")
+    expect(words.last).to_have_text("3 words.")
+    expect(words).to_have_count(4)
 
 
 async def said_and_forgotten(home: Path, session: str) -> None:

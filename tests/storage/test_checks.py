@@ -68,8 +68,6 @@ FAULTS = {
     "past the end": ("UPDATE events SET sequence = 99 WHERE sequence = 5", "event 99 of session"),
     "session": ("UPDATE sessions SET status = 'failed'", f"session {SESSION_ID} is damaged"),
     "news of a message": ("UPDATE messages SET told = 0 WHERE sequence = 2", "event 3 of session"),
-    "missing event": ("DELETE FROM events WHERE sequence = 1", "lacks events from 1 on"),
-    "missing last event": ("DELETE FROM events WHERE sequence = 5", "ends at 4, not 5"),
     "call": ("UPDATE calls SET effect = 'pure'", "call call-1 is damaged"),
     "cost": ("UPDATE costs SET turn = 9", f"cost entry {an_id(5)} is damaged"),
     "repository": ("UPDATE repos SET path = '/elsewhere'", f"repository {REPO_ID} is damaged"),
@@ -86,6 +84,26 @@ async def test_every_kind_of_damage_is_named(
         connection.execute(sql)
 
     assert [fault for fault in await filled.check() if told in fault]
+
+
+LACKING = {
+    "first": ("= 1", "did not remove: 1."),
+    "last": ("= 5", "did not remove: 5."),
+    "all": ("> 0", "did not remove: 1, 5."),
+}
+
+
+@pytest.mark.parametrize(("which", "told"), LACKING.values(), ids=list(LACKING))
+async def test_missing_events_are_named_and_are_no_fault_of_the_record(
+    filled: SqliteStore, home: Path, which: str, told: str
+) -> None:
+    assert await filled.missing_events() == []
+    with raw(home) as connection:
+        connection.execute(f"DELETE FROM events WHERE sequence {which}")
+
+    assert await filled.check() == []
+    (found,) = await filled.missing_events()
+    assert told in found
 
 
 async def test_one_fault_does_not_hide_another(filled: SqliteStore, home: Path) -> None:

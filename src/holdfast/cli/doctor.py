@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.ports import Store
 
+_EVENTS_MISSING: Final = "events_missing"
 _BENEATH: Final = "files are opened beneath their folder by the kernel itself (openat2)"
 
 
@@ -171,6 +172,7 @@ async def _inside(
         if rebuild:
             facts["rebuilt"] = await _rebuilt(store)
         findings += [_finding(Code.CORRUPT_STORE, fault) for fault in await store.check()]
+        findings += [_finding(_EVENTS_MISSING, each) for each in await store.missing_events()]
         findings += await _left_behind(config, store)
         heads = await store.read(lambda tx: tx.sessions.unsettled())
         facts["unsettled"] = [head.session_id for head in heads]

@@ -330,9 +330,11 @@ def sequence_in(id_: str, session_id: SessionId) -> int | None:
     return bits & 0xFFFF_FFFF if bits >> 32 == own_bits else None
 
 
-# Why numbers are missing: pieces of texts that are messages now, or anything, for its age.
+# Why numbers are missing: pieces of texts that are messages now; anything, for its age; or removed
+# by something other than Holdfast, which `holdfast doctor` reports.
 PRUNED: Final = "pruned"
 RETENTION: Final = "retention"
+MISSING: Final = "missing"
 
 
 class Gap(Struct, frozen=True, kw_only=True):

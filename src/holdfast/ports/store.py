@@ -169,10 +169,11 @@ class EventTable(Protocol):
     async def at(self, head: Head, sequence: int) -> Frame | None:
         """Return the frame of one number; nothing when it was pruned."""
 
-    async def missing(self, head: Head, first: int, last: int) -> str | None:
-        """Return why numbers are missing, as a gap says it; nothing when that is damage.
+    async def missing(self, head: Head, first: int, last: int) -> str:
+        """Return why numbers are missing, as a gap says it.
 
-        Deltas lie inside a step, and what was forgotten for its age before a known number.
+        Deltas lie inside a step, and what was forgotten for its age before a known number. All
+        else was removed by something other than Holdfast.
         """
 
     async def prune(self, before: datetime, *, limit: int) -> int:
@@ -329,6 +330,12 @@ class Store(Protocol):
 
     async def check(self) -> list[str]:
         """Return the faults found in the store, one sentence each; empty when it is sound."""
+
+    async def missing_events(self) -> list[str]:
+        """Return which events are gone that nothing explains, one sentence each.
+
+        Messages do not depend on events, so this is no fault of the record.
+        """
 
     async def close(self) -> None:
         """Let go of the store; what was acknowledged is on disk already."""

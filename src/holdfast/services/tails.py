@@ -295,26 +295,21 @@ async def read_page(
 
 
 async def read_items(tx: Tx, head: Head, after: int, limit: int) -> list[Item]:
-    """Return news after a cursor; what is missing without a reason is damage, and no gap."""
+    """Return the events after a cursor; a gap stands for what is missing, and says why."""
     if head.events <= after:
         return []
-    items = covered(await tx.events.after(head, after, limit=limit), after, head.events)
+    frames = await tx.events.after(head, after, limit=limit)
+    items = covered(frames, after, head.events)
+    last = end_of(items[-1])
+    # A page ends early where it is large, or where nothing is left behind it.
+    is_early = last < head.events and len(frames) < limit
+    if is_early and not await tx.events.after(head, last, limit=1):
+        items.append(Gap(from_sequence=last + 1, to_sequence=head.events))
     for place, item in enumerate(items):
         if isinstance(item, Gap):
-            items[place] = await _explained(tx, head, item)
+            reason = await tx.events.missing(head, item.from_sequence, item.to_sequence)
+            items[place] = replace(item, reason=reason)
     return items
-
-
-async def _explained(tx: Tx, head: Head, gap: Gap) -> Gap:
-    reason = await tx.events.missing(head, gap.from_sequence, gap.to_sequence)
-    if reason is None:
-        raise Internal(
-            Code.CORRUPT_ROW,
-            f"Events from {gap.from_sequence} on are missing; run `holdfast doctor`, or "
-            "restore a backup.",
-            {"session_id": head.session_id, "sequence": gap.from_sequence},
-        )
-    return replace(gap, reason=reason)
 
 
 def covered(frames: list[Frame], after: int, last: int) -> list[Item]:

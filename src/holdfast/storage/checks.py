@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.events import MISSING
 from holdfast.domain.sessions import Head
 from holdfast.ports import Segment
 from holdfast.storage.calls import Calls
@@ -75,6 +76,8 @@ SELECT content
 
 _ALL: Final = -1
 _PAGE: Final = 1_000
+# Ranges of missing numbers that a sentence names.
+_NAMED: Final = 8
 
 
 def faults(connection: Connection) -> list[str]:
@@ -126,6 +129,17 @@ def _repos(connection: Connection) -> list[str]:
 
 
 def _notebooks(connection: Connection) -> list[str]:
+    return _of_each_session(connection, _notebook)
+
+
+def missing_events(connection: Connection) -> list[str]:
+    """Return which events are gone that nothing explains; no message is lost with them."""
+    return _of_each_session(connection, lambda each, head: _told(lambda: _lacking(each, head)))
+
+
+def _of_each_session(
+    connection: Connection, look: Callable[[Connection, Head], list[str]]
+) -> list[str]:
     found = []
     for (key,) in connection.query(SESSIONS):
         try:
@@ -134,7 +148,7 @@ def _notebooks(connection: Connection) -> list[str]:
             found.append(error.message)
             continue
         if head is not None:
-            found += _notebook(connection, head)
+            found += look(connection, head)
     return found
 
 
@@ -164,25 +178,45 @@ async def _chain(connection: Connection, head: Head) -> list[str]:
 
 
 async def _news(connection: Connection, head: Head) -> list[str]:
-    """Walk a session's log; return where numbers are missing that nothing explains."""
+    """Return the events of a session that are not what was written."""
     events = Events(connection)
     found = [
         f"event {number} of session {head.session_id} is damaged."
         for number in await events.damaged(head)
     ]
-    # Past damage nothing can be read in order, and so nothing said about what is missing.
-    if found:
-        return found
+    if not found:
+        # Read in order as well: two rows of one number are refused only there.
+        await _gaps(events, head)
+    return found
+
+
+async def _lacking(connection: Connection, head: Head) -> list[str]:
+    """Return the events of a session that are gone though Holdfast did not remove them."""
+    events = Events(connection)
+    # Damage is reported by another look, and nothing can be read in order past it.
+    if await events.damaged(head):
+        return []
+    lost = [gap for gap in await _gaps(events, head) if await events.missing(head, *gap) == MISSING]
+    if not lost:
+        return []
+    named = ", ".join(
+        f"{first} to {last}" if last > first else f"{first}" for first, last in lost[:_NAMED]
+    )
+    more = f" and {len(lost) - _NAMED} more ranges" if len(lost) > _NAMED else ""
+    told = f"Session {head.session_id} lacks events that Holdfast did not remove: {named}{more}."
+    return [f"{told} Readers get a gap there; no message is affected."]
+
+
+async def _gaps(events: Events, head: Head) -> list[tuple[int, int]]:
+    """Walk a session's log; return the first and the last number of each gap."""
+    found = []
     last = 0
-    while frames := await events.after(head, last, limit=_PAGE):
-        for frame in frames:
-            first = last + 1
-            is_gap = frame.sequence > first
-            if is_gap and await events.missing(head, first, frame.sequence - 1) is None:
-                found.append(f"Session {head.session_id} lacks events from {first} on.")
-            last = frame.sequence
-    if last != head.events and await events.missing(head, last + 1, head.events) is None:
-        found.append(f"The log of session {head.session_id} ends at {last}, not {head.events}.")
+    while last < head.events:
+        frames = await events.after(head, last, limit=_PAGE)
+        for number in [frame.sequence for frame in frames] or [head.events + 1]:
+            if number > last + 1:
+                found.append((last + 1, number - 1))
+            last = number
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from holdfast.domain.events import (
+    MISSING,
     PRUNED,
     RETENTION,
     Event,
@@ -29,7 +30,7 @@ from holdfast.storage.database import Database, Row, checksum, corrupt
 from holdfast.storage.forgetting import forget, forgotten_through, outdated
 from holdfast.storage.ids import spelled
 from holdfast.storage.messages import told
-from holdfast.storage.payloads import divided, joined, stored_payload
+from holdfast.storage.payloads import ID_BYTES, divided, joined, stored_payload
 from holdfast.storage.salvage import APPENDED_FOUND, fetched
 from holdfast.storage.tellings import first_told_after, told_at
 
@@ -72,8 +73,8 @@ SELECT sequence, turn, at, name, ids, payload, checksum
 """
 
 STEP_BEFORE = """
--- The last news of a step before a number.
-SELECT sequence, name
+-- The last event of a step before a number.
+SELECT name, turn, ids
   FROM news
  WHERE session_key = :session_key
    AND sequence < :sequence
@@ -83,8 +84,8 @@ SELECT sequence, name
 """
 
 STEP_AFTER = """
--- The first news of a step after a number.
-SELECT sequence, name
+-- The first event of a step after a number.
+SELECT name, turn, ids
   FROM news
  WHERE session_key = :session_key
    AND sequence > :sequence
@@ -190,17 +191,15 @@ class Events:
         # Damage may have made a number into anything.
         return sorted(found, key=str)
 
-    async def missing(self, head: Head, first: int, last: int) -> str | None:
+    async def missing(self, head: Head, first: int, last: int) -> str:
         if await self._is_inside_step(head, first, last):
             return PRUNED
-        return RETENTION if last <= await forgotten_through(self._db, head) else None
+        return RETENTION if last <= await forgotten_through(self._db, head) else MISSING
 
     async def _is_inside_step(self, head: Head, first: int, last: int) -> bool:
         before = await self._db.fetch(STEP_BEFORE, {"session_key": head.key, "sequence": first})
         after = await self._db.fetch(STEP_AFTER, {"session_key": head.key, "sequence": last})
-        return bool(
-            before and after and before[0][1] in _OPENS_STEP and after[0][1] in _CLOSES_STEP
-        )
+        return bool(before and after) and _are_of_one_step(before[0], after[0])
 
     async def prune(self, before: datetime, *, limit: int) -> int:
         rows = await self._db.fetch(PRUNE, {"before": microseconds(before), "limit": limit})
@@ -253,6 +252,15 @@ class Events:
         if len(rows) < min(limit, head.messages - first + 1):
             raise corrupt(f"message {first + len(rows)} of session {head.session_id}")
         return [_news(row, head) for row in rows]
+
+
+def _are_of_one_step(before: Row, after: Row) -> bool:
+    """Tell whether only deltas can have stood between two events of steps."""
+    opens, turn, ids = before
+    closes, later_turn, later_ids = after
+    # Not every event of a step names its message; where both do, it is the same one.
+    is_same = not ids or not later_ids or ids[:ID_BYTES] == later_ids[:ID_BYTES]
+    return opens in _OPENS_STEP and closes in _CLOSES_STEP and turn == later_turn and is_same
 
 
 def _bind(parameters: dict[str, object], place: int, event: Event) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from holdfast.ports import Tx
-from holdfast.storage import checks
 from holdfast.storage.jobs import drive
 from holdfast.storage.sqlite import Connection
 
@@ -62,12 +61,12 @@ def looked(connection: Connection, work: Work[T], tables: Tx) -> T:
             connection.query("ROLLBACK")
 
 
-def faults(connection: Connection) -> list[str]:
-    """Return what is wrong with the file, one sentence each."""
+def findings(connection: Connection, look: Callable[[Connection], list[str]]) -> list[str]:
+    """Return what a look finds in the file, one sentence each."""
     # On one snapshot: what is being written meanwhile must not look like damage.
     connection.query("BEGIN")
     try:
-        return checks.faults(connection)
+        return look(connection)
     finally:
         # Ending it may meet the very damage that was just named.
         with suppress(apsw.Error):

@@ -26,7 +26,7 @@ from holdfast.storage.ids import UUID, spelled, uuid_bytes
 
 # With these an event may begin, behind its name; each is kept as 16 bytes.
 _IDS: Final = re.compile(f',"message_id":"({UUID})"(?:,"model_id":"({UUID})")?'.encode())
-_ID_BYTES: Final = 16
+ID_BYTES: Final = 16
 
 
 class KeptUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,9 +105,9 @@ def joined(name: str, ids: bytes | None, rest: bytes) -> bytes:
     """Return what an event says, out of what `divided` has made of it."""
     if not ids:
         return _named(name) + rest
-    told = f',"message_id":"{spelled(ids[:_ID_BYTES])}"'
-    if len(ids) > _ID_BYTES:
-        told += f',"model_id":"{spelled(ids[_ID_BYTES:])}"'
+    told = f',"message_id":"{spelled(ids[:ID_BYTES])}"'
+    if len(ids) > ID_BYTES:
+        told += f',"model_id":"{spelled(ids[ID_BYTES:])}"'
     return _named(name) + told.encode() + rest
 
 

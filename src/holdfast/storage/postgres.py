@@ -13,7 +13,7 @@ import asyncpg
 
 from holdfast.domain.ids import SessionKey
 from holdfast.ports import Clock, Tx
-from holdfast.storage.postgres_checks import faults
+from holdfast.storage.postgres_checks import faults, lacking
 from holdfast.storage.postgres_clock import DatabaseClock
 from holdfast.storage.postgres_errors import LostError, described, meaning, translated
 from holdfast.storage.postgres_fates import SWEEP
@@ -107,6 +107,12 @@ class PostgresStore:
         with translated():
             async with self._readers.snapshot() as (connection, _):
                 return await faults(connection)
+
+    async def missing_events(self) -> list[str]:
+        """Return which events are gone that nothing explains, one sentence each."""
+        with translated():
+            async with self._readers.snapshot() as (connection, _):
+                return await lacking(connection)
 
     async def scrub(self) -> bool:
         """Take words of removed rows out of the index; rows themselves go when Postgres vacuums."""

@@ -4,9 +4,10 @@ Pages and references are the server's own business, and it refuses what it canno
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
-from holdfast.storage.checks import ROWS, judged
+from holdfast.storage.checks import ROWS, Look, judged, missing_events
 from holdfast.storage.database import NOTHING, Parameters, Row
 from holdfast.storage.postgres_connection import PostgresConnection
 from holdfast.storage.sqlite import Connection
@@ -29,5 +30,14 @@ class _Waiting:
 
 async def faults(connection: PostgresConnection) -> list[str]:
     """Return every fault of the rows, one sentence each."""
+    return await _found(connection, ROWS)
+
+
+async def lacking(connection: PostgresConnection) -> list[str]:
+    """Return which events are gone that nothing explains, one sentence each."""
+    return await _found(connection, (missing_events,))
+
+
+async def _found(connection: PostgresConnection, looks: Sequence[Look]) -> list[str]:
     waiting = cast(Connection, _Waiting(connection, asyncio.get_running_loop()))
-    return await asyncio.to_thread(judged, waiting, ROWS)
+    return await asyncio.to_thread(judged, waiting, looks)

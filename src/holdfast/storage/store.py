@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -13,6 +14,7 @@ import apsw
 
 from holdfast.domain.errors import Code, Internal, StorageFull, Unavailable
 from holdfast.ports import Brief, Tx
+from holdfast.storage import checks
 from holdfast.storage.agents import Agents
 from holdfast.storage.approvals import Approvals
 from holdfast.storage.calls import Calls
@@ -22,7 +24,7 @@ from holdfast.storage.doubts import Doubted, Doubts, doubts_about
 from holdfast.storage.events import Events
 from holdfast.storage.files import private_file, require_suitable
 from holdfast.storage.inspection import is_filled
-from holdfast.storage.looks import emptied_log, faults, looked, snapshot
+from holdfast.storage.looks import emptied_log, findings, looked, snapshot
 from holdfast.storage.media import Media
 from holdfast.storage.messages import Messages
 from holdfast.storage.migrate import newest, require_current, up, version
@@ -162,7 +164,12 @@ class SqliteStore:
 
     async def check(self) -> list[str]:
         """Return the faults found in the file, one sentence each."""
-        return await self._in_reader(lambda connection, _: faults(connection))
+        return await self._in_reader(lambda connection, _: findings(connection, checks.faults))
+
+    async def missing_events(self) -> list[str]:
+        """Return which events are gone that nothing explains, one sentence each."""
+        look = partial(checks.judged, looks=(checks.missing_events,))
+        return await self._in_reader(lambda connection, _: findings(connection, look))
 
     async def scrub(self) -> bool:
         """Take removed rows out of the log file too; `False` when it has to be tried again."""

@@ -54,6 +54,20 @@ async def test_messages_are_a_bare_array_in_order(client: Client) -> None:
     assert rows[0]["timestamp"] < rows[1]["timestamp"]
 
 
+async def test_messages_do_not_depend_on_events(client: Client) -> None:
+    session = await client.opened()
+    await client.prompted(session, "hello")
+    await client.settled(session)
+    rows = await client.rows(session)
+    with raw(client.house.config.home) as connection:
+        connection.execute("DELETE FROM events")
+
+    assert await client.rows(session) == rows
+    await client.prompted(session, "again")
+    await client.settled(session)
+    assert [row["sequence"] for row in await client.rows(session)] == [1, 2, 3, 4]
+
+
 async def spoken(client: Client, count: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Open a session with so many prompts that nobody answers, and return its rows."""
     session = await client.opened()

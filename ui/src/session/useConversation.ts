@@ -120,6 +120,8 @@ function opened(id: string, at: number | null, dispatch: (action: Action) => voi
   let stop: () => void = () => undefined;
   let isWanted = true;
   let isBack = false;
+  /** The last number of a gap: a page that listened before it again would be sent the gap again. */
+  let missedTo = 0;
   const again = () => {
     stop();
     void open();
@@ -131,7 +133,9 @@ function opened(id: string, at: number | null, dispatch: (action: Action) => voi
     },
     missed: (gap, isMissed) => {
       dispatch({ type: "missed", gap, isMissed });
-      if (isMissed) again();
+      if (!isMissed) return;
+      missedTo = Math.max(missedTo, gap.to);
+      again();
     },
     connected: () => {
       dispatch({ type: "link", link: "live" });
@@ -148,7 +152,7 @@ function opened(id: string, at: number | null, dispatch: (action: Action) => voi
       if (!isWanted) return;
       queries.setQueryData(["session", id], session);
       dispatch({ type: "opened", page, beginning });
-      stop = listen(id, beginning.since, ear);
+      stop = listen(id, Math.max(beginning.since, missedTo), ear);
     } catch (error) {
       if (!isWanted) return;
       const refusal = error instanceof Refusal ? error : new Refusal(0, "failed", String(error));
