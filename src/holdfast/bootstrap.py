@@ -313,7 +313,7 @@ async def _assembled(
         housekeeping=Housekeeping(store, sessions, leases, coordinator, clock),
         observations=records.observations,
         search=Search(store),
-        tokens=_tokens(config, store, clock, mint, secrets),
+        tokens=Tokens(store, clock, mint, _token_file(config), secrets.remember),
         zones=records.zones,
     )
 
@@ -324,9 +324,9 @@ async def _brought_in(built: Holdfast) -> None:
     await bring_in(built)
 
 
-def _tokens(config: Config, store: Store, clock: Clock, mint: Mint, secrets: Secrets) -> Tokens:
-    file, is_shared = SecretFile(config.home), config.database_url is not None
-    return Tokens(store, clock, mint, file, secrets.remember, is_shared=is_shared)
+def _token_file(config: Config) -> SecretFile:
+    # A database may serve other homes as well; a file has one.
+    return SecretFile(config.home, is_shared=config.database_url is not None)
 
 
 def workflow_texts(models: Models, config: Config) -> WorkflowTexts:

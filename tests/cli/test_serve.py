@@ -13,7 +13,6 @@ import pytest
 
 from holdfast import Scope, open_holdfast
 from holdfast.bootstrap import Holdfast
-from holdfast.cli.serve import probe
 from holdfast.domain.errors import Unavailable
 from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, beside, ran, running
@@ -211,7 +210,7 @@ def test_the_card_of_another_server_stays(cli: Cli, home: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_house_that_is_open_can_be_written(holdfast: Holdfast) -> None:
-    await probe(holdfast)
+    await holdfast.store.require_writable()
 
 
 @pytest.mark.anyio
@@ -220,7 +219,7 @@ async def test_a_house_that_is_closed_cannot(home: Path) -> None:
         pass
 
     with pytest.raises(Unavailable):
-        await probe(holdfast)
+        await holdfast.store.require_writable()
 
 
 def leave_waiting(home: Path, session: str) -> None:

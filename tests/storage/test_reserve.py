@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.reserve import SIZE, Reserve
+from holdfast.domain.errors import StorageFull, Unavailable
+from holdfast.storage.reserve import MARGIN, SIZE, Reserve
 
 
 def test_the_space_is_really_taken(tmp_path: Path) -> None:
@@ -42,3 +43,52 @@ def test_a_full_disk_gives_no_reserve_and_keeps_no_part_of_it(
 
     assert not reserve.take()
     assert not (tmp_path / "reserve").exists()
+
+
+def room(free: int, *, available: int = 0) -> os.statvfs_result:
+    """Return what the system says of a disk with so many free blocks of 4 KiB."""
+    return os.statvfs_result((4096, 4096, 1 << 20, free, available, 0, 0, 0, 0, 255))
+
+
+@pytest.mark.parametrize(
+    ("free", "is_held", "is_full"),
+    [
+        (0, True, True),
+        (MARGIN // 4096 - 1, True, True),
+        (MARGIN // 4096, True, False),
+        (MARGIN // 4096, False, True),
+        ((MARGIN + SIZE) // 4096, False, False),
+    ],
+)
+def test_a_disk_without_room_beside_the_reserve_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_held: bool, is_full: bool
+) -> None:
+    reserve = Reserve(tmp_path / "reserve")
+    reserve.is_held = is_held
+    monkeypatch.setattr(os, "statvfs", lambda _: room(free, available=free))
+
+    if is_full:
+        with pytest.raises(StorageFull):
+            reserve.require_room()
+    else:
+        reserve.require_room()
+
+
+@pytest.mark.parametrize(("user", "is_full"), [(0, False), (1000, True)])
+def test_blocks_kept_back_for_root_are_room_for_root_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, is_full: bool
+) -> None:
+    reserve = Reserve(tmp_path / "reserve")
+    monkeypatch.setattr(os, "statvfs", lambda _: room(1 << 20))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+
+    if is_full:
+        with pytest.raises(StorageFull):
+            reserve.require_room()
+    else:
+        reserve.require_room()
+
+
+def test_a_folder_that_is_gone_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        Reserve(tmp_path / "gone" / "reserve").require_room()

@@ -204,6 +204,27 @@ class DeafStore:
             return results[-1]
 
 
+class WellStore:
+    """A store that asks its lock and not its disk whether it can be written.
+
+    The control of the row that fills the disk.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def require_writable(self) -> None:
+        """Write nothing, which a full disk does not refuse."""
+
+        async def nothing(_: Tx) -> None:
+            return None
+
+        await self._store.write(nothing, urgent=True)
+
+
 class RegrettingStore:
     """A store that calls the disk full after it has written: nothing changed, it says, and it did.
 

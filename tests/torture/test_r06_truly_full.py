@@ -1,6 +1,7 @@
 """R06: the disk is truly full amid many sessions; what reads, stops and removes still works."""
 
 import asyncio
+import json
 import os
 import random
 import time
@@ -23,7 +24,11 @@ from holdfast import (
     open_holdfast,
 )
 from holdfast.bootstrap import Outside
+from holdfast.http.assembly import Door, application
 from holdfast.ports import Store
+from tests.cli.processes import ran, running
+from tests.cli.visits import card_of, got, wait_until
+from tests.http.asgi import ask
 from tests.marks import proves, skip_row
 from tests.torture.attempts import Record
 from tests.torture.audit import Audit, audit
@@ -33,7 +38,7 @@ from tests.torture.crew import PATIENCE
 from tests.torture.loops import loop_disk, missing_means
 from tests.torture.notebooks import read_books
 from tests.torture.recovery import quiet, recovered
-from tests.torture.spies import DeafStore, reckless
+from tests.torture.spies import DeafStore, WellStore, reckless
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +50,7 @@ Wrap = Callable[[Store], Any]
 BROKEN: dict[str, tuple[Wrap, str]] = {
     "it acknowledges": (partial(DeafStore, heard=StorageFull), "LOST: message"),
     "it keeps nothing in reserve": (reckless, "was refused"),
+    "it calls itself well": (WellStore, "healthz is 200 on a full disk"),
 }
 
 
@@ -110,6 +116,29 @@ def test_a_server_that_starts_on_a_full_disk_can_still_read_and_delete(
         assert sessions[0] in read_books(home).tombstones
 
 
+@proves("R06")
+def test_a_server_says_503_while_the_disk_is_full_and_recovers_by_itself(
+    tmp_path: Path, sized: Sized
+) -> None:
+    if missing_means():
+        skip_row("R06", missing_means())
+    with (
+        loop_disk(tmp_path, megabytes=32) as disk,
+        running(disk.mount / "home", "serve", "--port", "0", "--json") as server,
+    ):
+        url = f"{card_of(server)['url']}/healthz"
+        before = got(url)
+        fill(disk.mount)
+        full = got(url)
+        (disk.mount / "filler").unlink()
+        begun = time.monotonic()
+        wait_until(lambda: got(url)[0] == 200)
+        back_in = time.monotonic() - begun
+
+    assert (before, full) == ((200, {"status": "ok"}), (503, {"status": "unavailable"}))
+    assert back_in <= sized.within(BACK_IN)
+
+
 async def _talked(home: Path, luck: random.Random) -> list[str]:
     sessions = [new_id(luck) for _ in range(3)]
     async with open_holdfast(config=settings(home)) as house:
@@ -151,14 +180,18 @@ async def lived_on_a_full_disk(folder: Path, home: Path, luck: random.Random, wr
         await quiet(home)
         running = sessions[0]
         await client.send(running, new_id(luck, "tardy"))
+        full.wrong += [each async for each in _misreported(house, is_full=False)]
         full.filled = fill(home.parent)
+        full.wrong += [each async for each in _misreported(house, is_full=True)]
         await _refused_sends(client, sessions, luck, full)
+        full.wrong += [each async for each in _misreported(house, is_full=True)]
         full.wrong += [each async for each in _misread(house, sessions)]
         full.wrong += [each async for each in _not_stopped(client, sessions, running)]
         (home.parent / "filler").unlink()
         begun = time.monotonic()
         await _accepted(client, sessions[20], luck)
         full.back_in = time.monotonic() - begun
+        full.wrong += [each async for each in _misreported(house, is_full=False)]
     record.close()
     return full
 
@@ -183,6 +216,19 @@ async def _accepted(client: Client, session: str, luck: random.Random) -> None:
     async with asyncio.timeout(PATIENCE):
         while await client.send(session, new_id(luck, "short")) is None:
             pass
+
+
+async def _misreported(house: Holdfast, *, is_full: bool) -> AsyncIterator[str]:
+    """Ask `/healthz` and the doctor, and hold what they say against how the disk is."""
+    app = application(house, house.store.require_writable, Door(port=8765))
+    status = (await ask(app, "/healthz")).status
+    if status != (503 if is_full else 200):
+        yield f"healthz is {status} on a {'full' if is_full else 'usable'} disk"
+    home = house.config.home
+    doctor = await asyncio.to_thread(ran, home, "doctor", "--json")
+    codes = {each["code"] for each in json.loads(doctor.stdout)["findings"]}
+    if ("storage_full" in codes) != is_full:
+        yield f"doctor says {sorted(codes)} on a {'full' if is_full else 'usable'} disk"
 
 
 async def _misread(house: Holdfast, sessions: list[str]) -> AsyncIterator[str]:

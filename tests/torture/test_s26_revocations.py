@@ -13,12 +13,17 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast, open_holdfast
 from holdfast.domain.tokens import Scope, Token
+from holdfast.execution.local import Scope as Turns
 from holdfast.http import streams
+from holdfast.http.protocol import IDLE_SECONDS
 from holdfast.ports import Tx
+from tests.cli.processes import PATIENCE, running
+from tests.cli.visits import card_of
 from tests.http.listening import Listener, listening
 from tests.http.v1.visitor import Visitor, refusal, visiting
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
+from tests.torture.machine import DATABASE
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +73,77 @@ def test_what_nobody_touches_goes_on(tmp_path: Path, luck: random.Random) -> Non
             return (await asked(visitor, kept)) == (200, "")
 
     assert asyncio.run(untouched())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def kept_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Have each store in turn, for a server and for this process."""
+    if request.param == "sqlite":
+        return {}
+    url = request.getfixturevalue("databases").fresh()
+    monkeypatch.setenv(DATABASE, url)
+    return {DATABASE: url}
+
+
+@proves("S26")
+def test_a_server_hangs_up_on_idle_streams_when_another_process_revokes_their_tokens(
+    tmp_path: Path, kept_in: dict[str, str], luck: random.Random, sized: Sized, tell: Tell
+) -> None:
+    count = sized(test=12, torture=60, release=200)
+    home = tmp_path / "home"
+
+    with running(home, "serve", "--port", "0", "--json", more=kept_in) as server:
+        port = int(card_of(server)["url"].rpartition(":")[2])
+        late = asyncio.run(hung_up(home, port, count, luck))
+
+    tell(f"{count} idle streams hung up on, the slowest after {max(late):.2f} s")
+    assert max(late) < sized.within(SECONDS)
+
+
+async def hung_up(home: Path, port: int, count: int, luck: random.Random) -> list[float]:
+    """Revoke the token of one stream after another; return how long each connection stayed."""
+    async with open_holdfast(home, scope=Turns.NONE) as beside:
+        session = await beside.open()
+        found = []
+        for number in range(count):
+            token, secret = await beside.tokens.create(beside.owner, f"{number}", Scope.READ)
+            found.append((token, await streaming(port, session.id, secret)))
+
+        async def cut_off(token: Token, reader: asyncio.StreamReader) -> float:
+            # At any moment between two looks of the server.
+            await asyncio.sleep(3 * luck.random())
+            await beside.tokens.revoke(beside.owner, token.id)
+            begun = time.monotonic()
+            async with asyncio.timeout(PATIENCE):
+                await reader.readuntil(b'"reason":"revoked"')
+                told = time.monotonic()
+                await reader.read(-1)
+            ended = time.monotonic()
+            # Not kept for another request, as a connection is whose answer has ended.
+            assert ended - told < IDLE_SECONDS - 1
+            return ended - begun
+
+        late = await asyncio.gather(*(cut_off(token, reader) for token, (reader, _) in found))
+        for _, (_, writer) in found:
+            writer.close()
+        return late
+
+
+async def streaming(
+    port: int, session: str, secret: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a stream on a connection of its own, past its first frame."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = (
+        f"GET /v1/sessions/{session}/events?since=now HTTP/1.1",
+        f"Host: 127.0.0.1:{port}",
+        f"Authorization: Bearer {secret}",
+        "Accept: text/event-stream",
+    )
+    writer.write("\r\n".join((*lines, "", "")).encode())
+    async with asyncio.timeout(PATIENCE):
+        await reader.readuntil(b"event: connected")
+    return reader, writer
 
 
 REFUSED = {"revoke": (401, "unauthenticated"), "narrow": (403, "forbidden")}

@@ -176,7 +176,7 @@ async def _inside(
         findings += await _left_behind(config, store)
         heads = await store.read(lambda tx: tx.sessions.unsettled())
         facts["unsettled"] = [head.session_id for head in heads]
-        await store.write(_nothing)
+        await store.require_writable()
     except HoldfastError as error:
         findings.append(_finding(error.code, error.message))
     finally:
@@ -265,10 +265,6 @@ def _file_told(facts: dict[str, Any]) -> dict[str, Any]:
         "SQLite": facts["sqlite"],
         "key": facts["key_source"],
     }
-
-
-async def _nothing(_: object) -> None:
-    """Write nothing: whether it is taken shows whether the disk has room."""
 
 
 def _existing(path: Path) -> Path:

@@ -157,7 +157,7 @@ async def _serve(printer: Printer, post: Post) -> None:
         keeping.start(card.keep())
         await holdfast.tokens.ensure_local()
         link = await _link(holdfast) if post.duty.is_herald else ""
-        app = application(holdfast, lambda: probe(holdfast), post.door(guest))
+        app = application(holdfast, holdfast.store.require_writable, post.door(guest))
         _spare_the_collector()
 
         def announce() -> None:
@@ -198,15 +198,6 @@ async def _link(holdfast: "Holdfast") -> str:
 
     code = await holdfast.tokens.sign_in_code(LOCAL_OWNER, Scope.ADMIN)
     return f"/sign-in?code={code}"
-
-
-async def probe(holdfast: "Holdfast") -> None:
-    """Raise unless the store can be written: an empty transaction takes the writer's lock."""
-
-    async def nothing(_: object) -> None:
-        return None
-
-    await holdfast.store.write(nothing)
 
 
 def _announce(printer: Printer, card: dict[str, Any], other: dict[str, Any] | None) -> None:

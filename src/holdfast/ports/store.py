@@ -321,6 +321,9 @@ class Store(Protocol):
         Urgent work stops or removes something, and is taken even when the disk is full.
         """
 
+    async def require_writable(self) -> None:
+        """Raise unless ordinary work could be written now, as on a full disk; changes nothing."""
+
     @property
     def is_scrubbed(self) -> bool:
         """Tell whether the last scrub succeeded."""

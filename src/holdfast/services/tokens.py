@@ -52,7 +52,10 @@ class TokenFile(Protocol):
         ...
 
     async def home_id(self) -> str:
-        """Return what identifies this home among all that share a store; made once."""
+        """Return what identifies this home among all that share a store; made once.
+
+        Empty where a store has one home.
+        """
         ...
 
 
@@ -60,25 +63,14 @@ class Tokens:
     """Who may call, and who calls."""
 
     def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        mint: Mint,
-        file: TokenFile,
-        remember: Remember,
-        *,
-        is_shared: bool = False,
+        self, store: Store, clock: Clock, mint: Mint, file: TokenFile, remember: Remember
     ) -> None:
-        """`remember` lets the scrubber know a secret that this process holds.
-
-        `is_shared` says that other homes may use the store, each with a local token of its own.
-        """
+        """`remember` lets the scrubber know a secret that this process holds."""
         self._store = store
         self._clock = clock
         self._mint = mint
         self._file = file
         self._remember = remember
-        self._is_shared = is_shared
         self._known = KnownTokens(clock)
         self._guesses = Guesses(clock)
 
@@ -170,11 +162,15 @@ class Tokens:
             )
 
         token = await self._known.ask(caller.token_id, look)
-        return (
+        is_valid = (
             token is not None
             and token.is_live(self._clock.now())
             and token.scope.allows(caller.scope)
         )
+        if not is_valid:
+            # What is known by the digest of its secret may be older than this answer.
+            self._known.forget()
+        return is_valid
 
     async def sign_in_code(self, owner: Owner, scope: Scope) -> str:
         """Return a code that a browser can exchange once, for ten minutes."""
@@ -216,7 +212,7 @@ class Tokens:
         if secret is None:
             return None
         digest = digest_of(secret)
-        home = await self._file.home_id() if self._is_shared else ""
+        home = await self._file.home_id()
 
         async def work(tx: Tx) -> Token | None:
             found = await tx.tokens.by_digest(digest)
@@ -234,7 +230,7 @@ class Tokens:
 
     async def _claimed(self, tx: Tx, token: Token, home: str) -> Token:
         """Record that the token is this home's: the file that holds its secret is here."""
-        if token.home == home or not self._is_shared:
+        if token.home == home or not home:
             return token
         await self._end_local(tx, home)
         claimed = replace(token, home=home)
@@ -244,7 +240,7 @@ class Tokens:
     async def _end_local(self, tx: Tx, home: str) -> None:
         """Revoke the local token of this home; in a store of one home, every local token."""
         for old in await tx.tokens.local():
-            if not self._is_shared or old.home == home:
+            if not home or old.home == home:
                 await self._ended(tx, old)
 
     async def _look_up(self, digest: bytes) -> Token | None:

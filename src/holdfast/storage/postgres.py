@@ -79,6 +79,14 @@ class PostgresStore:
         self._upkeep.count()
         return done
 
+    async def require_writable(self) -> None:
+        """Raise unless something could be written now."""
+
+        async def nothing(_: Tx) -> None:
+            return None
+
+        await self._written(nothing)
+
     async def _written(self, work: Work[T]) -> T:
         return cast(T, await self._writer.submit(work))
 

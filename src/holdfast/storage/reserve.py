@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 from typing import Final
 
-from holdfast.domain.errors import Code, StorageFull
+from holdfast.domain.errors import Code, StorageFull, Unavailable
 
 # Room for the log of a few closings, or of deleting a session of ordinary size.
 SIZE: Final = 4 << 20
+# With less than this beside the reserve the disk counts as full: a message may be as large.
+MARGIN: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -38,6 +40,19 @@ class Reserve:
         if not self.has_room:
             self.give_up()
         return self.has_room
+
+    def require_room(self) -> None:
+        """Refuse while the disk has no room beside the reserve; costs one system call."""
+        try:
+            found = os.statvfs(self._path.parent)
+        except OSError as error:
+            told = f"{self._path.parent} cannot be reached: {error.strerror}."
+            raise Unavailable(Code.STORE_UNWRITABLE, told) from error
+        # Root may use the blocks that the file system keeps back from others.
+        blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
+        wanted = MARGIN if self.is_held else MARGIN + SIZE
+        if blocks * found.f_frsize < wanted:
+            raise full()
 
     def give_up(self) -> None:
         """Give the space back to the disk, which has no room."""

@@ -109,6 +109,7 @@ class SqliteStore:
         self._tables = Tables(connection, self._doubts)
         # Only now: a file that was refused leaves nothing of ours beside it.
         reserve.take()
+        self._reserve = reserve
         # The first is opened ahead, because opening takes longer than most reads.
         self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
         begun.callback(self._idle[0][0].close)
@@ -127,6 +128,12 @@ class SqliteStore:
         done = await self._written(work, urgent=urgent)
         self._upkeep.count()
         return done
+
+    async def require_writable(self) -> None:
+        """Raise unless something could be written now."""
+        await self._written(_nothing)
+        # An empty transaction writes nothing, and so does not meet a full disk.
+        self._reserve.require_room()
 
     async def _written(self, work: Work[T], *, urgent: bool = False) -> T:
         try:
@@ -272,6 +279,10 @@ class SqliteStore:
         # There is one writer: work that was meant to read cannot change anything past it.
         connection.pragma("query_only", 1)
         return connection, Tables(connection, self._doubts)
+
+
+async def _nothing(_: Tx) -> None:
+    """Take the writer's lock and change nothing."""
 
 
 _FOR_WANT_OF_ROOM: Final = frozenset(

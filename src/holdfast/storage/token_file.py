@@ -30,7 +30,9 @@ _MAKING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 class SecretFile:
     """The file in a home; whole or not there, and never reached through a link."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, is_shared: bool = False) -> None:
+        """`is_shared` says that other homes may use the store as well."""
+        self._is_shared = is_shared
         self._path = home / FILE_NAME
         self._draft = home / f".{FILE_NAME}.new"
 
@@ -38,7 +40,7 @@ class SecretFile:
         return await asyncio.to_thread(self._read)
 
     async def home_id(self) -> str:
-        return await asyncio.to_thread(self._home_id)
+        return await asyncio.to_thread(self._home_id) if self._is_shared else ""
 
     async def put(self, secret: str, *, instead_of: str | None) -> str:
         return await asyncio.to_thread(self._put, secret, instead_of)
