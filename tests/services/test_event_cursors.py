@@ -109,6 +109,7 @@ async def test_all_news_of_old_turns_may_be_forgotten_and_that_is_told(
         whole[1],
         Gap(from_sequence=3, to_sequence=9, reason="retention"),
         whole[9],
+        Gap(from_sequence=11, to_sequence=12, reason="retention"),
     )
     rest = await house.events.list(house.owner, session.id, after=10)
     assert rest.items == (Gap(from_sequence=11, to_sequence=12, reason="retention"),)

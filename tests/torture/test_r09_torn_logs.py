@@ -97,7 +97,10 @@ def test_whoever_meets_a_torn_log_goes_on_writing_behind_what_was_told(
             async with open_holdfast(config=config, scope=Scope.NONE) as house:
                 await house.zones.append_output(house.owner, "a", "more")
                 lines = (await house.zones.read_lines(house.owner, "a")).lines
-                return lines, await house.store.check()
+                return lines, [
+                    *await house.store.check(),
+                    *await house.store.missing_events(),
+                ]
 
         lines, faults = asyncio.run(go_on(home))
         assert (lines, faults) == (('{"n":0}', '{"n":1}', '{"n":2}', "more"), [])

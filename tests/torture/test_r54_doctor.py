@@ -241,7 +241,7 @@ def is_waiting(home: Path, session: str) -> bool:
 async def examined(home: Path) -> list[str]:
     """Return what the doctor finds in a store."""
     async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
-        return await house.store.check()
+        return [*await house.store.check(), *await house.store.missing_events()]
 
 
 async def diagnosed(home: Path) -> list[str]:
