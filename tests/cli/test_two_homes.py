@@ -25,7 +25,7 @@ ACCEPTED, REFUSED = 200, 401
 
 @pytest.fixture
 def shared(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """A database that nobody has used, for servers and for this process."""
+    """A new database, for servers and for this process."""
     url = databases.fresh()
     monkeypatch.setenv(VARIABLE, url)
     return {VARIABLE: url}

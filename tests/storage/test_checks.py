@@ -93,9 +93,9 @@ LACKING = {
 }
 
 
-@pytest.mark.parametrize(("which", "told"), LACKING.values(), ids=list(LACKING))
+@pytest.mark.parametrize(("which", "expected"), LACKING.values(), ids=list(LACKING))
 async def test_missing_events_are_named_and_are_no_fault_of_the_record(
-    filled: SqliteStore, home: Path, which: str, told: str
+    filled: SqliteStore, home: Path, which: str, expected: str
 ) -> None:
     assert await filled.missing_events() == []
     with raw(home) as connection:
@@ -103,7 +103,7 @@ async def test_missing_events_are_named_and_are_no_fault_of_the_record(
 
     assert await filled.check() == []
     (found,) = await filled.missing_events()
-    assert told in found
+    assert expected in found
 
 
 async def test_one_fault_does_not_hide_another(filled: SqliteStore, home: Path) -> None:

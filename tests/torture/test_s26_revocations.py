@@ -116,11 +116,11 @@ async def hung_up(home: Path, port: int, count: int, luck: random.Random) -> lis
             begun = time.monotonic()
             async with asyncio.timeout(PATIENCE):
                 await reader.readuntil(b'"reason":"revoked"')
-                told = time.monotonic()
+                closing = time.monotonic()
                 await reader.read(-1)
             ended = time.monotonic()
             # Not kept for another request, as a connection is whose answer has ended.
-            assert ended - told < IDLE_SECONDS - 1
+            assert ended - closing < IDLE_SECONDS - 1
             return ended - begun
 
         late = await asyncio.gather(*(cut_off(token, reader) for token, (reader, _) in found))

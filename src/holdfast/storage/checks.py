@@ -203,8 +203,8 @@ async def _lacking(connection: Connection, head: Head) -> list[str]:
         f"{first} to {last}" if last > first else f"{first}" for first, last in lost[:_NAMED]
     )
     more = f" and {len(lost) - _NAMED} more ranges" if len(lost) > _NAMED else ""
-    told = f"Session {head.session_id} lacks events that Holdfast did not remove: {named}{more}."
-    return [f"{told} Readers get a gap there; no message is affected."]
+    lacking = f"Session {head.session_id} lacks events that Holdfast did not remove: {named}{more}."
+    return [f"{lacking} Readers get a gap there; no message is affected."]
 
 
 async def _gaps(events: Events, head: Head) -> list[tuple[int, int]]:

@@ -46,8 +46,8 @@ class Reserve:
         try:
             found = os.statvfs(self._path.parent)
         except OSError as error:
-            told = f"{self._path.parent} cannot be reached: {error.strerror}."
-            raise Unavailable(Code.STORE_UNWRITABLE, told) from error
+            message = f"{self._path.parent} cannot be reached: {error.strerror}."
+            raise Unavailable(Code.STORE_UNWRITABLE, message) from error
         # Root may use the blocks that the file system keeps back from others.
         blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
         wanted = MARGIN if self.is_held else MARGIN + SIZE
