@@ -265,6 +265,30 @@ def test_a_command_does_not_run_in_another_folder_than_was_shown(
 
 
 @proves("S11")
+def test_a_command_does_not_run_another_script_than_was_there(tmp_path: Path) -> None:
+    desk = tmp_path / "desk"
+    desk.mkdir()
+    (desk / "t.sh").write_text("echo ran > one\n")
+    config = a_config(
+        tmp_path / "home",
+        asks(call("run_command", "c1", command="sh", args=["t.sh"])),
+        says("done"),
+        chat=Chat(allowed_commands=("sh t.sh",)),
+    )
+
+    async def tried() -> dict[str, str]:
+        async with open_equipped(config) as house:
+            session = await started(house, desk)
+            change = (desk / "t.sh").write_text
+            return results(await allowed(house, session, lambda _: change("echo ran > two\n")))
+
+    told = asyncio.run(tried())
+
+    assert told["c1"] == "denied/target_changed"
+    assert os.listdir(desk) == ["t.sh"]
+
+
+@proves("S11")
 def test_a_command_does_not_run_in_another_environment_than_was_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,24 @@ async def test_looking_and_committing_springs_no_trap(
 
 
 @proves("S20")
+async def test_git_on_the_list_of_commands_springs_no_trap(
+    tmp_path: Path, name: str, tell: Tell
+) -> None:
+    # Without the sandbox: what holds is how git is called, and not what a trap may reach.
+    bench = hostile(tmp_path, name, Launcher(Means()))
+    bench.allow(*(("git", *words) for words in PLAIN))
+
+    told = [
+        outcome(await bench.call("run_command", command="git", args=list(words), timeout_s=20))
+        for words in PLAIN
+    ]
+
+    sprung = sorted(os.listdir(fallen(bench)))
+    tell(f"{name}: {' '.join(told)}; {len(sprung)} sprung by git on the list")
+    assert sprung == []
+
+
+@proves("S20")
 def test_control_plain_git_springs_many(tmp_path: Path, tell: Tell) -> None:
     sprung: set[str] = set()
     for name in REPOSITORIES:

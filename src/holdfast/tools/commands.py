@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from holdfast.domain.texts import is_encodable
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
@@ -20,7 +21,9 @@ from holdfast.ports import Asked, Workplace
 from holdfast.tools.allowlists import has_entries, is_allowed
 from holdfast.tools.children import NotStarted, Order
 from holdfast.tools.launcher import Finished, Launcher
+from holdfast.tools.listed_git import HardenedCall, hardened, names_git
 from holdfast.tools.programs import Program, find_program
+from holdfast.tools.scripts import Script, scripts_of
 from holdfast.tools.supervisor.wards import ASIDE
 from holdfast.tools.surroundings import ProcessSettings, Surroundings, surroundings_of
 from holdfast.tools.threads import in_thread
@@ -88,25 +91,28 @@ class _Commands:
         if not is_allowed(place.grants, arguments.call):
             raise _not_allowed(arguments.call)
         around, program = await in_thread(lambda _: self._found(place, arguments))
+        run = HardenedCall(argv=arguments.call, environment={})
+        if names_git(arguments.call):
+            run = await hardened(arguments.call, program, around, self._launcher)
+        scripts = await in_thread(lambda _: scripts_of(arguments.call, program, around))
         order = Order(
-            argv=arguments.call,
+            argv=run.argv,
             program=program.path,
             program_identity=program.identity,
             folder=around.folder,
             folder_identity=around.folder_identity,
-            environment=around.environment,
-            confinement=around.confinement(program),
+            environment={**around.environment, **run.environment},
+            confinement=replace(around.confinement(program), executable=run.executable),
         )
         _planned.set((arguments, order))
-        line = shown(arguments.call)
         is_protected = (await self._launcher.means()).mounts or self._settings.allows_unprotected
-        question = _question(line, arguments.call, program, around)
+        question = _question(run.argv, program, around, scripts)
         return Aim(
             # It may write what runs later, and nothing here keeps it from doing so.
             tool_class=ToolClass.PROCESS if is_protected else ToolClass.SENSITIVE_WRITE,
-            targets=_targets(program, around),
+            targets=(*_targets(program, around), *_more_targets(run, scripts)),
             question="\n".join(question if is_protected else [*question, _UNPROTECTED]),
-            preview={"command": line},
+            preview={"command": question[0]},
             memory=f"process:{json.dumps(arguments.call)}",
         )
 
@@ -201,15 +207,30 @@ def _targets(program: Program, around: Surroundings) -> tuple[str, ...]:
     )
 
 
+def _more_targets(run: HardenedCall, scripts: tuple[Script, ...]) -> Iterator[str]:
+    """Yield what else decides what a call does; nothing for most calls."""
+    for script in scripts:
+        yield f"script={_on_one_line(script.path)} {script.fingerprint}"
+    if run.environment:
+        # Where the configuration of a repository has changed, so have the overrides.
+        yield f"git={json.dumps([run.argv, run.environment], sort_keys=True)}"
+
+
 def _question(
-    line: str, call: tuple[str, ...], program: Program, around: Surroundings
+    call: tuple[str, ...], program: Program, around: Surroundings, scripts: tuple[Script, ...]
 ) -> list[str]:
-    lines = [line, f"program: {visible(program.real)}", f"in: {visible(around.folder)}"]
+    lines = [shown(call), f"program: {visible(program.real)}", f"in: {visible(around.folder)}"]
     lines += ["with the network"] if around.has_network else []
+    lines += [f"file: {_on_one_line(script.path)}" for script in scripts]
     foreign = [word for word in call if not word.isascii()]
     # Letters of other alphabets can look like ours; here every one is spelled out.
     lines += [f"not plain ASCII: {json.dumps(word)}" for word in foreign]
     return lines
+
+
+def _on_one_line(path: str) -> str:
+    text = path.encode("utf-8", "backslashreplace").decode()
+    return visible(text).replace("\n", "\\n")
 
 
 def _quoted(word: str) -> str:
