@@ -182,7 +182,7 @@ async def test_what_others_run_later_always_asks(tmp_path: Path, tier: FsTier, p
 
 
 @pytest.mark.parametrize(
-    "path", ["package.json.txt", ".github/x.md", "src/main.py", "Makefile.am", "vscode/x"]
+    "path", ["package.json.txt", "github/x.md", "src/main.py", "makefile_am", "vscode/x"]
 )
 async def test_what_only_looks_similar_is_an_ordinary_write(shop: Workshop, path: str) -> None:
     planned = await shop.plan("write_file", path=path, content="x", create_dirs=True)

@@ -1,6 +1,7 @@
 """S21: what would run later or rule over us is written to, there or not, in every tier."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import Done, Planned
 from holdfast.tools.floors import Floors
 from tests.marks import proves
+from tests.tools.run_later_paths import ASKING, ORDINARY
 from tests.tools.workshops import Workshop
 from tests.torture.arenas import quick_folder
 from tests.torture.conftest import Tell
@@ -39,12 +41,6 @@ PROTECTED = (
     *(".env", ".env.local", ".envrc", ".npmrc", ".pypirc", ".netrc", ".docker/config.json"),
 )
 OURS = ("config.toml", "key", "history.db", "token", "agents/x.agent.yaml", "models.yaml", "new")
-ASKING = (
-    *(".github/workflows/ci.yml", ".gitlab-ci.yml", "Jenkinsfile", ".circleci/config.yml"),
-    *(".vscode/tasks.json", ".vscode/settings.json", ".idea/workspace.xml", ".VSCode/launch.json"),
-    *(".husky/pre-commit", ".pre-commit-config.yaml", "package.json", "web/package.json"),
-    *("pyproject.toml", "Makefile", "makefile", "setup.py"),
-)
 MODES = ("replace", "create", "append")
 
 
@@ -70,11 +66,18 @@ def test_nothing_that_rules_or_runs_is_written_whether_there_or_not(
 def test_what_others_run_later_never_passes_without_a_question_of_its_own(
     tmp_path: Path, tier: FsTier
 ) -> None:
-    planned = asyncio.run(planned_writes(Workshop(tmp_path, tier=tier)))
+    planned = asyncio.run(planned_writes(Workshop(tmp_path, tier=tier), ASKING))
 
     assert [each.tool_class for each in planned] == [ToolClass.SENSITIVE_WRITE] * len(ASKING)
     # An answer for the session would let the next one pass.
     assert {each.memory for each in planned} == {None}
+
+
+@proves("S21")
+def test_ordinary_source_is_written_without_a_question_of_its_own(tmp_path: Path) -> None:
+    planned = asyncio.run(planned_writes(Workshop(tmp_path), ORDINARY))
+
+    assert [each.tool_class for each in planned] == [ToolClass.WRITE] * len(ORDINARY)
 
 
 @proves("S21")
@@ -115,10 +118,10 @@ async def passed(shop: Workshop, paths: list[str]) -> list[str]:
     return broken
 
 
-async def planned_writes(shop: Workshop) -> list[Planned]:
-    """Return the plans of writes that have to ask."""
+async def planned_writes(shop: Workshop, paths: Sequence[str]) -> list[Planned]:
+    """Return the plans of writes to these files."""
     plans = [
-        await shop.plan("write_file", path=path, content="x\n", create_dirs=True) for path in ASKING
+        await shop.plan("write_file", path=path, content="x\n", create_dirs=True) for path in paths
     ]
     return [each for each in plans if isinstance(each, Planned)]
 

@@ -1,6 +1,8 @@
 """A change of a file as it is judged, asked about and undone."""
 
 import hashlib
+import os
+import stat
 from typing import Final
 
 from msgspec import Struct
@@ -58,10 +60,22 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 def class_of(spot: Spot) -> ToolClass:
-    """Return what a change of the file is: one that runs unseen later is asked about apart."""
-    if any(is_sensitive(folded_path(names)) for names in spot.judged()):
+    """Return what a change of the file is: one that is run later is asked about apart."""
+    if _is_executable(spot) or any(is_sensitive(folded_path(each)) for each in spot.judged()):
         return ToolClass.SENSITIVE_WRITE
     return ToolClass.WRITE
+
+
+def _is_executable(spot: Spot) -> bool:
+    """Tell whether the file is there and can be executed; a write keeps its mode."""
+    if not spot.is_there or spot.leaf is None:
+        return False
+    try:
+        found = os.stat(spot.leaf, dir_fd=spot.folder, follow_symlinks=False)
+    # Gone meanwhile; the write itself finds out.
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and bool(found.st_mode & 0o111)
 
 
 def resolved_of(spot: Spot) -> str:

@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
+from holdfast.tools.run_later import run_later
+
 # The names of a path from the root of the file system on, folded.
 Names = tuple[str, ...]
 # Not readable; not writable; not writable unless the user's settings name it.
@@ -92,24 +94,6 @@ _SYSTEM_START: Final = (
     ("var", "spool", "cron"),
 )
 
-_SENSITIVE_FOLDERS: Final = (
-    (".github", "workflows"),
-    (".github", "actions"),
-    (".circleci",),
-    (".vscode",),
-    (".idea",),
-    (".devcontainer",),
-    (".husky",),
-)
-_SENSITIVE_FILES: Final = frozenset(
-    {
-        *(".gitlab-ci.yml", ".travis.yml", "jenkinsfile"),
-        *("azure-pipelines.yml", "bitbucket-pipelines.yml"),
-        *(".pre-commit-config.yaml", "lefthook.yml"),
-        *("package.json", "pyproject.toml", "setup.py", "makefile", "gnumakefile"),
-    }
-)
-
 
 def folded(name: str) -> str:
     """Return a name as the laxest file system compares it: case, form, ending and stream apart."""
@@ -167,10 +151,8 @@ class Floors:
 
 
 def is_sensitive(path: Names) -> bool:
-    """Tell whether what is written here runs later without anybody looking."""
-    if any(_passes(path, names) for names in _SENSITIVE_FOLDERS):
-        return True
-    return _last(path) in _SENSITIVE_FILES
+    """Tell whether other programs run later what is written here; `run_later.py` has the table."""
+    return run_later(path) is not None
 
 
 def is_private_key(head: bytes) -> bool:

@@ -100,7 +100,8 @@ class LocalToolbox:
             # Looked at again: between the question and the answer the target may have changed.
             if planned.tool_class is not ToolClass.READ:
                 again = await self._planned(place, asked)
-                if again.digest != planned.digest:
+                was = (planned.digest, planned.tool_class)
+                if (again.digest, again.tool_class) != was:
                     raise ToolTrouble(
                         ResultCode.TARGET_CHANGED,
                         "What the call aims at has changed since it was allowed; ask for it again.",

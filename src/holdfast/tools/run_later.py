@@ -1,0 +1,265 @@
+"""Files that other programs run later: which class of them a path belongs to, if any.
+
+The table is by class and not by a list of known attacks. Names are compared folded (`floors.py`),
+so that case and Unicode form make no difference. What is in the table is still writable: the write
+is a class of its own and is asked about. What is never writable is in `floors.py`.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from fnmatch import translate
+from typing import Final
+
+from msgspec import Struct
+
+Names = tuple[str, ...]
+
+
+class RunLater(StrEnum):
+    """Who runs the file, or what it makes them run."""
+
+    EXECUTABLE = "executable"
+    INSTALLED = "installed code"
+    HOOK = "hook"
+    CI = "CI and deployment"
+    EDITOR = "editor setting"
+    AGENT = "agent setting"
+    ENVIRONMENT = "environment and startup"
+    BUILD = "build and test entry point"
+
+
+def _with_endings(*names: str) -> tuple[str, ...]:
+    """Return patterns for names that may have an ending: `Dockerfile.dev`, `Gemfile.lock`."""
+    return tuple(pattern for name in names for pattern in (name, f"{name}.*"))
+
+
+class _Rule(Struct, frozen=True, kw_only=True):
+    """Paths of one class: below these folders, or with a last name that fits a pattern."""
+
+    folders: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+_RULES: Final[Mapping[RunLater, _Rule]] = {
+    # Also every file that has an executable bit: `changes.py` looks at the file itself.
+    RunLater.EXECUTABLE: _Rule(
+        folders=("node_modules/.bin", "vendor/bin", "venv/bin", ".venv/bin", "env/bin"),
+        names=(
+            *("*.sh", "*.bash", "*.zsh", "*.ksh", "*.csh", "*.fish", "*.nu", "*.command"),
+            *("*.bat", "*.cmd", "*.ps1", "*.psm1", "*.psd1", "*.vbs", "*.wsf", "*.exe", "*.com"),
+            *("*.scr", "*.msi", "*.desktop", "*.appimage", "autorun.inf", "*.reg", "*.run"),
+        ),
+    ),
+    # Imported by programs, and in no diff that a person reviews.
+    RunLater.INSTALLED: _Rule(
+        folders=(
+            *("node_modules", "bower_components", ".venv", "venv", "virtualenv"),
+            *("site-packages", "dist-packages", ".tox", ".nox", ".eggs", ".bundle"),
+            *("vendor/bundle", ".yarn", ".pnpm", "__pycache__", ".gradle", ".mvn"),
+        ),
+        names=("*.pth", "*.pyc", "*.egg-link", "sitecustomize.py", "usercustomize.py"),
+    ),
+    RunLater.HOOK: _Rule(
+        folders=(
+            *(".husky", ".githooks", "githooks", ".git-hooks", "git-hooks", ".hooks"),
+            *(".hg", ".jj", ".svn", ".bzr", "_darcs", ".sl", ".lefthook", ".overcommit"),
+        ),
+        names=(
+            *("lefthook.*", ".lefthook.*", "lefthook-local.*", ".lefthook-local.*"),
+            *(".pre-commit-config.y*ml", ".pre-commit-hooks.y*ml", ".overcommit.yml"),
+            *(".lintstagedrc*", "lint-staged.config.*", "captainhook.json", ".grit.yml"),
+            *(".simple-git-hooks.*", "simple-git-hooks.*", ".huskyrc*", "husky.config.*"),
+            *(".hgrc", ".gitattributes", ".gitmodules", "prek.toml", ".commitlintrc*"),
+        ),
+    ),
+    RunLater.CI: _Rule(
+        folders=(
+            *(".github", ".gitea", ".forgejo", ".gitlab", ".woodpecker", ".drone", ".buildkite"),
+            *(".circleci", ".azure-pipelines", ".azuredevops", ".jenkins", ".teamcity", ".ci"),
+            *(".tekton", ".semaphore", ".builds", ".harness", ".codefresh", ".zuul.d", "zuul.d"),
+            *(".aws-sam", ".devcontainer", ".codesandbox", ".do", ".platform", ".ebextensions"),
+        ),
+        names=(
+            *(".gitlab-ci*", "*.gitlab-ci.y*ml", ".woodpecker*", "woodpecker*.y*ml", ".drone*"),
+            *("*.jenkinsfile", "azure-pipelines*", ".azure-pipelines*"),
+            *("bitbucket-pipelines*", ".travis.y*ml", "appveyor.y*ml", ".appveyor.y*ml"),
+            *(
+                ".cirrus.*",
+                ".build.yml",
+                "cloudbuild*.y*ml",
+                "cloudbuild.json",
+                "buildspec*.y*ml",
+                "appspec.y*ml",
+            ),
+            *("wercker.y*ml", "codefresh.y*ml", ".scrutinizer.yml", ".zuul.yaml", "zuul.yaml"),
+            *("screwdriver.yaml", ".onedev-buildspec.yml", "bitrise.yml", "codemagic.y*ml"),
+            *("netlify.toml", "vercel.json", "now.json", "fly.toml", "render.y*ml", "heroku.yml"),
+            *("app.json", "renovate.json*", ".renovaterc*", "dependabot.y*ml"),
+            *("dagger.json", "earthfile", "skaffold.y*ml", "tiltfile", ".gitpod*", ".replit"),
+            *("replit.nix", ".devcontainer.json", ".goreleaser.*", ".releaserc*", ".mergify.y*ml"),
+            *("release.config.*", "serverless.y*ml", "buildkite.y*ml", ".buildkite.y*ml"),
+            *("circle.yml", ".semaphore.y*ml", ".hound.yml", ".lgtm.yml", "sonar-project.*"),
+            *_with_endings("dockerfile", "containerfile", "jenkinsfile", "procfile"),
+            *("*.dockerfile", "*.containerfile"),
+            *(
+                "docker-compose*.y*ml",
+                "compose.y*ml",
+                "compose.*.y*ml",
+                "docker-bake.*",
+                "devfile.y*ml",
+                "*.service",
+            ),
+            *("*.timer", "*.socket", "crontab", "*.cron", "supervisord.conf", "ansible.cfg"),
+        ),
+    ),
+    RunLater.EDITOR: _Rule(
+        folders=(
+            *(".vscode", ".vscode-server", ".idea", ".fleet", ".zed", ".vs", ".settings", ".run"),
+            *(".vim", ".nvim", ".config/nvim", ".emacs.d", ".helix", ".nova", ".theia", ".atom"),
+            *(".sublime", ".eclipse", ".jupyter", ".ipython", ".lapce"),
+        ),
+        names=(
+            *("*.code-workspace", "*.sublime-project", "*.sublime-workspace", "*.sublime-build"),
+            *(".project", ".classpath", "*.iml", "*.ipr", "*.iws", "*.run.xml", "*.launch"),
+            *(".vimrc", "_vimrc", ".gvimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc"),
+            *(".dir-locals*.el", ".emacs", ".projectile", ".kakrc", ".ycm_extra_conf.py"),
+            *(".clangd", ".ccls", ".luarc.json*", ".nova.json", "*.code-profile", ".lldbinit"),
+            *(".gdbinit", ".gdbinit.local", "tasks.vs.json", "launch.vs.json", ".netbeans*"),
+        ),
+    ),
+    # Also what other agents read as their instructions.
+    RunLater.AGENT: _Rule(
+        folders=(
+            *(".claude", ".claude-plugin", ".cursor", ".codex", ".gemini", ".agents", ".agent"),
+            *(".windsurf", ".continue", ".cline", ".clinerules", ".roo", ".kilocode", ".aider"),
+            *(".opencode", ".amazonq", ".kiro", ".goose", ".junie", ".augment", ".qwen"),
+            *(".crush", ".trae", ".factory", ".copilot", ".amp", ".codeium", ".tabnine"),
+            *(".openhands", ".mcp", ".zencoder", ".warp", ".rovodev", ".void", ".pearai"),
+        ),
+        names=(
+            *(".mcp.json", "mcp.json", "mcp.y*ml", "mcp.toml", ".mcp.*", "mcp_settings.json"),
+            *("mcp-config.json", "claude_desktop_config.json", "*.mcpb", "*.dxt", "smithery.yaml"),
+            *("agents.md", "agents.*.md", "agent.md", "claude.md", "claude.*.md", ".claude.json"),
+            *("gemini.md", "qwen.md", "crush.md", "copilot-instructions.md", "warp.md", "skill.md"),
+            *(".cursorrules", ".cursorignore", ".windsurfrules", ".clinerules", ".roomodes"),
+            *(".roorules*", ".goosehints", ".aider*", "opencode.json*", "crush.json"),
+            *(".crush.json", ".continuerc*", ".rules", "*.agent.y*ml", "*.agent.md", "*.mdc"),
+        ),
+    ),
+    RunLater.ENVIRONMENT: _Rule(
+        folders=(".mise", ".config/mise", ".rtx", ".asdf", ".shadowenv.d", ".direnv", ".devenv"),
+        names=(
+            *(".tool-versions", "*.mise.toml", "mise.toml", ".mise.*", "mise.*.toml", ".rtx.toml"),
+            *(".nvmrc", ".node-version", ".python-version", ".ruby-version", ".java-version"),
+            *(".sdkmanrc", ".jvmrc", ".terraform-version", ".bazelversion", ".go-version"),
+            *(".ruby-gemset", ".rvmrc", ".autoenv*", ".shadowenv*", "rust-toolchain*"),
+            *("*.nix", "flake.lock", "devenv.y*ml", "devbox.json", "pixi.toml", "pixi.lock"),
+            *(".tmux.conf", ".screenrc", ".wgetrc", ".curlrc", ".psqlrc", ".sqliterc", ".irbrc"),
+            *(".pryrc", ".pdbrc*", ".pythonrc*", ".pythonstartup", ".rprofile", ".renviron"),
+            *(
+                ".iex.exs",
+                ".ghci",
+                ".ocamlinit",
+                ".mailcap",
+                ".lessfilter",
+                ".lesskey",
+                ".htaccess",
+            ),
+            *(".user.ini", "web.config", ".terraformrc", "pip.conf", "pip.ini", "uv.toml"),
+        ),
+    ),
+    RunLater.BUILD: _Rule(
+        folders=(".cargo", "gradle/wrapper", ".bazel", ".storybook", ".config/pip", "buildsrc"),
+        names=(
+            *_with_endings("makefile", "gnumakefile", "bsdmakefile", "sconstruct", "sconscript"),
+            *_with_endings("rakefile", "gemfile", "podfile", "pipfile"),
+            *_with_endings("gulpfile", "gruntfile", "jakefile"),
+            # make and relatives
+            *("kbuild", "*.mk", "*.mak", "justfile"),
+            *(
+                ".justfile",
+                "*.just",
+                "taskfile*.y*ml",
+                "magefile*.go",
+            ),
+            *("wscript", "waf", "tupfile", "dodo.py"),
+            # C, C++ and others that are configured
+            *("cmakelists.txt", "*.cmake", "cmakepresets.json", "cmakeuserpresets.json"),
+            *("configure", "configure.ac", "configure.in", "*.m4", "autogen", "bootstrap"),
+            *("meson.build", "meson_options.txt", "meson.options", "*.ninja", "conanfile.*"),
+            *("vcpkg.json", "xmake.lua", "premake*.lua", "*.gyp", "*.gypi", "build", "workspace"),
+            *("build.bazel", "workspace.bazel", "module.bazel", "*.bzl", ".bazelrc", "buck"),
+            *(".buckconfig", "pants.toml", "*.vcxproj*", "*.csproj*", "*.fsproj*", "*.vbproj*"),
+            *("*.sln", "*.slnx", "*.props", "*.targets", "*.proj", "global.json", "nuget.config"),
+            *("*.pbxproj", "*.xcscheme", "package.swift", "package.resolved"),
+            # JavaScript and TypeScript
+            *("package.json", "package.json5", "package.y*ml", "package-lock.json", "jsr.json"),
+            *("npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.y*ml", "pnpm-workspace.y*ml"),
+            *("bun.lock*", "bunfig.toml", ".yarnrc*", ".pnp.*", ".pnpmfile.*", "lerna.json"),
+            *("nx.json", "turbo.json*", "angular.json", "deno.json*", "deno.lock", "bower.json"),
+            *("*.config.js", "*.config.cjs", "*.config.mjs"),
+            *("*.config.ts", "*.config.cts", "*.config.mts", "*.conf.js", "*.conf.ts"),
+            *(".eslintrc*", ".babelrc*", ".mocharc*", ".prettierrc*", ".stylelintrc*", ".swcrc"),
+            *(".nycrc*", ".c8rc*", ".taprc", ".noderc", "vitest.*", "jest.*.js", "jest.*.ts"),
+            # Python
+            *("setup.py", "setup.cfg", "pyproject.toml", "conftest.py", "pytest.ini"),
+            *(".pytest.ini", "tox.ini", ".tox.ini", "noxfile.py", "fabfile.py", "conf.py"),
+            *("pavement.py", "requirements*.txt", "requirements*.in", "constraints*.txt"),
+            *("poetry.lock", "poetry.toml", "uv.lock", "pdm.lock", "pylock*.toml"),
+            *("hatch.toml", "hatch_build.py", "environment.y*ml", "conda*.y*ml", "pylintrc"),
+            *(".pylintrc*", "mypy.ini", ".mypy.ini", ".flake8", ".coveragerc", "gunicorn.conf.py"),
+            *("jupyter_*_config.py", "pythonstartup.py", "snakefile", "*.smk"),
+            # Rust, Go, Zig
+            *("build.rs", "cargo.toml", "cargo.lock", "go.mod", "go.sum", "go.work*"),
+            *("build.zig*", "*.nimble", "*.nims", "nim.cfg", "dub.json", "dub.sdl", "shard.yml"),
+            # Java and relatives
+            *("pom.xml", "*.gradle", "*.gradle.kts", "gradle.properties", "gradlew", "mvnw"),
+            *("build.xml", "ivy.xml", "*.sbt", "build.sc", "build.mill", "project.clj"),
+            *("deps.edn", "shadow-cljs.edn", "build.boot", "lein*.clj", "libs.versions.toml"),
+            # Ruby, PHP, Perl and others
+            *("*.rake", "gems.rb", "gems.locked", "*.gemspec"),
+            *("guardfile", "capfile", "vagrantfile", "fastfile", "dangerfile", "brewfile"),
+            *("thorfile", "berksfile", ".rspec", "config.ru", "composer.json", "composer.lock"),
+            *("phpunit.xml*", ".php-cs-fixer*", ".php_cs*", "phpstan.neon*", "psalm.xml*"),
+            *("makefile.pl", "build.pl", "cpanfile*", "mix.exs", "mix.lock", "rebar.config*"),
+            *(".formatter.exs", "*.cabal", "cabal.project*", "stack.y*ml", "setup.hs", "setup.lhs"),
+            *("dune", "dune-project", "*.opam", "*.rockspec", "pubspec.*", "build.yaml"),
+            *("project.toml", "manifest.toml", "spago.*", "elm.json", "hie.yaml"),
+        ),
+    ),
+}
+_FOLDERS: Final = tuple(
+    (tuple(folder.split("/")), kind) for kind, rule in _RULES.items() for folder in rule.folders
+)
+_NAMES: Final = tuple(
+    (re.compile("|".join(translate(pattern) for pattern in rule.names)), kind)
+    for kind, rule in _RULES.items()
+    if rule.names
+)
+# Where agents keep whole working trees; what is in one is a project and no setting.
+_TREES: Final = frozenset({"worktrees", "worktree", "workspaces"})
+
+
+def run_later(path: Names) -> RunLater | None:
+    """Return the class of a path that is given by its folded names; `None` for ordinary files."""
+    names = _in_its_tree(path)
+    for folders, kind in _FOLDERS:
+        if _passes(names, folders):
+            return kind
+    last = names[-1] if names else ""
+    return next((kind for pattern, kind in _NAMES if pattern.match(last)), None)
+
+
+def _in_its_tree(path: Names) -> Names:
+    """Return the names below an agent's working tree: `.claude/worktrees/one/src/a.py`."""
+    agents = _RULES[RunLater.AGENT].folders
+    for at in range(len(path) - 3, -1, -1):
+        if path[at] in agents and path[at + 1] in _TREES:
+            return path[at + 3 :]
+    return path
+
+
+def _passes(path: Names, folders: Names) -> bool:
+    size = len(folders)
+    return any(path[at : at + size] == folders for at in range(len(path) - size + 1))
