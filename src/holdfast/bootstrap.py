@@ -279,7 +279,7 @@ async def _assembled(
     places = Places(store, folders, ceiling_of(config), visitors)
     berth = partial(berths.of, Ground(records.repos, folders))
     inputs = Inputs(models, places, records.approvals, limits_of(config), berth)
-    own = _engine(llms, tools, outside)
+    own = _engine(llms, tools, outside, secrets)
     runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: own, AcpRuntime: player}
     turns = Turns(store, journal, inputs, runtimes, rules.slots)
     most = config.turns_at_a_time
@@ -348,10 +348,16 @@ def _workflow_read(text: str) -> Workflow:
     return parse_workflow(text, where="the export")
 
 
-def _engine(llm: Llm, toolbox: Toolbox, outside: Outside) -> Runtime:
+def _engine(llm: Llm, toolbox: Toolbox, outside: Outside, secrets: Secrets) -> Runtime:
     from holdfast.engine.runtime import EngineRuntime
 
-    return EngineRuntime(llm, toolbox, outside.clock, outside.randomness)
+    return EngineRuntime(
+        llm,
+        toolbox,
+        outside.clock,
+        outside.randomness,
+        scrubber=lambda: secrets.scrubber,
+    )
 
 
 def _opening_rules(config: Config, secrets: Secrets) -> OpeningRules:

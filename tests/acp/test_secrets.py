@@ -135,29 +135,28 @@ async def test_no_part_of_a_secret_is_left_of_a_refusal_to_open_a_session(
     assert "zzzz" in told
 
 
-async def test_a_secret_in_a_file_is_written_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("act", ["file", "command", "environment"])
+async def test_nothing_is_done_with_a_secret_that_a_question_could_not_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     monkeypatch.setenv("PEER_API_KEY", SECRET)
     file = tmp_path / "tree" / "settings"
-    write = does("fs/write_text_file", "written", path=str(file), content=f"key={SECRET}")
-    async with aboard(tmp_path, on={"session/prompt": [write, END]}) as ship:
-        session = await opened(ship)
-        await ship.house.send(session.id, "go")
-        (question,) = await ship.waiting(session)
-        await ship.house.approvals.answer(
-            ship.house.owner, session.id, question.id, allowed(question)
-        )
-        rows = await ship.settled(session)
+    acts = {
+        "file": does("fs/write_text_file", "done", path=str(file), content=f"key={SECRET}"),
+        "command": does("terminal/create", "done", command="touch", args=[f"settings-{SECRET}"]),
+        "environment": does(
+            "terminal/create",
+            "done",
+            command="touch",
+            args=["settings"],
+            env=[{"name": "KEY", "value": SECRET}],
+        ),
+    }
+    async with aboard(tmp_path, on={"session/prompt": [acts[act], END]}) as ship:
+        rows = await ship.tell(await opened(ship))
 
-    assert file.read_text() == f"key={SECRET}"
+    assert list((tmp_path / "tree").glob("settings*")) == []
     assert leaked(repr(rows)) == []
-
-
-def allowed(question: Any) -> Any:
-    from holdfast.domain.approvals import Answer, ApprovalState
-
-    return Answer(state=ApprovalState.ALLOWED, by="me")
 
 
 async def test_no_part_of_a_secret_is_logged_of_a_line_that_is_no_message(

@@ -1,5 +1,7 @@
 """The toolbox itself: what a tool returns, before anybody else sees it."""
 
+import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from holdfast.ports import Asked, Done, Planned, Workplace
 from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered, nothing_to_ask
 from holdfast.tools.toolbox import LocalToolbox
 from tests.tools.hosts import a_place, asked
+from tests.tools.workshops import Workshop
 
 pytestmark = pytest.mark.anyio
 
@@ -110,3 +113,69 @@ async def test_of_what_went_out_unanswered_nobody_says_that_it_failed(effect: Ef
         assert done == Done(status=ResultStatus.UNKNOWN, error=unknown)
     else:
         assert done == Done(status=ResultStatus.ERROR, error=late)
+
+
+class Anything(Struct, frozen=True, kw_only=True):
+    """Takes whatever comes."""
+
+    value: Any = None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        CANARY,
+        f"key = {CANARY}",
+        {"headers": {"Authorization": f"Bearer {CANARY}"}},
+        {CANARY: 1},
+        ["--token", CANARY],
+        base64.b64encode(CANARY.encode()).decode(),
+    ],
+)
+@pytest.mark.parametrize("tool_class", list(ToolClass))
+async def test_a_call_with_a_managed_secret_is_refused(value: Any, tool_class: ToolClass) -> None:
+    acted: list[Any] = []
+
+    async def plan(_: Workplace, arguments: Anything) -> Aim:
+        acted.append(arguments)
+        return Aim(tool_class=tool_class, question=str(arguments))
+
+    async def act(_: Workplace, arguments: Anything, __: Asked) -> Any:
+        acted.append(arguments)
+
+    tool = Tool(
+        name="use",
+        description="Uses.",
+        arguments=Anything,
+        effect=lambda _: Effect.UNSAFE,
+        plan=plan,
+        act=act,
+    )
+    known: list[tuple[str, Secret]] = []
+    toolbox = LocalToolbox([tool], scrubber=lambda: Scrubber(known))
+    place = a_place(tools=frozenset({"use"}))
+    call = Asked(id="c1", name="use", arguments={"value": value}, idempotency_key="k")
+    before = await toolbox.plan(place, call)
+    assert isinstance(before, Planned)
+
+    # It became a secret between the question and the answer.
+    known.append(("key", Secret(CANARY)))
+    acted.clear()
+    refused = [await toolbox.plan(place, call)]
+    if tool_class is not ToolClass.READ:
+        refused.append(await toolbox.run(place, before))
+
+    for done in refused:
+        assert isinstance(done, Done)
+        assert done.error is not None
+        assert done.error.code is ResultCode.INVALID_ARGUMENTS
+        assert CANARY not in str(done)
+    assert acted == []
+
+
+async def test_what_only_looks_like_a_secret_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+
+    done = await shop.call("write_file", path="a.txt", content="[secret:key] sk-0123456789abcdef")
+
+    assert done.status is ResultStatus.OK

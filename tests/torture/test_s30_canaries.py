@@ -36,7 +36,7 @@ from holdfast.domain.contexts import SessionContext
 from holdfast.domain.credentials import mask_json
 from holdfast.domain.events import ApprovalRequested, ToolEnded, encode_payload
 from holdfast.domain.ids import CallId
-from holdfast.domain.messages import ResultStatus
+from holdfast.domain.messages import ResultStatus, ToolCall, ToolResult
 from holdfast.engine.coalesce import ENOUGH
 from holdfast.storage.backup import back_up
 from tests.keychains import ENTRIES, Known, using
@@ -108,10 +108,25 @@ async def asked_about_before(trip: Trip) -> None:
     fields = {"name": "Writer", "tools": [{"name": "write_file"}]}
     agent = await trip.house.agents.create(trip.house.owner, fields)
     call = {"name": "write_file", "arguments": {"path": "a.txt", "content": trip.canary.value}}
-    model = scripted(trip, {"tool_calls": [call]})
+    model = scripted(trip, {"tool_calls": [call]}, {"text": "done"})
     session = await trip.house.open(agent.id, SessionRequest(model=model))
-    await heard(trip.house, session.id, "write it down", until=ApprovalRequested)
+    await heard(trip.house, session.id, "write it down", until=(ApprovalRequested, TurnEnded))
     await trip.house.sessions.interrupt(trip.house.owner, session.id)
+
+
+async def named_a_call_with(trip: Trip) -> None:
+    """Have a provider name a call with it; the turn goes on, and the model gets the result."""
+    call = {"id": trip.canary.value, "name": "no_such_tool", "arguments": {}}
+    again = {"id": f"call-{trip.canary.value}", "name": trip.canary.value, "arguments": {}}
+    model = scripted(trip, {"tool_calls": [call, again]}, {"text": "done"})
+    house = trip.house
+    session = await house.open(request=SessionRequest(model=model))
+    await heard(house, session.id, "use it", until=TurnEnded)
+    rows = await house.read(session.id)
+    parts = [part for row in rows for part in row.parts]
+    asked = [part.id for part in parts if isinstance(part, ToolCall)]
+    answered = [part.call_id for part in parts if isinstance(part, ToolResult)]
+    assert (rows[-1].text, len(asked), asked) == ("done", 2, answered)
 
 
 async def put_on_a_session(trip: Trip) -> None:
@@ -164,6 +179,7 @@ PATHS: dict[str, Way] = {
     "said in disguise": said_in_disguise,
     "asked of a tool": asked_of_a_tool,
     "asked about before": asked_about_before,
+    "named a call with": named_a_call_with,
     "put on a session": put_on_a_session,
     "put into a variable": put_into_a_variable,
     "made an agent of": made_an_agent_of,
@@ -231,7 +247,9 @@ async def conversed(trip: Trip, text: str, *steps: dict[str, Any]) -> None:
     await heard(trip.house, session.id, text, until=TurnEnded)
 
 
-async def heard(house: Holdfast, session_id: SessionId, text: str, *, until: type) -> None:
+async def heard(
+    house: Holdfast, session_id: SessionId, text: str, *, until: type | tuple[type, ...]
+) -> None:
     """Say something, and listen until a kind of news comes."""
     await house.send(session_id, text)
     async with aclosing(house.follow(session_id)) as news:

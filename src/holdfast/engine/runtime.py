@@ -6,7 +6,7 @@ The abort signal is the closing of the generator, wherever it stands.
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from holdfast.domain.messages import (
     Text,
     ToolCall,
 )
+from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.texts import storable
 from holdfast.domain.times import microseconds
@@ -58,7 +59,17 @@ _CALL_ID: Final = re.compile(r"[!-~]{1,256}")
 class EngineRuntime:
     """A `Runtime` for agents that are a language model."""
 
-    def __init__(self, llm: Llm, toolbox: Toolbox, clock: Clock, randomness: Randomness) -> None:
+    def __init__(
+        self,
+        llm: Llm,
+        toolbox: Toolbox,
+        clock: Clock,
+        randomness: Randomness,
+        *,
+        scrubber: Callable[[], Scrubber] = Scrubber,
+    ) -> None:
+        """Ask for a scrubber with each call: a secret may have become known since."""
+        self._scrubber = scrubber
         self._toolbox = toolbox
         self._clock = clock
         self._randomness = randomness
@@ -176,7 +187,9 @@ class EngineRuntime:
         place = play.turn.place
         arguments = _arguments(asked.arguments)
         # A provider may repeat itself, or name nothing that a row can hold; a session may not.
-        is_good = _CALL_ID.fullmatch(asked.id) is not None and play.take_call_id(asked.id)
+        # An id with a secret in it would be another one in the row, where secrets are taken out.
+        is_fit = _CALL_ID.fullmatch(asked.id) is not None and not self._scrubber().holds(asked.id)
+        is_good = is_fit and play.take_call_id(asked.id)
         call_id = asked.id if is_good else f"call_{self._new_id()}"
         return Call(
             id=CallId(call_id),

@@ -178,12 +178,13 @@ class LocalToolbox:
         if not self._is_granted(place, asked.name):
             raise ToolTrouble(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
         arguments = _strict(tool, asked.arguments)
+        scrubber = self._scrubber()
+        _require_no_secret(asked, scrubber)
         if not tool.is_available(place):
             raise ToolTrouble(ResultCode.UNAVAILABLE, f"{asked.name} cannot be had here.")
         aim = await tool.again(place, arguments, asked) if tool.again is not None else None
         if aim is None:
             aim = await tool.plan(place, arguments)
-        scrubber = self._scrubber()
         return Planned(
             asked=asked,
             effect=tool.effect(arguments),
@@ -232,6 +233,20 @@ def _strict(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
         raise ToolTrouble(
             ResultCode.INVALID_ARGUMENTS, f"The arguments do not fit: {error}."
         ) from None
+
+
+def _require_no_secret(asked: Asked, scrubber: Scrubber) -> None:
+    """Refuse a call whose arguments hold a managed secret, in every mode.
+
+    A question shows `[secret:name]` in its place, so a yes would be to something else.
+    """
+    encoded = msgspec.json.encode(asked.arguments)
+    if scrubber.clean_json(encoded) is not encoded:
+        raise ToolTrouble(
+            ResultCode.INVALID_ARGUMENTS,
+            "The arguments hold a secret that Holdfast manages, so the call was not made. Leave"
+            " the value out; a program that needs it has to be given it by the user.",
+        )
 
 
 def _refused(trouble: ToolTrouble) -> Done:

@@ -58,6 +58,7 @@ async def begin_write(stage: Stage, params: Params) -> tuple[Batch, Coroutine[An
     path, content = _path(params), params.get("content")
     if not isinstance(content, str):
         raise Refused(RpcError(INVALID_PARAMS, "content must be a text"))
+    require_no_secret(stage, path, content)
     try:
         planned = await stage.files.plan(stage.folder, path, content)
     except FileTrouble as trouble:
@@ -106,6 +107,12 @@ async def require_yes(stage: Stage, asked: Asked, matter: Matter) -> None:
     if not is_allowed:
         await end(stage, asked, _DENIED)
         raise Refused(_NOT_ALLOWED)
+
+
+def require_no_secret(stage: Stage, *texts: str) -> None:
+    """Refuse an act with a managed secret: a question shows something else in its place."""
+    if stage.conversation.connection.censor.holds(*texts):
+        raise Refused(RpcError(INVALID_PARAMS, "this holds a secret that Holdfast manages"))
 
 
 def failed(message: str) -> Done:

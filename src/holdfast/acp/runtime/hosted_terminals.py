@@ -7,7 +7,13 @@ from msgspec.structs import replace
 
 from holdfast.acp.process.identities import MARK
 from holdfast.acp.process.launching import Start, find
-from holdfast.acp.runtime.hosted_files import end, failed, refusal, require_yes
+from holdfast.acp.runtime.hosted_files import (
+    end,
+    failed,
+    refusal,
+    require_no_secret,
+    require_yes,
+)
 from holdfast.acp.runtime.outbox import Batch
 from holdfast.acp.runtime.permissions import Matter
 from holdfast.acp.runtime.stage import Stage
@@ -36,6 +42,7 @@ async def begin_create(stage: Stage, params: Params) -> tuple[Batch, Coroutine[A
         "cwd": start.folder,
     }
     given = _variables(params.get("env"))
+    require_no_secret(stage, params["command"], *start.argv[1:], *given, *given.values())
     if given:
         told["env"] = given
     # Whole or not at all: nobody agrees to what they cannot have seen.

@@ -39,6 +39,11 @@ class Censor:
             return _cleaned(found, scrubber.clean)
         return found if cleaned is line else parse(cleaned)
 
+    def holds(self, *texts: str) -> bool:
+        """Tell whether a secret of ours stands in one of the texts."""
+        scrubber = self._scrubber()
+        return any(map(scrubber.holds, texts))
+
     def shown(self, junk: Junk) -> Junk:
         """Return a line that is no message as it may be shown."""
         told = junk.head.decode("utf-8", "surrogateescape")
