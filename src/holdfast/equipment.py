@@ -107,7 +107,10 @@ def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
     """Return the tools of this installation."""
     roots = tuple(map(str, config.chat.extra_roots))
     files = FileSettings(
-        protected=(str(config.home),), extra_roots=roots, linked_dirs=config.chat.linked_dirs
+        protected=(str(config.home),),
+        extra_roots=roots,
+        linked_dirs=config.chat.linked_dirs,
+        user_home=os.environ.get("HOME"),
     )
     remote = _remote(config, secrets)
     web, processes, launcher = remote.web, remote.processes, remote.launcher
@@ -175,7 +178,11 @@ def programs(
 
 
 def _hosted_files(config: Config) -> HostedFiles:
-    settings = FileSettings(protected=(str(config.home),), linked_dirs=config.chat.linked_dirs)
+    settings = FileSettings(
+        protected=(str(config.home),),
+        linked_dirs=config.chat.linked_dirs,
+        user_home=os.environ.get("HOME"),
+    )
     processes, launcher = _processes(config), Launcher()
     return HostedFiles(
         Doorkeeper(settings, ask_kernel()),

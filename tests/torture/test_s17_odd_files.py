@@ -35,9 +35,6 @@ def test_odd_files_are_refused_or_inside_and_nothing_waits_for_them(
     with quick_folder(tmp_path) as folder:
         arena = Arena(folder, tier=tier)
         paths = list(oddities(arena.inside, arena.forbidden[-1]))
-        if tier is FsTier.FULL:
-            # Hard links are judged where there is an outside; what makes one could read as well.
-            (arena.inside / "hard").unlink()
         escapes, outcomes = asyncio.run(tried(arena, paths, sized.within(SLOWEST)))
         (arena.inside / "closed").chmod(0o700)
 

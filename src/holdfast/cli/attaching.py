@@ -93,6 +93,7 @@ def _keeper(config: "Config") -> "Doorkeeper":
         protected=(str(config.home),),
         extra_roots=tuple(map(str, config.chat.extra_roots)),
         linked_dirs=config.chat.linked_dirs,
+        user_home=os.environ.get("HOME"),
     )
     return Doorkeeper(settings, ask_kernel())
 

@@ -126,7 +126,10 @@ class Commits:
             before = await staging.tree(())
             tree = await staging.tree(specs) if specs else before
             names = await staging.changed(before, tree)
-            if closed := protected_among(names):
+            closed = await in_thread(
+                lambda _: protected_among(names, self._repository, self._around)
+            )
+            if closed:
                 raise protected(visible(closed[0]))
             await staging.require_no_filter(names)
             base = head.commit or _EMPTY_TREES[settings.get("extensions.objectformat", "sha1")]

@@ -31,6 +31,12 @@ _HIDDEN_FILES: Final = frozenset(
         ".dockercfg",
     }
 )
+# Where a user's credentials are, below their home.
+CREDENTIALS: Final = (
+    *sorted(_HIDDEN_FOLDERS - {"gcloud"}),
+    *sorted(_HIDDEN_FILES),
+    *(".config/gcloud", ".docker/config.json", ".config/git/credentials"),
+)
 _SAMPLES: Final = frozenset({".env.example", ".env.sample", ".env.template"})
 _GIT_SECRETS: Final = frozenset({"config", "config.worktree", "credentials"})
 # Any name without an ending may be a key; a source file called id_map.py is none.

@@ -90,7 +90,7 @@ class _GitTools:
         if (path := arguments.path) is not None:
             spec = await in_thread(lambda _: pathspec(path, repository, around))
         async with git.shadow(repository) as (shadow, head, _settings):
-            looking = _Looking(git, shadow, around.folder)
+            looking = _Looking(git, shadow, around)
             match arguments.show:
                 case "status":
                     words = ("status", "--short", "--branch", "--ignore-submodules=all")
@@ -125,16 +125,16 @@ class _GitTools:
 class _Looking:
     """Reading a repository through its shadow."""
 
-    def __init__(self, git: Git, shadow: Shadow, folder: str) -> None:
+    def __init__(self, git: Git, shadow: Shadow, around: Surroundings) -> None:
         self._git = git
         self._shadow = shadow
-        self._folder = folder
+        self._around = around
 
     async def run(self, *words: str) -> Finished:
         return await self._git(
             *words,
             about=self._shadow.about(in_place=True),
-            folder=self._folder,
+            folder=self._around.folder,
             readable=(self._shadow.path, self._shadow.repository.top),
         )
 
@@ -145,7 +145,10 @@ class _Looking:
         names = await self.run(*listing)
         if names.exit_code:
             return _told(names)
-        closed = protected_among(records(names))
+        listed = records(names)
+        closed = await in_thread(
+            lambda _: protected_among(listed, self._shadow.repository, self._around)
+        )
         hiding = [f":(top,literal,exclude){name}" for name in closed]
         found = _told(await self.run(*_DIFF, *against, "--", spec, *hiding))
         if closed:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from holdfast.domain.tools import ResultCode
 from holdfast.ports import Workplace
 from holdfast.tools.floors import KEY_HEAD, Floors, folded_path, is_private_key
+from holdfast.tools.hard_links import Places, ProtectedInodes
 from holdfast.tools.kernel import (
     FOLDER,
     NO_FOLLOW,
@@ -45,6 +46,8 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     # Holdfast's own home, and whatever else nobody reads through a tool.
     protected: tuple[str, ...]
     extra_roots: tuple[str, ...] = ()
+    # Whose credentials are known under every name that they have.
+    user_home: str | None = None
     # Where package managers make hard links, so that a file may be read in spite of them.
     linked_dirs: tuple[str, ...] = ("node_modules", ".venv")
 
@@ -58,6 +61,8 @@ class Doorkeeper:
         self._linked_dirs = frozenset(settings.linked_dirs)
         self._protected = {*settings.protected, *map(os.path.realpath, settings.protected)}
         self.floors = Floors(names_in(each) for each in self._protected)
+        self._user_home = settings.user_home
+        self._inodes = ProtectedInodes(self.floors)
 
     def scope(self, place: Workplace) -> Scope:
         """Return what a place reaches."""
@@ -153,8 +158,16 @@ class Doorkeeper:
             folders = (real or spot.resolved())[len(spot.root.names) : -1]
             if self._linked_dirs.isdisjoint(folders):
                 raise linked_twice(spot.path)
+        if found.st_nlink > 1 and self._inodes.holds(found, self._places(scope)):
+            raise protected(spot.path)
         if is_private_key(os.pread(descriptor, KEY_HEAD, 0)):
             raise protected(spot.path)
+
+    def _places(self, scope: Scope) -> Places:
+        """Return where protected files of this session are known to be."""
+        roots = tuple(root.path() for root in scope.roots if root.names and not root.is_scratch)
+        base = "/" + "/".join(scope.base)
+        return Places(tuple(sorted(self._protected)), roots or (base,), self._user_home)
 
     def real_names(self, spot: Spot, descriptor: int) -> Names | None:
         """Return where an open thing really is, and refuse it if that is not below the root."""

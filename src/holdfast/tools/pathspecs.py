@@ -8,6 +8,7 @@ from holdfast.domain.texts import is_encodable
 from holdfast.domain.tools import ResultCode
 from holdfast.tools.environments import is_below
 from holdfast.tools.floors import Floors, folded_path
+from holdfast.tools.hard_links import Places, ProtectedInodes
 from holdfast.tools.repositories import Repository
 from holdfast.tools.scope import names_in
 from holdfast.tools.surroundings import Surroundings
@@ -15,6 +16,7 @@ from holdfast.tools.tool import ToolTrouble
 from holdfast.tools.troubles import outside, protected
 
 _RULES: Final = Floors(())
+_INODES: Final = ProtectedInodes(_RULES)
 
 
 def pathspec(path: str, repository: Repository, around: Surroundings) -> str:
@@ -39,9 +41,24 @@ def is_protected(below: str) -> bool:
     return _RULES.hides(folded_path(names_in(below)), is_folder=False)
 
 
-def protected_among(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the files that nobody may read."""
-    return tuple(name for name in names if is_protected(name))
+def protected_among(
+    names: Iterable[str], repository: Repository, around: Surroundings
+) -> tuple[str, ...]:
+    """Return the files that nobody may read, by their names or as hard links to such a file."""
+    places = Places(around.hidden, (repository.top,), around.user_home)
+    return tuple(
+        name
+        for name in names
+        if is_protected(name) or _is_linked(f"{repository.top}/{name}", places)
+    )
+
+
+def _is_linked(path: str, places: Places) -> bool:
+    try:
+        return _INODES.holds(os.lstat(path), places)
+    # Not in the working tree: then its content is the one that was committed.
+    except OSError:
+        return False
 
 
 def _closed(repository: Repository, around: Surroundings) -> Iterable[str]:
