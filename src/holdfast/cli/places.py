@@ -65,6 +65,15 @@ def git_ref(folder: str) -> str | None:
             return None
 
 
+# Looking must neither write into the repository, nor ask for a password, nor fetch anything.
+_LOOKING: Final = {
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+
+
 def _git(folder: str, *arguments: str) -> list[str]:
     try:
         done = subprocess.run(  # noqa: S603 — fixed words, no shell
@@ -76,8 +85,7 @@ def _git(folder: str, *arguments: str) -> list[str]:
             errors="replace",
             timeout=GIT_SECONDS,
             check=False,
-            # Looking must neither write into the repository nor ask for a password.
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
+            env={**os.environ, **_LOOKING},
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return []

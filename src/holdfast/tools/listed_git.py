@@ -192,8 +192,8 @@ def overrides(
         required = users.get(f"{name}.required", "false") if is_users else str(not reads).lower()
         yield f"{name}.required", required
     yield from _helpers(entries, theirs)
-    found = (_SUBMODULE.fullmatch(key) for key in theirs)
-    for name in dict.fromkeys((*(each[1] for each in found if each), *submodules)):
+    known = (each[1] for key in theirs if (each := _SUBMODULE.fullmatch(key)))
+    for name in dict.fromkeys((*known, *submodules)):
         yield f"submodule.{name}.ignore", "all"
 
 

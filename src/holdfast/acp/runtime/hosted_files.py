@@ -111,7 +111,7 @@ async def require_yes(stage: Stage, asked: Asked, matter: Matter) -> None:
 
 def require_no_secret(stage: Stage, *texts: str) -> None:
     """Refuse an act with a managed secret: a question shows something else in its place."""
-    if stage.conversation.connection.censor.holds(*texts):
+    if stage.conversation.program.connection.censor.holds(*texts):
         raise Refused(RpcError(INVALID_PARAMS, "this holds a secret that Holdfast manages"))
 
 
