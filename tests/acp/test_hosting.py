@@ -149,16 +149,34 @@ async def test_a_write_is_on_record_before_it_is_done(tmp_path: Path) -> None:
 
 
 async def test_a_write_keeps_the_mode_and_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "tree" / "run.sh"
+    file = tmp_path / "tree" / "notes.txt"
+    file.parent.mkdir(parents=True)
+    file.write_text("old")
+    file.chmod(0o640)
+    step = does("fs/write_text_file", path=str(file), content="new")
+    async with _free(tmp_path, on=prompt(step)) as ship:
+        await _played(ship)
+
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o640)
+    assert {each.name for each in file.parent.iterdir()} == {".git", "notes.txt"}
+
+
+async def test_a_write_to_an_executable_is_asked_about_and_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "tree" / "tool"
     file.parent.mkdir(parents=True)
     file.write_text("old")
     file.chmod(0o755)
     step = does("fs/write_text_file", path=str(file), content="new")
     async with _free(tmp_path, on=prompt(step)) as ship:
-        await _played(ship)
+        session = await ship.open(approval=ApprovalMode.AUTO)
+        await ship.house.send(session.id, "go")
+        (waiting,) = await ship.waiting(session)
+        assert waiting.question.tool_class is ToolClass.SENSITIVE_WRITE
+        yes = Answer(state=ApprovalState.ALLOWED, by="me")
+        await ship.house.approvals.answer(ship.house.owner, session.id, waiting.id, yes)
+        await ship.settled(session)
 
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o755)
-    assert {each.name for each in file.parent.iterdir()} == {".git", "run.sh"}
 
 
 WAYS_OUT = [
