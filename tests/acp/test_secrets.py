@@ -31,6 +31,7 @@ pytestmark = pytest.mark.anyio
 
 SECRET = "live-ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdef"
 MARKED = "[secret:PEER_API_KEY]"
+NO_COMMANDS = Grant(commands=())
 # Cut in the middle of the secret, wherever that is shown of it.
 _HALF = len(SECRET) // 2
 
@@ -92,12 +93,12 @@ CUT: dict[str, list[Any]] = {
 }
 
 
-async def opened(ship: Aboard) -> Any:
+async def opened(ship: Aboard, grant: Grant = NO_COMMANDS) -> Any:
     """Open a session whose program gets the secret."""
     runtime = AcpRuntime(
         command=ship.peer.argv[0], args=ship.peer.argv[1:], env_names=("PEER_API_KEY",)
     )
-    fields = {"name": "Keyed", "slug": "keyed", "runtime": runtime, "grant": Grant(commands=())}
+    fields = {"name": "Keyed", "slug": "keyed", "runtime": runtime, "grant": grant}
     await ship.house.agents.create(ship.house.owner, fields)
     return await ship.house.open("keyed", SessionRequest(repo_id=ship.repo.id))
 
@@ -153,8 +154,9 @@ async def test_nothing_is_done_with_a_secret_that_a_question_could_not_show(
         ),
     }
     async with aboard(tmp_path, on={"session/prompt": [acts[act], END]}) as ship:
-        rows = await ship.tell(await opened(ship))
+        rows = await ship.tell(await opened(ship, Grant(commands=("touch",))))
 
+    assert ship.peer.answers()["done"]["error"]["code"] == -32602
     assert list((tmp_path / "tree").glob("settings*")) == []
     assert leaked(repr(rows)) == []
 
