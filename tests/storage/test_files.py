@@ -94,7 +94,7 @@ def test_files_that_others_could_read_are_locked(tmp_path: Path) -> None:
     assert [_mode(file) for file in files] == [0o600] * 3
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-reserve"])
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-reserve", "-anchor"])
 @pytest.mark.parametrize("is_dangling", [False, True])
 def test_a_planted_link_is_refused_and_its_target_left_alone(
     tmp_path: Path, suffix: str, is_dangling: bool

@@ -257,7 +257,7 @@ async def test_every_file_of_a_home_is_its_owners_only(
 
     desk = Path(session.context.working_dir)
     wanted = dict.fromkeys(("home", "workspaces", desk.parent.name, desk.name), 0o700)
-    files = {"history.db", "history.db-wal", "history.db-shm", "history.db-reserve"}
+    files = {f"history.db{end}" for end in ("", "-wal", "-shm", "-reserve", "-anchor")}
     files |= {"key"} if encryption == "auto" else set()
     assert modes == wanted | dict.fromkeys(files, 0o600)
 

@@ -4,11 +4,14 @@ The ciphers lie above it: a store is opened on `disk.vfs`, which stacks the two.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
+
+from holdfast.storage import wal_anchor
 
 _numbers = itertools.count(1)
 
@@ -60,6 +63,24 @@ class Disk(apsw.VFS):
             raise
         if self._recording:
             self.log.append(operation)
+
+
+@contextmanager
+def recorded_anchor(disk: Disk) -> Iterator[None]:
+    """Note on a disk what is written to the anchor of the log, which SQLite does not write."""
+    true_write = wal_anchor.write_record
+
+    def write(descriptor: int, content: bytes, *, is_synced: bool) -> None:
+        disk.note(Operation("write", "anchor", 0, content))
+        if is_synced:
+            disk.note(Operation("sync", "anchor"))
+        true_write(descriptor, content, is_synced=is_synced)
+
+    wal_anchor.write_record = write
+    try:
+        yield
+    finally:
+        wal_anchor.write_record = true_write
 
 
 class DiskFile(apsw.VFSFile):

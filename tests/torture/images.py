@@ -10,7 +10,9 @@ from pathlib import Path
 from tests.torture.disks import Operation
 
 SECTOR = 512
-NAMES = {"db": "history.db", "wal": "history.db-wal", "journal": "history.db-journal"}
+NAMES = {"db": "history.db", "wal": "history.db-wal", "journal": "history.db-journal"} | {
+    "anchor": "history.db-anchor"
+}
 Files = dict[str, bytearray]
 
 

@@ -9,6 +9,7 @@ from tests.torture.notebooks import Books
 
 EXPECTED = {
     "history.db",
+    "history.db-anchor",
     "history.db-wal",
     "history.db-reserve",
     "history.db-shm",

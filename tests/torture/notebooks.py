@@ -126,6 +126,8 @@ class Books:
 def reading(path: Path, key: bytes | None) -> Iterator[apsw.Connection]:
     """Open the file for reading, in one snapshot."""
     connection = apsw.Connection(str(path))
+    # A reader that is the last to close must not remove the log past its anchor.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     try:
         if key is not None:
             connection.pragma("key", f"raw:{key.hex()}")

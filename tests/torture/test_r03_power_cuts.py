@@ -16,7 +16,7 @@ from tests.torture.audit import Audit, audit
 from tests.torture.clients.house import Client, settings
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import Crew
-from tests.torture.disks import Disk
+from tests.torture.disks import Disk, recorded_anchor
 from tests.torture.loads import Loads
 from tests.torture.loops import loop_disk, missing_means
 from tests.torture.powered import EarlierBoot, Positioned, faults_of_images, one_life
@@ -156,8 +156,9 @@ async def written_under_load(
     """Live several lives at once on a recording disk."""
     record = Positioned(folder / "a.jsonl", disk)
     outside = Outside(vfs=disk.vfs, wrap=wrap, machine=EarlierBoot())
-    async with open_holdfast(config=settings(folder / "home"), outside=outside) as house:
-        client = Client(house, record)
-        await asyncio.gather(*(one_life(client, luck) for _ in range(8)))
+    with recorded_anchor(disk):
+        async with open_holdfast(config=settings(folder / "home"), outside=outside) as house:
+            client = Client(house, record)
+            await asyncio.gather(*(one_life(client, luck) for _ in range(8)))
     record.close()
     return record

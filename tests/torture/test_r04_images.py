@@ -12,7 +12,7 @@ from holdfast.bootstrap import Outside
 from tests.marks import proves
 from tests.torture.clients.house import Client, settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.disks import Disk
+from tests.torture.disks import Disk, recorded_anchor
 from tests.torture.powered import EarlierBoot, Positioned, faults_of_images, one_life
 from tests.torture.spies import careless
 
@@ -28,7 +28,8 @@ def test_every_image_taken_under_way_is_a_prefix_with_all_that_was_acknowledged(
     count = sized(test=20, torture=100, release=2_000)
     disk = Disk()
 
-    record, cuts = asyncio.run(photographed(tmp_path, luck, disk, count))
+    with recorded_anchor(disk):
+        record, cuts = asyncio.run(photographed(tmp_path, luck, disk, count))
     lost, faults = faults_of_images(tmp_path, record, disk, cuts, luck)
 
     tell(f"{count} images (recording VFS), {len(record.answered)} acknowledged, {lost} lost")

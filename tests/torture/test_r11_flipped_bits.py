@@ -117,8 +117,7 @@ def test_a_flipped_bit_in_the_log_is_never_served_as_truth(
     flips = sized(test=10, torture=75, release=1_250)
     file = specimen / "log" / "history.db-wal"
 
-    # A flip in the last commit of the log cannot be told from a commit that was never finished.
-    found, lies = flipped_and_witnessed(file, tmp_path, luck, (flips, last_commit(file)))
+    found, lies = flipped_and_witnessed(file, tmp_path, luck, (flips, file.stat().st_size))
 
     tell(f"{specimen.name[:-1]} log: {flips} flips, {dict(found)}")
     assert lies == []

@@ -29,6 +29,7 @@ from holdfast.storage import checks
 from holdfast.storage.files import exclusively, private_file, sync_file, sync_folder
 from holdfast.storage.migrate import newest, up, version
 from holdfast.storage.sqlite import APPLICATION_ID, Connection, connect, is_plain, translated
+from holdfast.storage.wal_anchor import SUFFIX
 
 
 def back_up(store: Path, key: bytes | None, target: Path, *, force: bool = False) -> Path:
@@ -38,16 +39,21 @@ def back_up(store: Path, key: bytes | None, target: Path, *, force: bool = False
     before it gets its name.
     """
     with clean_failures(target):
-        _require_target(store, target, force=force)
+        require_target(store, target, force=force)
         with draft_beside(target) as draft:
             _copy_store(store, key, draft)
-            sync_file(draft)
-            if force:
-                os.replace(draft, target)
-            else:
-                give_name(draft, target)
-            sync_folder(target.parent)
+            name_target(draft, target, force=force)
     return target
+
+
+def name_target(draft: Path, target: Path, *, force: bool) -> None:
+    """Give a draft that is complete the name of the target, on disk."""
+    sync_file(draft)
+    if force:
+        os.replace(draft, target)
+    else:
+        give_name(draft, target)
+    sync_folder(target.parent)
 
 
 def restore(backup: Path, key: bytes | None, store: Path, *, plain: bool = False) -> Path | None:
@@ -78,18 +84,18 @@ def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
     with translated():
         source = connect(store, key)
         try:
-            with _opened(draft, key) as copy:
+            with open_draft(draft, key) as copy:
                 # In one step, from one snapshot: in several, a busy writer would restart it.
                 with copy.raw.backup("main", source.raw, "main") as work:
                     work.step(-1)
-                _settle(copy)
+                settle(copy)
                 _require_sound(copy)
         finally:
             source.close()
 
 
 @contextmanager
-def _opened(path: Path, key: bytes | None) -> Iterator[Connection]:
+def open_draft(path: Path, key: bytes | None) -> Iterator[Connection]:
     """Open a draft with the store's key and nothing else set."""
     connection = Connection(apsw.Connection(str(path)))
     try:
@@ -100,7 +106,7 @@ def _opened(path: Path, key: bytes | None) -> Iterator[Connection]:
         connection.close()
 
 
-def _settle(connection: Connection) -> None:
+def settle(connection: Connection) -> None:
     """Make the draft a single file that needs no log beside it."""
     connection.pragma("journal_mode", "delete")
     connection.pragma("synchronous", "FULL")
@@ -132,7 +138,7 @@ def _of_the_backup() -> Iterator[None]:
 
 def _require_restorable(draft: Path, key: bytes | None) -> None:
     """Refuse a backup that is not one of ours, is newer than this program, or is damaged."""
-    with translated(), _opened(draft, key) as copy:
+    with translated(), open_draft(draft, key) as copy:
         if copy.pragma("application_id") != APPLICATION_ID:
             raise Invalid(Code.BACKUP_INVALID, "The file is not a backup of a Holdfast store.")
         found = version(copy)
@@ -143,7 +149,7 @@ def _require_restorable(draft: Path, key: bytes | None) -> None:
                 "one.",
                 {"backup": found, "program": newest()},
             )
-        _settle(copy)
+        settle(copy)
         up(copy)
         faults = checks.faults(copy)
         if faults:
@@ -156,7 +162,7 @@ def _require_restorable(draft: Path, key: bytes | None) -> None:
 
 def _put_in_place(draft: Path, key: bytes | None, store: Path) -> Path | None:
     if not store.exists():
-        _remove_log(store)
+        clear_place(store)
         give_name(draft, store)
         return None
     log = _folded_log(store, key, spare=Path(f"{draft}-log"))
@@ -168,6 +174,9 @@ def _put_in_place(draft: Path, key: bytes | None, store: Path) -> Path | None:
             os.rename(log, f"{kept}-wal")
         _remove_log(store)
         os.replace(draft, store)
+        # Behind the replacement: the old store without its log must never pass for whole.
+        with suppress(FileNotFoundError):
+            os.rename(f"{store}{SUFFIX}", f"{kept}{SUFFIX}")
     return kept
 
 
@@ -186,6 +195,12 @@ def _folded_log(store: Path, key: bytes | None, *, spare: Path) -> Path:
     except HoldfastError:
         return spare
     return log
+
+
+def clear_place(store: Path) -> None:
+    """Remove what a store that is gone left behind: its log, and the anchor of that."""
+    _remove_log(store)
+    Path(f"{store}{SUFFIX}").unlink(missing_ok=True)
 
 
 def _remove_log(store: Path) -> None:
@@ -210,7 +225,7 @@ def draft_beside(target: Path) -> Iterator[Path]:
     try:
         yield draft
     finally:
-        for suffix in ("", "-journal", "-log", "-shm", "-wal"):
+        for suffix in ("", "-anchor", "-journal", "-log", "-shm", "-wal"):
             Path(f"{draft}{suffix}").unlink(missing_ok=True)
 
 
@@ -222,7 +237,8 @@ def give_name(draft: Path, target: Path) -> None:
         raise _taken(target) from None
 
 
-def _require_target(store: Path, target: Path, *, force: bool) -> None:
+def require_target(store: Path, target: Path, *, force: bool) -> None:
+    """Refuse a target that is taken, or where no backup can be written."""
     if not store.is_file():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {store} yet; nothing to back up.")
     if not target.parent.is_dir():

@@ -37,7 +37,9 @@ class Committer:
     @property
     def is_well(self) -> bool:
         """Tell whether nothing has to be mended or made room for."""
-        return not self._poisoned and self.reserve.has_room
+        anchor = self.connection.anchor
+        is_displaced = anchor is not None and anchor.is_displaced
+        return not self._poisoned and not is_displaced and self.reserve.has_room
 
     def is_played(self, jobs: Sequence[Job]) -> bool:
         """Play jobs without a commit; `False` where all has to be done anew, with patience."""
@@ -113,10 +115,11 @@ class Committer:
         try:
             if not is_played:
                 self._require_sound()
+                self._require_in_place()
                 self._begin()
                 for job in jobs:
                     self._play(job)
-            self.connection.query("COMMIT")
+            self.connection.commit()
         except apsw.FullError as error:
             self._fail(jobs, error)
             self._commit_from_reserve([job for job in jobs if job.kind is Kind.URGENT])
@@ -194,6 +197,12 @@ class Committer:
         except apsw.Error:
             self._poisoned = True
 
+    def _require_in_place(self) -> None:
+        """Refuse to write into files that were seen to be gone, until they are back."""
+        anchor = self.connection.anchor
+        if anchor is not None and anchor.is_displaced:
+            anchor.require_in_place()
+
     def _require_sound(self) -> None:
         """Reopen and verify after a failure; raises while the store cannot be trusted."""
         if not self._poisoned:
@@ -203,7 +212,7 @@ class Committer:
         self.generation += 1
         # After a failed sync the system may call lost pages clean: all that is readable is written
         # and synced once more, into the database file itself, before anything is acknowledged.
-        self.connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self.connection.empty_log()
         faults = self.connection.query("PRAGMA quick_check(1)")
         if faults != [("ok",)]:
             raise meaning(apsw.CorruptError("quick_check"))

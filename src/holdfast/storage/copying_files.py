@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.storage import checks
-from holdfast.storage.backup import clean_failures, draft_beside, give_name
+from holdfast.storage.backup import clean_failures, clear_place, draft_beside, give_name
 from holdfast.storage.copying_sql import writing
 from holdfast.storage.database import Row
 from holdfast.storage.files import sync_file, sync_folder
@@ -85,10 +85,11 @@ def into_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
                 connection.query("BEGIN IMMEDIATE")
             yield FileEnd(connection)
             with translated():
-                connection.query("COMMIT")
+                connection.commit()
         finally:
             connection.close()
         sync_file(draft)
+        clear_place(path)
         give_name(draft, path)
         sync_folder(path.parent)
 

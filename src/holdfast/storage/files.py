@@ -86,7 +86,7 @@ def private_file(path: Path) -> bool:
         is_new = False
     except OSError as error:
         raise Denied(Code.STORE_UNWRITABLE, f"{path} cannot be made: {error.strerror}.") from error
-    for suffix in ("", "-wal", "-shm", "-reserve"):
+    for suffix in ("", "-wal", "-shm", "-reserve", "-anchor"):
         _lock_down(Path(f"{path}{suffix}"))
     return is_new
 

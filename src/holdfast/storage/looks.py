@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
+from holdfast.domain.errors import HoldfastError
 from holdfast.ports import Tx
 from holdfast.storage.jobs import drive
 from holdfast.storage.sqlite import Connection
@@ -78,8 +79,8 @@ def emptied_log(connection: Connection) -> bool:
     # A short wait and no error: what was deleted is deleted, only its traces go later.
     connection.raw.set_busy_timeout(SCRUB_WAIT_MS)
     try:
-        connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.Error:
+        connection.empty_log()
+    except (apsw.Error, HoldfastError):
         return False
     finally:
         connection.raw.set_busy_handler(connection.patience)

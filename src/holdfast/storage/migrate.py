@@ -151,7 +151,7 @@ def _walk(
             except BaseException:
                 connection.query("ROLLBACK")
                 raise
-            connection.query("COMMIT")
+            connection.commit()
         if migration is None:
             return done
         done.append(migration)

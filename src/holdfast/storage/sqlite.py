@@ -24,6 +24,7 @@ from holdfast.domain.errors import (
 )
 from holdfast.storage.database import NOTHING, Parameters, Row, corrupt
 from holdfast.storage.wal import require_whole
+from holdfast.storage.wal_anchor import Anchor
 
 APPLICATION_ID: Final = 0x486F6C64  # "Hold"
 OLDEST_SQLITE: Final = (3, 51, 3)
@@ -52,9 +53,12 @@ class Patience:
 class Connection:
     """A connection with our settings, in the form that tables use."""
 
-    def __init__(self, raw: apsw.Connection, *, is_sealed: bool = False) -> None:
+    def __init__(
+        self, raw: apsw.Connection, *, is_sealed: bool = False, anchor: Anchor | None = None
+    ) -> None:
         """`is_sealed` tells that every page proves itself when it is decrypted."""
         self.raw = raw
+        self.anchor = anchor
         self.is_sealed = is_sealed
         self.patience = Patience()
         # One cursor for all statements: a new one for each costs more than most statements.
@@ -99,9 +103,26 @@ class Connection:
         """Read a pragma, or set it and return what SQLite answers."""
         return self.raw.pragma(name, value) if value is not None else self.raw.pragma(name)
 
+    def commit(self) -> None:
+        """End a transaction; returns when it is on disk and the anchor of the log names it."""
+        self.query("COMMIT")
+        if self.anchor is not None:
+            self.anchor.advance()
+
+    def empty_log(self) -> None:
+        """Move the whole log into the database file and cut it to nothing."""
+        if self.anchor is not None:
+            self.anchor.empty_log(self.raw)
+
     def close(self) -> None:
         """Let go of the file."""
-        self.raw.close()
+        try:
+            if self.anchor is not None:
+                self.anchor.end(self.raw)
+            self.raw.close()
+        finally:
+            if self.anchor is not None:
+                self.anchor.close()
 
 
 def is_plain(path: Path) -> bool:
@@ -120,21 +141,30 @@ def is_plain(path: Path) -> bool:
 def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connection:
     """Open a connection with our settings; a wrong key or a foreign file is refused."""
     require_version(apsw.sqlite_lib_version())
-    with translated():
-        raw = apsw.Connection(str(path), vfs=vfs)
-    connection = Connection(raw, is_sealed=key is not None)
+    # Before SQLite opens the file: where the log is missing, it would make a new one.
+    anchor = Anchor(path)
+    try:
+        with translated():
+            raw = apsw.Connection(str(path), vfs=vfs)
+    except BaseException:
+        anchor.close()
+        raise
+    connection = Connection(raw, is_sealed=key is not None, anchor=anchor)
     try:
         with translated():
             _unlock(connection, key)
             # Before anything else: a store that lost its log may look like an empty one.
             require_whole(raw, path)
+            anchor.compare(raw)
             # Judged before anything is set: a database of another program stays as it is.
             _require_ours(connection, path)
             _configure(connection)
+            anchor.watch(raw)
     except BaseException:
         # What cannot be opened is left as it was found, its log too.
         raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        connection.close()
+        raw.close()
+        anchor.close()
         raise
     return connection
 
@@ -191,8 +221,6 @@ def _configure(connection: Connection) -> None:
     # A temporary file would be plain text beside an encrypted store.
     connection.pragma("temp_store", "MEMORY")
     connection.pragma("journal_size_limit", 64 << 20)
-    # 8 MiB of log before it is moved: pages that change with every commit are moved once.
-    connection.pragma("wal_autocheckpoint", 2_000)
 
 
 def _casefold(*given: Any) -> Any:
