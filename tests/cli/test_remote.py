@@ -301,6 +301,7 @@ def test_an_unknown_call_is_settled_from_afar(home: Path, cli: Cli, tmp_path: Pa
         ("migrate", "up"),
         ("backup", "copy.db"),
         ("restore", "copy.db"),
+        ("salvage", "copy.db"),
         ("copy", "--to", "copy.db"),
         ("doctor",),
         ("key", "list"),

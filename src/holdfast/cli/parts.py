@@ -26,7 +26,7 @@ HOMES: Final = {
     "mcp": ("mcp",),
     "serve": ("serve",),
     "imports": ("import",),
-    "store": ("backup", "restore", "migrate"),
+    "store": ("backup", "restore", "salvage", "migrate"),
     "copy": ("copy",),
     "doctor": ("doctor",),
     "configuration": ("config",),

@@ -1,10 +1,10 @@
-"""`holdfast migrate|backup|restore`: the store as a file."""
+"""`holdfast migrate|backup|restore|salvage`: the store as a file."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.storage.migrate import Migration
     from holdfast.storage.sqlite import Connection
+    from holdfast.storage.wal_salvage import Salvaged
 
 
 def status(printer: Printer, _: Nothing) -> None:
@@ -219,6 +220,99 @@ def restore(printer: Printer, wanted: RestoreOptions) -> None:
     printer.done({"file": str(source), "kept": str(kept) if kept else None}, told)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SalvageOptions:
+    """Where to."""
+
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The file to write; `restore` takes it.", show_default=False
+        ),
+    ]
+    messages: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write messages from behind the damage, which the store cannot hold, as JSON "
+            "lines; not encrypted.",
+            show_default=False,
+        ),
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
+
+
+def salvage(printer: Printer, wanted: SalvageOptions) -> int:
+    """Recover a store whose log is damaged.
+
+    Writes what is whole into a file for `restore`, and names what is lost. The store stays as it
+    is. Refused while another process has it open. Ends with 1 if something is lost.
+    """
+    from holdfast.bootstrap import store_key
+    from holdfast.cli.errors import FINDINGS
+    from holdfast.domain.errors import Code, Conflict, NotFound
+    from holdfast.storage.wal_salvage import salvage as recover
+
+    config = printer.settings.load()
+    require_embedded(config, instead="the backups of your Postgres")
+    path, target = _path(config), named_path(wanted.file)
+    if not path.exists():
+        raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
+    apart = named_path(wanted.messages) if wanted.messages is not None else None
+    if apart is not None and apart.exists():
+        raise Conflict(Code.FILE_EXISTS, f"{apart} is there already; choose another name.")
+    done = recover(path, store_key(config, path).value, target, force=wanted.force)
+    if apart is not None:
+        _write_messages(apart, done)
+    form = {
+        "file": str(target),
+        "bytes": target.stat().st_size,
+        "frames": done.frames,
+        "lost_frames": done.lost_frames,
+        "lost": [
+            {"session_id": each.session_id, "first": each.first, "last": each.last}
+            for each in done.lost
+        ],
+        "apart": [
+            {"session_id": each.session_id, "sequence": each.sequence} for each in done.apart
+        ],
+        "messages": str(apart) if apart else None,
+    }
+    printer.done(form, _salvage_report(form))
+    return FINDINGS if done.is_incomplete else 0
+
+
+def _salvage_report(form: dict[str, Any]) -> str:
+    """Return what was recovered and what was not, for a person."""
+    lines = [f"{form['file']} is written: {form['frames']} frames of the log are in it."]
+    if form["lost_frames"]:
+        lines.append(f"Damaged or missing frames: {form['lost_frames']}.")
+    for each in form["lost"]:
+        numbers = f"{each['first']} to {each['last']}"
+        lines.append(f"Lost: session {each['session_id']}, messages {numbers}.")
+    for each in form["apart"]:
+        where = form["messages"] or "nowhere; name a file with --messages"
+        lines.append(
+            f"Not in the store: session {each['session_id']}, message {each['sequence']} "
+            f"(kept in {where})."
+        )
+    if form["lost_frames"] and not form["lost"] and not form["apart"]:
+        lines.append("No message is known to be lost.")
+    return "\n".join([*lines, f"`holdfast restore {form['file']}` puts it in place."])
+
+
+def _write_messages(path: Path, done: "Salvaged") -> None:
+    """Write messages as JSON lines into a private file."""
+    import msgspec
+
+    from holdfast.storage.backup import clean_failures
+    from holdfast.storage.files import private_file
+
+    with clean_failures(path):
+        private_file(path)
+        path.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in done.apart))
+
+
 def _path(config: "Config") -> Path:
     from holdfast.bootstrap import STORE_NAME
 
@@ -265,3 +359,4 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group)
     command(app, "backup", BackupOptions, only_here=True)(backup)
     command(app, "restore", RestoreOptions, only_here=True)(restore)
+    command(app, "salvage", SalvageOptions, only_here=True)(salvage)
