@@ -14,6 +14,7 @@ from holdfast.tools.kernel import ask_kernel
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.opening import Doorkeeper
 from holdfast.tools.surroundings import ProcessSettings
+from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.worktrees import GitStatus
 from tests.tools.workbenches import Workbench
@@ -106,7 +107,8 @@ async def test_an_agent_beside_us_does_not_read_it_either(tmp_path: Path) -> Non
     shop = Workshop(tmp_path)
     name = linked(shop, shop.inside / ".env", "node_modules/notes.txt")
     keeper = Doorkeeper(FileSettings(protected=(str(shop.home),)), ask_kernel())
-    files = HostedFiles(keeper, GitStatus(ProcessSettings(environment={}), Launcher()))
+    processes, launcher = ProcessSettings(environment={}), Launcher()
+    files = HostedFiles(keeper, GitStatus(processes, launcher), TerminalCovers(processes, launcher))
     folder = str(shop.inside)
 
     with pytest.raises(FileTrouble) as refused:

@@ -9,9 +9,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from fnmatch import translate
-from typing import Final
-
-from msgspec import Struct
+from typing import Final, NamedTuple
 
 Names = tuple[str, ...]
 
@@ -34,7 +32,7 @@ def _with_endings(*names: str) -> tuple[str, ...]:
     return tuple(pattern for name in names for pattern in (name, f"{name}.*"))
 
 
-class _Rule(Struct, frozen=True, kw_only=True):
+class _Rule(NamedTuple):
     """Paths of one class: below these folders, or with a last name that fits a pattern."""
 
     folders: tuple[str, ...] = ()
