@@ -231,9 +231,9 @@ async def test_git_itself_adds_and_commits_and_changes_nothing_else(bench: Workb
     if not is_held(bench):
         return
     (bench.work / "b.txt").write_text("b\n")
+    bench.git("config", "user.name", "A User")
+    bench.git("config", "user.email", "user@example.com")
     settings = (bench.work / ".git/config").read_bytes()
-    bench.git("config", "--global", "commit.gpgsign", "false")
-    (bench.scratch / ".gitconfig").write_text((bench.user / ".gitconfig").read_text())
 
     added = await _git(bench, "add", "b.txt")
     committed = await _git(bench, "commit", "-m", "second")
