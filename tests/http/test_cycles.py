@@ -30,7 +30,7 @@ class _Sent(asyncio.Transport):
 def _cycle(method: str = "POST", *, keep_alive: bool = True) -> tuple[Cycle, list[Any]]:
     sent = _Sent()
     connection: Any = SimpleNamespace(
-        scope={"method": method},
+        scope={"method": method, "http_version": "1.1"},
         transport=sent,
         flow=FlowControl(sent),
         logger=logging.getLogger(),

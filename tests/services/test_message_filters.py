@@ -51,6 +51,13 @@ async def session(house: House) -> Session:
     return session
 
 
+async def _interrupted(house: House, session: Session, **query: Any) -> list[Message]:
+    scan = await house.messages.scan(house.owner, session.id, MessageQuery(**query))
+    return [
+        row async for batch in scan.batches() for row in batch.rows if row.id in batch.interrupted
+    ]
+
+
 async def _page(house: Holdfast, session: Session, **query: Any) -> tuple[list[int], str | None]:
     page = await house.messages.page(house.owner, session.id, MessageQuery(**query))
     return [row.sequence for row in page.items], page.next_cursor
@@ -82,7 +89,7 @@ async def test_a_page_holds_the_rows_that_match(
     case: tuple[dict[str, Any], list[int], str | None],
     chunk: int,
 ) -> None:
-    monkeypatch.setattr("holdfast.services.messages.CHUNK", chunk)
+    monkeypatch.setattr("holdfast.services.batches.BATCH_ROWS", chunk)
     query, numbers, cursor = case
 
     assert await _page(house, session, **query) == (numbers, cursor)
@@ -110,25 +117,23 @@ async def test_a_text_that_was_cut_off_is_known_on_every_page(
     query: dict[str, Any],
     chunk: int,
 ) -> None:
-    monkeypatch.setattr("holdfast.services.messages.CHUNK", chunk)
-    page = await house.messages.page(house.owner, session.id, MessageQuery(**query))
+    monkeypatch.setattr("holdfast.services.batches.BATCH_ROWS", chunk)
+    found = await _interrupted(house, session, **query)
 
-    found = await house.messages.interrupted(house.owner, session.id, page.items)
-
-    assert [row.text for row in page.items if row.id in found] == ["broken"]
+    assert [row.text for row in found] == ["broken"]
+    for row in found:
+        assert await house.messages.is_interrupted(house.owner, session.id, row)
 
 
 @pytest.mark.parametrize("query", [{"limit": 7}, {"after": 8}, {"roles": (Role.USER,)}])
 async def test_other_texts_were_not_cut_off(
     house: House, session: Session, query: dict[str, Any]
 ) -> None:
-    page = await house.messages.page(house.owner, session.id, MessageQuery(**query))
-
-    assert await house.messages.interrupted(house.owner, session.id, page.items) == frozenset()
+    assert await _interrupted(house, session, **query) == []
 
 
 async def test_no_rows_hold_no_text_that_was_cut_off(house: House, session: Session) -> None:
-    assert await house.messages.interrupted(house.owner, session.id, ()) == frozenset()
+    assert await _interrupted(house, session, after=1_000) == []
 
 
 async def test_text_that_is_still_streamed_is_in_no_list(home: Path, outside: Outside) -> None:
@@ -141,4 +146,4 @@ async def test_text_that_is_still_streamed_is_in_no_list(home: Path, outside: Ou
 
         rows: tuple[Message, ...] = await house.read(session.id)
         assert [row.text for row in rows] == ["hello", "said"]
-        assert await house.messages.interrupted(house.owner, session.id, rows) == frozenset()
+        assert await _interrupted(house, session) == []

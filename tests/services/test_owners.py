@@ -21,7 +21,7 @@ from holdfast.services.events import Events
 from holdfast.services.messages import Messages
 from holdfast.services.observations import Observations
 from holdfast.services.sessions import Sessions
-from tests.builders import an_id
+from tests.builders import a_message, an_id
 from tests.domain.claims import FEATURE_UNIT, a_payload
 from tests.marks import demands
 
@@ -64,11 +64,12 @@ SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "record": lambda house, id: house.messages.record(STRANGER, id, NOTE),
     "page": lambda house, id: house.messages.page(STRANGER, id, MessageQuery()),
     "unfinished": lambda house, id: house.messages.unfinished(STRANGER, id),
-    "excerpt": lambda house, id: house.messages.excerpt(STRANGER, id),
+    "excerpts": lambda house, id: house.messages.excerpts(STRANGER, id),
     "make_resuming": lambda house, id: house.messages.make_resuming(STRANGER, id, "x"),
     "require": lambda house, id: house.events.require(STRANGER, id, after=0),
     "reader": _standing,
-    "interrupted": lambda house, id: house.messages.interrupted(STRANGER, id, ()),
+    "scan": lambda house, id: house.messages.scan(STRANGER, id, MessageQuery()),
+    "is_interrupted": lambda house, id: house.messages.is_interrupted(STRANGER, id, a_message()),
     "events list": lambda house, id: house.events.list(STRANGER, id),
     "sequence_of": lambda house, id: house.events.sequence_of(STRANGER, id, NEVER),
     "events list ahead": lambda house, id: house.events.list(STRANGER, id, after=999),

@@ -27,6 +27,7 @@ class Code(StrEnum):
     AGENT_NOT_FOUND = "agent_not_found"
     AGENT_SYNTAX = "agent_syntax"
     AGENT_UNAVAILABLE = "agent_unavailable"
+    ANSWER_LIMIT = "answer_limit"
     APPROVAL_CLOSED = "approval_closed"
     APPROVAL_NOT_FOUND = "approval_not_found"
     APPROVAL_WAITING = "approval_waiting"

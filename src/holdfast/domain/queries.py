@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.domain.agents import AgentStatus
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import AgentId, Owner, RepoId, SessionId, SessionKey
-from holdfast.domain.messages import Role
+from holdfast.domain.messages import Message, Role
 from holdfast.domain.sessions import Status
 
 T = TypeVar("T")
@@ -83,6 +83,16 @@ class MessageQuery(Struct, frozen=True, kw_only=True):
         require_limit(self.limit, most=MESSAGES_MOST)
         if self.after < 0 or (self.before is not None and self.before < 1):
             raise Invalid(Code.INVALID_CURSOR, "A message number is a whole number from 1 on.")
+
+    @property
+    def is_choosy(self) -> bool:
+        """Tell whether some rows of the stretch may not match."""
+        return bool(self.roles) or self.turn is not None
+
+    def wants(self, row: Message) -> bool:
+        """Tell whether a row of the stretch matches."""
+        has_role = not self.roles or row.role in self.roles
+        return has_role and (self.turn is None or row.turn == self.turn)
 
 
 class WorkQuery(Struct, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ def interrupted(messages: Iterable[Message]) -> frozenset[MessageId]:
     found = set()
     for turn in turns(messages):
         texts = [row.id for row in turn.messages if row.role is Role.ASSISTANT]
-        if any(_is_closing(part) for row in turn.messages for part in row.parts):
+        if any(is_closing(part) for row in turn.messages for part in row.parts):
             found.update(texts[-1:])
     return frozenset(found)
 
@@ -165,7 +165,8 @@ _TOLD = {
 }
 
 
-def _is_closing(part: Part) -> bool:
+def is_closing(part: Part) -> bool:
+    """Tell whether a part says that its turn ended badly."""
     return isinstance(part, Notice) and part.code in CLOSING
 
 

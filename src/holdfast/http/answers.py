@@ -43,9 +43,13 @@ class Wire(Protocol):
 
 
 class Stream(Struct, frozen=True, kw_only=True):
-    """An answer that goes on: `play` sends chunks until it ends, or its reader leaves."""
+    """An answer that goes on: `play` sends chunks until it ends, or its reader leaves.
+
+    `close` is awaited in any case, also where there is nothing to play.
+    """
 
     play: Callable[[Wire], Coroutine[Any, Any, None]]
+    close: Callable[[], Coroutine[Any, Any, None]] | None = None
     headers: Mapping[str, str] = {}
     media_type: str = "text/event-stream; charset=utf-8"
 
@@ -89,7 +93,7 @@ async def rendered(answer: Answer, asked: Mapping[str, str], *, is_read: bool) -
         if is_read and is_matched(asked.get("if-none-match", ""), headers["etag"]):
             return Rendered(304, headers, b"")
     # A range is one of the bytes as they are, and not of their packed form.
-    if len(body) >= GZIP_SMALLEST and answer.status != 206 and _takes_gzip(asked):
+    if len(body) >= GZIP_SMALLEST and answer.status != 206 and takes_gzip(asked):
         body = await _packed(body)
         headers |= {"content-encoding": "gzip", "vary": "Accept-Encoding"}
         if "etag" in headers:
@@ -97,7 +101,8 @@ async def rendered(answer: Answer, asked: Mapping[str, str], *, is_read: bool) -
     return Rendered(answer.status, headers, body)
 
 
-def _takes_gzip(asked: Mapping[str, str]) -> bool:
+def takes_gzip(asked: Mapping[str, str]) -> bool:
+    """Tell whether a caller can unpack what is compressed."""
     weights: dict[str, str] = {}
     for each in asked.get("accept-encoding", "").lower().split(","):
         name, _, weight = each.partition(";")

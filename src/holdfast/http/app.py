@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.domain.errors import Code, HoldfastError, Invalid, out_of_memory
 from holdfast.domain.tokens import Caller
 from holdfast.http.answers import Answer, Rendered, Stream, rendered
+from holdfast.http.bodies import LARGE, SEND_SECONDS, Held, Room, chunks_of
 from holdfast.http.callers import Callers, require_nameable
 from holdfast.http.errors import (
     error_answer,
@@ -59,6 +60,7 @@ class Rules:
     name: str
     metrics: Metrics
     streams: Streams
+    room: Room = field(default_factory=Room)
 
 
 class Application:
@@ -96,7 +98,16 @@ class Application:
                     Code.INVALID_HOST, "Ask for this server by its own name and port, and once."
                 )
             answer = await self._routed(request, exchange)
-            return answer if isinstance(answer, Stream) else await _whole(answer, request)
+            if isinstance(answer, Stream):
+                return answer
+            whole = await _whole(answer, request)
+            if len(whole.body) > LARGE:
+                # What was changed is changed: only a read can still be refused.
+                always = request.method not in _READS
+                exchange.held = self._rules.room.take(
+                    exchange.caller, len(whole.body), always=always
+                )
+            return whole
         except HoldfastError as error:
             if status_of(error) >= 500:
                 faults.exception("a request failed", exc_info=error)
@@ -146,6 +157,7 @@ class Application:
         return Asked(
             house=self._house,
             streams=self._rules.streams,
+            room=self._rules.room,
             caller=caller,
             route=route,
             path=found.values,
@@ -184,6 +196,7 @@ class _Exchange:
         self.request_id = request_id
         self.route: Route | None = None
         self.caller: Caller | None = None
+        self.held: Held | None = None
         self.status = 0
         self.size = 0
         self._waiting: Rendered | None = None
@@ -202,16 +215,42 @@ class _Exchange:
 
     async def finish(self, answer: Rendered | Stream, request: Request) -> None:
         """Send the answer."""
-        if isinstance(answer, Stream):
-            await self._stream(answer, request)
-            return
+        try:
+            if isinstance(answer, Stream):
+                await self._stream(answer, request)
+            else:
+                await self._finish(answer, request)
+        finally:
+            if self.held is not None:
+                self.held.release()
+            if isinstance(answer, Stream) and answer.close is not None:
+                await answer.close()
+
+    async def _finish(self, answer: Rendered, request: Request) -> None:
         has_no_content = answer.status in (204, 304)
         if not has_no_content:
             answer.headers["content-length"] = str(len(answer.body))
         await self._start(answer)
         body = b"" if has_no_content or request.method == "HEAD" else answer.body
         self.size = len(body)
-        await self._send({"type": "http.response.body", "body": body})
+        if len(body) > LARGE:
+            await self._send_slowly(body)
+        else:
+            await self._send({"type": "http.response.body", "body": body})
+
+    async def _send_slowly(self, body: bytes) -> None:
+        """Write a large body as fast as it is read; a reader that stops is disconnected."""
+        self._use("last")
+        try:
+            for chunk in chunks_of(body):
+                async with asyncio.timeout(SEND_SECONDS):
+                    await self._send(
+                        {"type": "http.response.body", "body": chunk, "more_body": True}
+                    )
+        except TimeoutError:
+            self.abort()
+            return
+        await self._send({"type": "http.response.body", "body": b""})
 
     async def _stream(self, answer: Stream, request: Request) -> None:
         """Send chunks until there are no more, or nobody is left to read them."""

@@ -88,7 +88,9 @@ class Cycle(RequestResponseCycle):
         elif not self.keep_alive:
             lines.append(b"connection: close\r\n")
         has_body = self.scope["method"] != "HEAD" and status not in _WITHOUT_BODY
-        self.chunked_encoding = has_body and b"content-length" not in given
+        # A reader of version 1.0 does not know chunks: there the end of the connection ends it.
+        is_chunked = b"content-length" not in given and self.scope["http_version"] != "1.0"
+        self.chunked_encoding = has_body and is_chunked
         if self.chunked_encoding:
             lines.append(b"transfer-encoding: chunked\r\n")
         self._head = b"%b%b\r\n" % (STATUS_LINE[status], b"".join(lines))

@@ -15,6 +15,7 @@ from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import Owner
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.answers import Answer, Stream
+from holdfast.http.bodies import Room
 from holdfast.http.house import House
 from holdfast.http.streams import Streams
 
@@ -31,6 +32,7 @@ class Asked(Struct, Generic[Q, B], frozen=True, kw_only=True):
 
     house: House
     streams: Streams
+    room: Room
     caller: Caller | None
     route: "Route"
     path: Mapping[str, str]

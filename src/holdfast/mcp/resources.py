@@ -1,5 +1,6 @@
 """Resources: sessions, their transcripts and what was observed of them, by address."""
 
+from contextlib import aclosing
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -131,9 +132,15 @@ def _of_session(session: Session) -> tuple[Resource, Resource]:
 
 
 async def _transcript(house: House, owner: Owner, session_id: SessionId) -> Content:
-    export = await house.exports.export(owner, session_id, ExportFormat.MARKDOWN)
-    text = export.content[:TRANSCRIPT_LARGEST].decode("utf-8", "ignore")
-    if len(export.content) > TRANSCRIPT_LARGEST:
+    export = await house.exports.stream(owner, session_id, ExportFormat.MARKDOWN)
+    content = bytearray()
+    async with aclosing(export.pieces) as pieces:
+        async for piece in pieces:
+            content += piece
+            if len(content) > TRANSCRIPT_LARGEST:
+                break
+    text = content[:TRANSCRIPT_LARGEST].decode("utf-8", "ignore")
+    if len(content) > TRANSCRIPT_LARGEST:
         text += "\n\n(Cut off here; get_session reads all of it, page by page.)\n"
     return Content(mime_type=MARKDOWN, text=text)
 

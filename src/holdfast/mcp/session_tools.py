@@ -1,5 +1,6 @@
 """Tools about sessions that Holdfast plays: finding them, reading them, putting calls right."""
 
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -7,7 +8,6 @@ import msgspec
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import SessionId
-from holdfast.domain.messages import Message
 from holdfast.domain.queries import MessageQuery
 from holdfast.domain.shapes import ANYTHING, NAME, TEXT, Choice, Text
 from holdfast.domain.tokens import Scope
@@ -23,6 +23,7 @@ from holdfast.mcp.session_forms import (
     session_form,
 )
 from holdfast.mcp.table import Asked, Told, Tool
+from holdfast.services.batches import Scan
 from holdfast.services.calls import NOTE_LONGEST, How, Wish
 
 PAGE: Final = 100
@@ -42,10 +43,8 @@ async def get_session(asked: Asked) -> Told:
     id_ = SessionId(asked.get("session_id").strip().lower())
     overview = await asked.house.overviews.get(asked.owner, id_)
     query = MessageQuery(after=asked.get("after", 0), limit=_limit(asked))
-    page = await asked.house.messages.page(asked.owner, id_, query)
-    is_raw = asked.get("include_raw", False)
-    shown, is_whole = _fitting(page.items, id_, is_raw=is_raw)
-    has_more = page.next_cursor is not None or not is_whole
+    scan = await asked.house.messages.scan(asked.owner, id_, query)
+    shown, has_more = await _fitting(scan, id_, is_raw=asked.get("include_raw", False))
     calls: list[Call] = []
     for state in OPEN:
         found = await asked.house.calls.list(asked.owner, id_, state=state, limit=PAGE_MOST)
@@ -113,19 +112,21 @@ async def _named_call(asked: Asked) -> Call:
     return (unknown or found)[0]
 
 
-def _fitting(
-    rows: tuple[Message, ...], session_id: SessionId, *, is_raw: bool
+async def _fitting(
+    scan: Scan, session_id: SessionId, *, is_raw: bool
 ) -> tuple[tuple[MessageForm, ...], bool]:
-    """Return as many messages as one answer has room for, and whether that is all of them."""
+    """Return as many messages as one answer has room for, and whether there are more."""
     shown: list[MessageForm] = []
     size = 0
-    for row in rows:
-        form = message_form(row, session_id, is_raw=is_raw)
-        size += len(msgspec.json.encode(form))
-        if shown and size > ANSWER_LARGEST:
-            return tuple(shown), False
-        shown.append(form)
-    return tuple(shown), True
+    async with aclosing(scan.batches()) as batches:
+        async for batch in batches:
+            for row in batch.rows:
+                form = message_form(row, session_id, is_raw=is_raw)
+                size += len(msgspec.json.encode(form))
+                if shown and size > ANSWER_LARGEST:
+                    return tuple(shown), True
+                shown.append(form)
+    return tuple(shown), scan.next_cursor is not None
 
 
 def _limit(asked: Asked) -> int:

@@ -144,8 +144,20 @@ class MessageTable(Protocol):
     async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
         """Return a row by its id, inherited rows aside."""
 
-    async def span(self, segment: Segment, *, limit: int, newest: bool = False) -> list[Message]:
-        """Return rows of a stretch, ascending, each checked against the chain."""
+    async def span(
+        self,
+        segment: Segment,
+        *,
+        limit: int,
+        newest: bool = False,
+        size: int | None = None,
+        previous: str | None = None,
+    ) -> list[Message]:
+        """Return rows of a stretch, ascending, each checked against the chain.
+
+        With a `size`, only as many as hold so many bytes, but at least one. `previous` is the
+        hash of the row before the first one, where it was read and checked just now.
+        """
 
     async def deeds(self, head: Head) -> list[Message]:
         """Return a session's own rows that tell what it did: results, notices, checkpoints.

@@ -5,16 +5,19 @@ a call at the end of a page may have its result behind it. Both are looked up, s
 polls costs what is new and not what is there.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Message, ToolCall, ToolResult
 from holdfast.domain.sessions import Head
-from holdfast.ports import Tx
-from holdfast.services.histories import ALL, Stretch, rows_of
+from holdfast.ports import Store, Tx
+from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS
+from holdfast.services.heads import session_not_found
+from holdfast.services.histories import Stretch, rows_of
 
 
 class Excerpt(Struct, frozen=True, kw_only=True):
@@ -24,13 +27,15 @@ class Excerpt(Struct, frozen=True, kw_only=True):
     calls: tuple[Message, ...]
     # Calls among the rows whose results are there, but behind them.
     answered: frozenset[CallId]
+    last: int
     is_last: bool
 
 
-async def excerpt(tx: Tx, head: Head, after: int, limit: int = ALL) -> Excerpt:
-    """Return so many rows behind a number, or all of them."""
+async def excerpt(tx: Tx, head: Head, after: int, limit: int = BATCH_ROWS) -> Excerpt:
+    """Return rows behind a number: so many, or as many as a batch may hold."""
     first = min(after, head.messages) + 1
-    rows = await rows_of(tx, head, Stretch(first, head.messages, limit=limit))
+    stretch = Stretch(first, head.messages, limit=min(limit, BATCH_ROWS), size=BATCH_BYTES)
+    rows = await rows_of(tx, head, stretch)
     last = rows[-1].sequence if rows else head.messages
     called = {part.id for row in rows for part in row.parts if isinstance(part, ToolCall)}
     given = {part.call_id for row in rows for part in row.parts if isinstance(part, ToolResult)}
@@ -42,8 +47,28 @@ async def excerpt(tx: Tx, head: Head, after: int, limit: int = ALL) -> Excerpt:
         answered=frozenset(
             [each for each in called - given if await _has_result(tx, head, each, last)]
         ),
+        last=last,
         is_last=last == head.messages,
     )
+
+
+async def excerpts(
+    store: Store, head: Head, first: Excerpt, limit: int = BATCH_ROWS
+) -> AsyncGenerator[Excerpt, None]:
+    """Yield an excerpt and those behind it, up to where the session stood then."""
+    here = first
+    yield here
+    while not here.is_last:
+
+        async def read(tx: Tx, after: int = here.last) -> Excerpt:
+            # As it is now, but for what came later: a fork may have been detached.
+            now = await tx.sessions.head_by_key(head.key)
+            if now is None:
+                raise session_not_found()
+            return await excerpt(tx, replace(now, messages=head.messages), after, limit)
+
+        here = await store.read(read)
+        yield here
 
 
 async def number_at(tx: Tx, head: Head, at: datetime) -> int:
@@ -66,9 +91,18 @@ async def number_at(tx: Tx, head: Head, at: datetime) -> int:
 
 async def _call(tx: Tx, head: Head, call_id: CallId, before: int) -> list[Message]:
     known = await tx.calls.by_id(head, call_id)
-    # What a fork inherits is told by its rows only.
-    stretch = Stretch(1, before - 1) if known is None else Stretch(known.sequence, known.sequence)
-    return [row for row in await rows_of(tx, head, stretch) if _is_call(row, call_id)][-1:]
+    if known is not None:
+        rows = await rows_of(tx, head, Stretch(known.sequence, known.sequence))
+        return [row for row in rows if _is_call(row, call_id)]
+    # What a fork inherits is known from its rows only.
+    last = before - 1
+    while last >= 1:
+        stretch = Stretch(1, last, limit=BATCH_ROWS, newest=True, size=BATCH_BYTES)
+        rows = await rows_of(tx, head, stretch)
+        if found := [row for row in rows if _is_call(row, call_id)]:
+            return found[-1:]
+        last = rows[0].sequence - 1
+    return []
 
 
 async def _has_result(tx: Tx, head: Head, call_id: CallId, last: int) -> bool:
@@ -76,8 +110,14 @@ async def _has_result(tx: Tx, head: Head, call_id: CallId, last: int) -> bool:
         return False
     known = await tx.calls.by_id(head, call_id)
     if known is not None:
-        return known.result_sequence is not None
-    return _is_answered(await rows_of(tx, head, Stretch(last + 1, head.messages)), call_id)
+        return known.result_sequence is not None and known.result_sequence <= head.messages
+    while last < head.messages:
+        stretch = Stretch(last + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
+        rows = await rows_of(tx, head, stretch)
+        if _is_answered(rows, call_id):
+            return True
+        last = rows[-1].sequence
+    return False
 
 
 def _is_call(row: Message, call_id: CallId) -> bool:

@@ -1,8 +1,10 @@
 """Exports: a session's record as a text to keep or to read, without the secrets that we know."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -25,13 +27,14 @@ from holdfast.domain.messages import (
 from holdfast.domain.scrubbing import Scrubber
 from holdfast.domain.sessions import Session
 from holdfast.domain.texts import require_text
-from holdfast.domain.turns import interrupted
 from holdfast.domain.workflows import Workflow
-from holdfast.ports import Store, Tx
+from holdfast.ports import Store
+from holdfast.services.batches import Batch, read_batches
 from holdfast.services.heads import session_not_found
-from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.journal import Journal, Pen
 from holdfast.services.workflows import WorkflowTexts
+
+T = TypeVar("T")
 
 
 class ExportFormat(StrEnum):
@@ -59,6 +62,19 @@ class Export(Struct, frozen=True, kw_only=True):
     workflow: Workflow | None = None
 
 
+Pieces = AsyncGenerator[bytes, None]
+Batches = AsyncGenerator[Batch, None]
+
+
+class ExportStream(Struct, frozen=True, kw_only=True):
+    """A file whose content comes in pieces."""
+
+    file_name: str
+    media_type: str
+    pieces: Pieces
+    workflow: Workflow | None = None
+
+
 _TARGET: Final = {"shortest": 1, "longest": 4_096}
 Line = Callable[[Message, bool], object]
 _encoder: Final = msgspec.json.Encoder()
@@ -82,6 +98,8 @@ class Exports:
         self._journal = journal
         self._workflows = workflows
         self._scrubber = scrubber
+        # Several at a time would only take the interpreter away from one another, and from others.
+        self._one_at_a_time = asyncio.Semaphore(1)
 
     async def export(
         self,
@@ -97,19 +115,37 @@ class Exports:
         `line` says what one message is in a form of lines: it is given the message, and whether
         that is a text which was cut off.
         """
-        session, rows = await self._rows(owner, session_id)
-        cut = interrupted(rows)
-        rows = rows if through is None else rows[: max(through, 0)]
+        stream = await self.stream(owner, session_id, form, through=through, line=line)
+        return Export(
+            file_name=stream.file_name,
+            media_type=stream.media_type,
+            content=b"".join([piece async for piece in stream.pieces]),
+            workflow=stream.workflow,
+        )
+
+    async def stream(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        form: ExportFormat,
+        *,
+        through: int | None = None,
+        line: Line = _as_stored,
+    ) -> ExportStream:
+        """Return the same file in pieces, each made in a thread when it is asked for."""
+        found = await self._store.read(lambda tx: tx.sessions.get(owner, session_id))
+        if found is None:
+            raise session_not_found()
+        session, head = found
+        last = head.messages if through is None else max(through, 0)
+        batches = read_batches(self._store, head, 1, last)
         match form:
             case ExportFormat.JSONL:
-                told = (line(row, row.id in cut) for row in rows)
-                content = b"".join(self._masked(_encoder.encode(each)) + b"\n" for each in told)
-                return _file(session, form, content)
+                return _file(session, form, self._lines(batches, line))
             case ExportFormat.MARKDOWN:
-                text = self._scrubber().clean_and_mask(_document(session, rows))
-                return _file(session, form, text.encode())
+                return _file(session, form, self._sections(session, batches))
             case ExportFormat.WORKFLOW:
-                return await self._workflow(session, rows)
+                return await self._workflow(session, batches)
             case _:
                 assert_never(form)
 
@@ -122,32 +158,59 @@ class Exports:
 
         return await self._journal.write(owner, session_id, compose)
 
-    async def _workflow(self, session: Session, rows: tuple[Message, ...]) -> Export:
+    async def _lines(self, batches: Batches, line: Line) -> Pieces:
+        def lines(batch: Batch) -> bytes:
+            forms = [line(row, row.id in batch.interrupted) for row in batch.rows]
+            return b"".join(self._masked(_encoder.encode(each)) + b"\n" for each in forms)
+
+        async for batch in batches:
+            yield await self._made(lines, batch)
+
+    async def _sections(self, session: Session, batches: Batches) -> Pieces:
+        def sections(batch: Batch) -> bytes:
+            scrubber = self._scrubber()
+            texts = (scrubber.clean_and_mask(_section(row)) for row in batch.rows)
+            return "".join(f"\n{text}" for text in texts).encode()
+
+        title = " ".join((session.title or f"Session {session.id}").split())
+        yield self._scrubber().clean_and_mask(f"# {title}\n").encode()
+        async for batch in batches:
+            yield await self._made(sections, batch)
+
+    async def _workflow(self, session: Session, batches: Batches) -> ExportStream:
         scrubber = self._scrubber()
-        # Before and not after: an id or a name that is masked would be no id any more.
-        clean = tuple(map(scrubber.cleaned, rows))
-        made, text = await self._workflows.text_of(scrubber.cleaned(session), clean)
+
+        def cleaned(batch: Batch) -> tuple[list[Message], int]:
+            # Before and not after: an id or a name that is masked would be no id any more.
+            rows = [scrubber.cleaned(row) for row in batch.rows]
+            return rows, sum(len(_encoder.encode(row)) for row in rows)
+
+        rows: list[Message] = []
+        size = 0
+        async with aclosing(batches):
+            async for batch in batches:
+                more, weight = await self._made(cleaned, batch)
+                size += weight
+                self._workflows.require_size(size)
+                rows += more
+        made, text = await self._workflows.text_of(scrubber.cleaned(session), tuple(rows))
         _, media_type = FILES[ExportFormat.WORKFLOW]
-        return Export(
-            file_name=made.file_name, media_type=media_type, content=text.encode(), workflow=made
+        return ExportStream(
+            file_name=made.file_name, media_type=media_type, pieces=_whole(text), workflow=made
         )
 
-    async def _rows(
-        self, owner: Owner, session_id: SessionId
-    ) -> tuple[Session, tuple[Message, ...]]:
-        async def read(tx: Tx) -> tuple[Session, tuple[Message, ...]]:
-            found = await tx.sessions.get(owner, session_id)
-            if found is None:
-                raise session_not_found()
-            session, head = found
-            return session, tuple(await rows_of(tx, head, Stretch(1, head.messages)))
-
-        return await self._store.read(read)
+    async def _made(self, make: Callable[[Batch], T], batch: Batch) -> T:
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(make, batch)
 
     def _masked(self, encoded: bytes) -> bytes:
         """Return JSON as it may leave the house."""
         scrubber = self._scrubber()
         return scrubber.mask(scrubber.clean_json(encoded))
+
+
+async def _whole(text: str) -> Pieces:
+    yield text.encode()
 
 
 _SPEAKERS: Final[Mapping[Role, str]] = {
@@ -159,14 +222,9 @@ _SPEAKERS: Final[Mapping[Role, str]] = {
 }
 
 
-def _file(session: Session, form: ExportFormat, content: bytes) -> Export:
+def _file(session: Session, form: ExportFormat, pieces: Pieces) -> ExportStream:
     ending, media_type = FILES[form]
-    return Export(file_name=f"{session.id}.{ending}", media_type=media_type, content=content)
-
-
-def _document(session: Session, rows: tuple[Message, ...]) -> str:
-    title = " ".join((session.title or f"Session {session.id}").split())
-    return "\n".join([f"# {title}\n", *map(_section, rows)])
+    return ExportStream(file_name=f"{session.id}.{ending}", media_type=media_type, pieces=pieces)
 
 
 def _section(row: Message) -> str:

@@ -92,27 +92,41 @@ def _weight(part: Part) -> int:
 
 
 class Stretch(Struct, frozen=True):
-    """Which rows of a session: from one number to another, so many, from which end."""
+    """Which rows of a session: from one number to another, so many, from which end.
+
+    With a `size`, rows are returned up to so many bytes, at least one, and possibly fewer than
+    would fit: the number of the last row says where to go on.
+    """
 
     first: int
     last: int
     limit: int = ALL
     newest: bool = False
+    size: int | None = None
+    # The hash of the row before the first, where that row was read just now.
+    previous: str | None = None
 
 
 async def rows_of(tx: Tx, head: Head, wanted: Stretch) -> list[Message]:
     """Return rows of a session, reading through the sessions it was forked from."""
     if wanted.first > head.inherited:
         own = Segment(head.key, head.session_id, wanted.first, wanted.last)
-        return await tx.messages.span(own, limit=wanted.limit, newest=wanted.newest)
+        return await _span(tx, own, wanted, wanted.limit)
     found: list[Message] = []
     lineage = await tx.sessions.lineage(head.key)
     for part in reversed(lineage) if wanted.newest else lineage:
         first, last = max(part.first, wanted.first), min(part.last, wanted.last)
         left = wanted.limit - len(found) if wanted.limit != ALL else ALL
-        if first > last or left == 0:
+        if first > last or left == 0 or (found and wanted.size is not None):
             continue
         stretch = Segment(part.key, part.session_id, first, last)
-        rows = await tx.messages.span(stretch, limit=left, newest=wanted.newest)
+        rows = await _span(tx, stretch, wanted, left)
         found = rows + found if wanted.newest else found + rows
     return found
+
+
+async def _span(tx: Tx, segment: Segment, wanted: Stretch, limit: int) -> list[Message]:
+    previous = wanted.previous if segment.first == wanted.first else None
+    return await tx.messages.span(
+        segment, limit=limit, newest=wanted.newest, size=wanted.size, previous=previous
+    )

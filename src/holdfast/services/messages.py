@@ -1,8 +1,7 @@
 """Messages: sending one is writing it down; who plays the turn, and when, is decided elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator
 from datetime import datetime
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,19 +15,15 @@ from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
 from holdfast.domain.recordings import require_recordable
 from holdfast.domain.repeats import Made
 from holdfast.domain.sessions import Head, OnBusy, Status
-from holdfast.domain.turns import interrupted
-from holdfast.ports import Coordinator, Store, Tx
+from holdfast.ports import Brief, Coordinator, Store, Tx
 from holdfast.services.admissions import Admitted, admit, record, shown_message
-from holdfast.services.excerpts import Excerpt, excerpt, number_at
+from holdfast.services.batches import BATCH_ROWS, Scan
+from holdfast.services.excerpts import Excerpt, excerpt, excerpts, number_at
 from holdfast.services.heads import find_head, session_not_found
-from holdfast.services.histories import ALL, Stretch, rows_of
 from holdfast.services.journal import Journal, Pen
 from holdfast.services.leases import Leases
 from holdfast.services.openings import Openings
 from holdfast.services.turns import unfinished_step
-
-# Rows at a time where only some of them are wanted: each proves itself by the one before it.
-CHUNK: Final = 1_000
 
 
 class Unfinished(Struct, frozen=True, kw_only=True):
@@ -177,16 +172,14 @@ class Messages:
 
     async def page(self, owner: Owner, session_id: SessionId, query: MessageQuery) -> Page[Message]:
         """Return the messages that match, ascending; the cursor is a number to go on after."""
+        scan = await self.scan(owner, session_id, query)
+        items = [row async for batch in scan.batches() for row in batch.rows]
+        return Page(items=tuple(items), next_cursor=scan.next_cursor)
 
-        async def read(tx: Tx) -> "list[Message]":
-            return await _matching(tx, await find_head(tx, owner, session_id), query)
-
-        found = await self._store.read(read)
-        if query.before is not None:
-            return Page(items=tuple(found[-query.limit :]))
-        items = tuple(found[: query.limit])
-        more = len(found) > query.limit
-        return Page(items=items, next_cursor=str(items[-1].sequence) if more else None)
+    async def scan(self, owner: Owner, session_id: SessionId, query: MessageQuery) -> Scan:
+        """Find the messages that match, to be read in batches of bounded size."""
+        head = await self._store.read(Brief(lambda tx: find_head(tx, owner, session_id)))
+        return Scan(self._store, head, query)
 
     async def unfinished(self, owner: Owner, session_id: SessionId) -> Unfinished | None:
         """Return the text that is being streamed now, under the id its message will have."""
@@ -196,33 +189,33 @@ class Messages:
 
         return await self._store.read(read)
 
-    async def excerpt(
+    async def excerpts(
         self,
         owner: Owner,
         session_id: SessionId,
         *,
         after: int | datetime = 0,
-        limit: int = ALL,
-    ) -> tuple[Excerpt, Unfinished | None]:
-        """Return what is behind a number or a time, and the text that is being streamed now."""
+        limit: int = BATCH_ROWS,
+    ) -> tuple[AsyncGenerator[Excerpt, None], Unfinished | None]:
+        """Return what is behind a number or a time, and the text that is being streamed now.
 
-        async def read(tx: Tx) -> tuple[Excerpt, Unfinished | None]:
+        The rows come in excerpts of bounded size, each with at most so many.
+        """
+
+        async def read(tx: Tx) -> tuple[Head, Excerpt, Unfinished | None]:
             head = await find_head(tx, owner, session_id)
             number = await number_at(tx, head, after) if isinstance(after, datetime) else after
-            return await excerpt(tx, head, number, limit), await find_unfinished(tx, head)
+            first = await excerpt(tx, head, number, limit)
+            return head, first, await find_unfinished(tx, head)
 
-        return await self._store.read(read)
+        head, first, unfinished = await self._store.read(read)
+        return excerpts(self._store, head, first, limit), unfinished
 
-    async def interrupted(
-        self, owner: Owner, session_id: SessionId, rows: Sequence[Message]
-    ) -> frozenset[MessageId]:
-        """Return which of the rows are texts that were cut off, whatever page they are of."""
-
-        async def read(tx: Tx) -> frozenset[MessageId]:
-            head = await find_head(tx, owner, session_id)
-            return interrupted(await _whole_turns(tx, head, rows)) if rows else frozenset()
-
-        return (await self._store.read(read)) & {row.id for row in rows}
+    async def is_interrupted(self, owner: Owner, session_id: SessionId, row: Message) -> bool:
+        """Tell whether a message is a text that was cut off."""
+        query = MessageQuery(after=row.sequence - 1, before=row.sequence + 1, limit=1)
+        scan = await self.scan(owner, session_id, query)
+        return any([row.id in batch.interrupted async for batch in scan.batches()])
 
 
 async def find_unfinished(tx: Tx, head: Head) -> Unfinished | None:
@@ -247,42 +240,3 @@ def _draft(content: str | tuple[Part, ...], id_: str | None) -> MessageDraft:
 
 def _id(wanted: str | None) -> MessageId | None:
     return None if wanted is None else MessageId(require_uuid(wanted, what="message id"))
-
-
-async def _matching(tx: Tx, head: Head, query: MessageQuery) -> list[Message]:
-    """Return the rows that match, and where there are more of them, one more than asked for."""
-    newest = query.before is not None
-    last = head.messages if query.before is None else min(query.before - 1, head.messages)
-    # A number past the end is past the end, however large it is.
-    first = min(query.after, head.messages) + 1
-    is_choosy = bool(query.roles) or query.turn is not None
-    chunk = CHUNK if is_choosy else query.limit + 1
-    found: list[Message] = []
-    while first <= last and len(found) <= query.limit:
-        rows = await rows_of(tx, head, Stretch(first, last, limit=chunk, newest=newest))
-        kept = [row for row in rows if _is_wanted(row, query)] if is_choosy else rows
-        if newest:
-            found, last = kept + found, rows[0].sequence - 1
-        else:
-            found, first = found + kept, rows[-1].sequence + 1
-    return found
-
-
-def _is_wanted(row: Message, query: MessageQuery) -> bool:
-    has_role = not query.roles or row.role in query.roles
-    return has_role and (query.turn is None or row.turn == query.turn)
-
-
-async def _whole_turns(tx: Tx, head: Head, rows: Sequence[Message]) -> list[Message]:
-    """Return the rows with all that lies between them, and what follows of their turns."""
-    first, last = rows[0].sequence, rows[-1].sequence
-    is_dense = last - first + 1 == len(rows)
-    found = list(rows) if is_dense else await rows_of(tx, head, Stretch(first, last))
-    newest = max(row.turn for row in found)
-    while last < head.messages:
-        more = await rows_of(tx, head, Stretch(last + 1, head.messages, limit=CHUNK))
-        found, last = found + more, more[-1].sequence
-        # What a later turn says itself, and not only waits to be asked, comes after these ended.
-        if any(row.turn > newest and row.role is not Role.USER for row in more):
-            break
-    return found

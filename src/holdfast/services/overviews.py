@@ -1,6 +1,6 @@
 """Overviews: sessions as their owner sees them now, with what they cost, from one snapshot."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -10,15 +10,14 @@ from msgspec.structs import replace
 from holdfast.domain.costs import CostSum
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner, SessionId
-from holdfast.domain.messages import Message
 from holdfast.domain.queries import Page, SessionOrder, SessionQuery, require_limit
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Head, Session, Status
 from holdfast.domain.texts import require_text
 from holdfast.ports import Brief, Store, Tx
 from holdfast.services.cursors import decode_cursor, encode_cursor
+from holdfast.services.excerpts import Excerpt, excerpt, excerpts
 from holdfast.services.heads import session_not_found
-from holdfast.services.histories import Stretch, rows_of
 from holdfast.services.leases import Leases
 from holdfast.services.messages import Unfinished, find_unfinished
 from holdfast.services.repos import find_repo
@@ -35,11 +34,15 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 class Whole(Struct, frozen=True, kw_only=True):
-    """A session with its repository, all its rows, and the text that is being streamed."""
+    """A session with its repository, all its rows, and the text that is being streamed.
+
+    `chain` is the hash of the last row, which changes with any of them.
+    """
 
     session: Session
     repo: Repo | None
-    rows: tuple[Message, ...]
+    chain: str
+    excerpts: AsyncGenerator[Excerpt, None]
     unfinished: Unfinished | None
 
 
@@ -77,11 +80,11 @@ class Overviews:
             if found is None:
                 raise session_not_found()
             session, head = found
-            rows = await rows_of(tx, head, Stretch(1, head.messages)) if head.messages else ()
             return Whole(
                 session=shown(session, head, self._leases),
                 repo=await find_repo(tx, owner, session.repo_id) if session.repo_id else None,
-                rows=tuple(rows),
+                chain=head.chain.hex(),
+                excerpts=excerpts(self._store, head, await excerpt(tx, head, 0)),
                 unfinished=await find_unfinished(tx, head),
             )
 

@@ -282,11 +282,8 @@ class Sessions:
 
     async def verify(self, owner: Owner, session_id: SessionId) -> Verification:
         """Check every row of the session against its chain, inherited rows included."""
-
-        async def read(tx: Tx) -> Verification:
-            return await verified(tx, await find_head(tx, owner, session_id))
-
-        return await self._store.read(read)
+        head = await self._store.read(lambda tx: find_head(tx, owner, session_id))
+        return await verified(self._store, head)
 
     def _shown(self, session: Session, head: Head) -> Session:
         return shown(session, head, self._leases)

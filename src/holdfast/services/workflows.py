@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -16,6 +16,8 @@ from holdfast.domain.sessions import Session
 from holdfast.domain.workflow_exports import export, open_model
 from holdfast.domain.workflows import Workflow
 from holdfast.services.models import Models
+
+MOST_TIMES: Final = 16
 
 
 class Scribe(Struct, frozen=True, kw_only=True):
@@ -34,6 +36,12 @@ class WorkflowTexts:
         self._models = models
         self._default = model_of(default)
         self._scribe = scribe
+
+    def require_size(self, size: int) -> None:
+        """Refuse rows of so many bytes, of which no file of that kind can be made."""
+        # A file says less than the rows do, but never so much less.
+        if size > MOST_TIMES * self._scribe.largest:
+            raise _too_large(size, self._scribe.largest)
 
     async def text_of(self, session: Session, rows: tuple[Message, ...]) -> tuple[Workflow, str]:
         """Return the workflow of a session, and its text."""

@@ -33,6 +33,14 @@ class Database(Protocol):
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         """Return all rows of a query."""
 
+    async def fetch_within(
+        self, sql: str, sizes: str, parameters: Parameters, size: int
+    ) -> list[Row]:
+        """Return the first rows of a query, up to so many bytes; at least one, if there is one.
+
+        `sizes` selects how large the same rows are. Both have a parameter `limit`.
+        """
+
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         """Run a statement for its effect."""
 

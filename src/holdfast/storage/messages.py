@@ -63,6 +63,26 @@ SELECT sequence, id, turn, role, parts, model_id, created_at, hash
  LIMIT :limit
 """
 
+OLDEST_SIZES = """
+-- How large rows of a stretch are, from its beginning; their contents are not read.
+SELECT length(parts)
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence BETWEEN :first AND :last
+ ORDER BY sequence
+ LIMIT :limit
+"""
+
+NEWEST_SIZES = """
+-- How large rows of a stretch are, from its end; their contents are not read.
+SELECT length(parts)
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence BETWEEN :first AND :last
+ ORDER BY sequence DESC
+ LIMIT :limit
+"""
+
 ANCHOR = """
 -- The hash that the first row of a fork chains to; its parent may have inherited that row itself.
 WITH RECURSIVE line (key, sequence, depth) AS (
@@ -99,6 +119,8 @@ SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.ha
  ORDER BY m.sequence
 """
 
+# A query, and how large its rows are.
+_BOUNDED = {False: (OLDEST, OLDEST_SIZES), True: (NEWEST, NEWEST_SIZES)}
 _ROLES = {role.value: role for role in Role}
 
 
@@ -146,16 +168,30 @@ class Messages:
             previous = await self._hash_before(head.key, columns[0])
         return _checked([tuple(columns)], head.session_id, previous)[0]
 
-    async def span(self, segment: Segment, *, limit: int, newest: bool = False) -> list[Message]:
-        parameters = {
+    async def span(
+        self,
+        segment: Segment,
+        *,
+        limit: int,
+        newest: bool = False,
+        size: int | None = None,
+        previous: str | None = None,
+    ) -> list[Message]:
+        asked = {
             "session_key": segment.key,
             "first": segment.first,
             "last": segment.last,
             "limit": limit,
         }
         try:
-            rows = await self._db.fetch(NEWEST if newest else OLDEST, parameters)
+            if size is None:
+                rows = await self._db.fetch(NEWEST if newest else OLDEST, asked)
+            else:
+                rows = await self._db.fetch_within(*_BOUNDED[newest], asked, size)
+                limit = max(1, len(rows))
         except DAMAGE:
+            # One by one where the size is bounded: how large a damaged row is, nothing says.
+            limit = limit if size is None else 1
             rows = await salvaged(self._db, segment.key, _wanted(segment, limit, newest=newest))
         else:
             if newest:
@@ -163,8 +199,10 @@ class Messages:
         _require_all(rows, segment, limit=limit, newest=newest)
         if not rows:
             return []
-        previous = await self._hash_before(segment.key, rows[0][0])
-        return _checked(rows, segment.session_id, previous)
+        if previous is not None:
+            return _checked(rows, segment.session_id, bytes.fromhex(previous))
+        before = await self._hash_before(segment.key, rows[0][0])
+        return _checked(rows, segment.session_id, before)
 
     async def deeds(self, head: Head) -> list[Message]:
         asked = {"session_key": head.key, "inherited": head.inherited}

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import asyncpg
@@ -75,6 +76,14 @@ class PostgresConnection:
         if form.moves:
             self.moved.update([row[0] for row in rows])
         return rows
+
+    async def fetch_within(
+        self, sql: str, sizes: str, parameters: Parameters, size: int
+    ) -> list[Row]:
+        # Postgres sends every row of a query, but knows their sizes without reading them.
+        totals = accumulate(row[0] or 0 for row in await self.fetch(sizes, parameters))
+        limit = max(1, sum(1 for total in totals if total <= size))
+        return await self.fetch(sql, {**parameters, "limit": limit})
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         form = form_of(sql)

@@ -53,6 +53,11 @@ class _Memory:
         self.read[row[0]] = row
         return [row]
 
+    async def fetch_within(
+        self, sql: str, sizes: str, parameters: Parameters, size: int
+    ) -> list[Row]:
+        raise _UnknownError
+
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         form = form_of(sql)
         if form.waits is None:

@@ -92,6 +92,23 @@ class Connection:
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         return self.query(sql, parameters)
 
+    async def fetch_within(
+        self, sql: str, sizes: str, parameters: Parameters, size: int
+    ) -> list[Row]:
+        # Row by row and without asking for sizes: SQLite reads a long row to pass over it.
+        found: list[Row] = []
+        total = 0
+        cursor = self.raw.cursor()
+        try:
+            for row in cursor.execute(sql, parameters):
+                total += sum(len(value) for value in row if isinstance(value, bytes))
+                if found and total > size:
+                    break
+                found.append(row)
+        finally:
+            cursor.close(True)
+        return found
+
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         try:
             self._cursor.execute(sql, parameters)

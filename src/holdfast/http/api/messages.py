@@ -1,7 +1,8 @@
 """Messages of `/api`: an array of rows, by number or by time, and the one that still grows."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -9,15 +10,16 @@ from msgspec import UnsetType
 
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import SessionId, is_uuid
-from holdfast.domain.messages import Message
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
+from holdfast.http.answers import Answer, Stream
 from holdfast.http.api.forms import AgentMessage, AgentMessagesQuery
 from holdfast.http.api.rows import partial_row, rows_of
+from holdfast.http.bodies import PAGE_BYTES, in_pieces, joined, members
 from holdfast.http.table import Asked, Route
 from holdfast.http.v1.refusals import invalid_query
+from holdfast.services.batches import BATCH_ROWS
+from holdfast.services.excerpts import Excerpt
 from holdfast.services.heads import session_not_found
-from holdfast.services.histories import ALL
 from holdfast.services.messages import Unfinished
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
@@ -26,56 +28,64 @@ _TIME: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(\.[0-9]+)?"
     r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
+Rows = AsyncGenerator[list[AgentMessage], None]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-async def list_messages(asked: Asked[AgentMessagesQuery, None]) -> Answer:
+async def list_messages(asked: Asked[AgentMessagesQuery, None]) -> Answer | Stream:
     """Return the rows of a session that a reader has not seen."""
     query = asked.query
     session_id = await _bound(asked)
     if not isinstance(query.after, UnsetType) and query.since is not None:
         raise invalid_query("since", "since or after, and not both")
-    found = await _rows(asked, session_id)
-    if query.limit is None or len(found) <= query.limit:
-        return Answer(content=found)
-    page = found[: query.limit]
-    return Answer(content=page, headers={"x-next-after": str(page[-1].sequence)})
-
-
-async def _rows(
-    asked: Asked[AgentMessagesQuery, None], session_id: SessionId
-) -> list[AgentMessage]:
-    """Return the rows behind the reader's place; of a page one more, where there are more."""
-    query = asked.query
     after = 0 if isinstance(query.after, UnsetType) else query.after
     place = after if query.since is None else _instant(query.since)
     # A row takes two messages at most, but for those that show nothing.
-    most = ALL if query.limit is None else 2 * query.limit + 2
-    while True:
-        told, unfinished = await asked.house.messages.excerpt(
-            asked.owner, session_id, after=place, limit=most
-        )
-        is_shown = query.partial and told.is_last
-        messages = (*told.calls, *told.rows)
-        found = rows_of(session_id, messages, without=told.answered)
-        if told.is_last or len(found) > (query.limit or 0):
-            return _grown(session_id, found, unfinished if is_shown else None)
-        most *= 2
+    most = BATCH_ROWS if query.limit is None else 2 * query.limit + 2
+    excerpts, unfinished = await asked.house.messages.excerpts(
+        asked.owner, session_id, after=place, limit=most
+    )
+    rows = shown_rows(session_id, excerpts, unfinished if query.partial else None)
+    if query.limit is None:
+        return await in_pieces(asked, joined(encoded_rows(asked, rows)))
+    return await _page(asked, rows, query.limit)
 
 
-def shown_rows(
-    session_id: SessionId, messages: Sequence[Message], unfinished: Unfinished | None
-) -> list[AgentMessage]:
-    """Return messages as rows, and last the one that still grows, unless it is among them."""
-    return _grown(session_id, rows_of(session_id, messages), unfinished)
+async def encoded_rows(asked: Asked[Any, Any], rows: Rows) -> AsyncGenerator[bytes, None]:
+    """Yield rows as members of a JSON array."""
+    async with aclosing(rows):
+        async for batch in rows:
+            yield await members(asked.room, batch)
 
 
-def _grown(
-    session_id: SessionId, found: list[AgentMessage], unfinished: Unfinished | None
-) -> list[AgentMessage]:
-    if unfinished is not None and all(row.id != unfinished.id for row in found):
-        found.append(partial_row(session_id, unfinished))
-    return found
+async def _page(asked: Asked[Any, Any], rows: Rows, limit: int) -> Answer:
+    """Return so many rows, or as many as fit into one answer."""
+    found: list[AgentMessage] = []
+    size = 0
+    async with aclosing(rows):
+        async for batch in rows:
+            if size > PAGE_BYTES and batch:
+                limit = min(limit, len(found))
+            found += batch
+            if len(found) > limit:
+                page = found[:limit]
+                return Answer(content=page, headers={"x-next-after": str(page[-1].sequence)})
+            size += len(await members(asked.room, batch))
+    return Answer(content=found)
+
+
+async def shown_rows(
+    session_id: SessionId, excerpts: AsyncGenerator[Excerpt, None], unfinished: Unfinished | None
+) -> Rows:
+    """Yield messages as rows, batch by batch, and last the one that still grows."""
+    is_there = unfinished is None
+    async with aclosing(excerpts):
+        async for part in excerpts:
+            rows = rows_of(session_id, (*part.calls, *part.rows), without=part.answered)
+            is_there = is_there or any(row.id == unfinished.id for row in rows)
+            yield rows
+    if unfinished is not None and not is_there:
+        yield [partial_row(session_id, unfinished)]
 
 
 async def _bound(asked: Asked[Any, Any]) -> SessionId:

@@ -10,7 +10,7 @@ from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, Status
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
+from holdfast.http.answers import Answer, Stream, encoded, etag_of
 from holdfast.http.api.forms import (
     STATUS_WORDS,
     AgentSession,
@@ -23,8 +23,9 @@ from holdfast.http.api.forms import (
     session_form,
     whole_form,
 )
-from holdfast.http.api.messages import shown_rows
+from holdfast.http.api.messages import encoded_rows, shown_rows
 from holdfast.http.api.repos import repo_not_found
+from holdfast.http.bodies import in_pieces, joined
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.refusals import invalid_query
 from holdfast.services.heads import session_not_found
@@ -107,7 +108,7 @@ async def list_sessions(asked: Asked[AgentSessionsQuery, None]) -> Answer:
     )
 
 
-async def read_session(asked: Asked[NoQuery, None]) -> Answer:
+async def read_session(asked: Asked[NoQuery, None]) -> Answer | Stream:
     """Return a session with its repository and all its messages."""
     session_id = asked.path["id"]
     if not is_uuid(session_id):
@@ -115,8 +116,13 @@ async def read_session(asked: Asked[NoQuery, None]) -> Answer:
     whole = await asked.house.overviews.whole(asked.owner, SessionId(session_id))
     if whole.repo is None:
         raise session_not_found()
-    found = shown_rows(whole.session.id, whole.rows, whole.unfinished)
-    return Answer(content=whole_form(whole.session, whole.repo, tuple(found)), has_etag=True)
+    rows = shown_rows(whole.session.id, whole.excerpts, whole.unfinished)
+    form = encoded(whole_form(whole.session, whole.repo, ()))
+    # The messages are the last member.
+    start = form.removesuffix(b"]}")
+    pieces = joined(encoded_rows(asked, rows), start=start, end=lambda: b"]}")
+    tag = etag_of([form.decode(), whole.chain, whole.unfinished])
+    return await in_pieces(asked, pieces, tag=tag)
 
 
 async def prompt(asked: Asked[NoQuery, PromptPost]) -> Answer:

@@ -155,6 +155,8 @@ def refusals_of(route: Route) -> dict[int, list[Code]]:
     codes |= {Code.STORE_BUSY, Code.STORAGE_FULL, *route.refuses}
     if route.needs is not None:
         codes |= {Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.FOREIGN_ORIGIN}
+    if route.needs is not None and not route.changes and not route.is_stream:
+        codes |= {Code.ANSWER_LIMIT}
     if route.body is not None:
         codes |= {Code.INVALID_BODY, Code.INVALID_TEXT}
     found: dict[int, list[Code]] = {}

@@ -37,6 +37,7 @@ STATUS_OF: Final[Mapping[Code, int]] = {
     Code.AGENT_IN_USE: 409,
     Code.AGENT_NOT_FOUND: 404,
     Code.AGENT_UNAVAILABLE: 503,
+    Code.ANSWER_LIMIT: 429,
     Code.APPROVAL_CLOSED: 409,
     Code.APPROVAL_NOT_FOUND: 404,
     Code.ARCHIVE_NOT_FOUND: 404,

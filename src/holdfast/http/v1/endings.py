@@ -7,7 +7,8 @@ from msgspec.structs import asdict
 from holdfast.domain.errors import Code
 from holdfast.domain.sessions import Status
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer, etag_of
+from holdfast.http.answers import Answer, Stream, etag_of
+from holdfast.http.bodies import in_pieces
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.contexts_forms import context_of
 from holdfast.http.v1.endings_forms import (
@@ -88,17 +89,17 @@ async def fork_session(asked: Asked[NoQuery, ForkPost]) -> Answer:
     return await session_made(asked, new.thing, is_new=new.is_new)
 
 
-async def export_session(asked: Asked[ExportQuery, None]) -> Answer:
+async def export_session(asked: Asked[ExportQuery, None]) -> Answer | Stream:
     """Write a session out."""
     session_id = await session_of(asked)
     query = asked.query
     # In the words of this surface, so that a line is what reading the message gives.
     line = export_line(session_id)
-    file = await asked.house.exports.export(
+    file = await asked.house.exports.stream(
         asked.owner, session_id, query.format, through=query.through, line=line
     )
     named = {"content-disposition": f'attachment; filename="{file.file_name}"'}
-    return Answer(content=file.content, media_type=file.media_type, headers=named)
+    return await in_pieces(asked, file.pieces, media_type=file.media_type, headers=named)
 
 
 async def note_export(asked: Asked[NoQuery, ExportPost]) -> Answer:

@@ -1,5 +1,6 @@
 """Messages: sent or recorded, listed and read; never changed."""
 
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from holdfast.domain.errors import Code
@@ -8,7 +9,8 @@ from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery
 from holdfast.domain.repeats import Made
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
+from holdfast.http.answers import Answer, Stream, encoded
+from holdfast.http.bodies import PAGE_BYTES, in_pieces, joined, members
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.listings import after_of, comma_list, cursor_after
 from holdfast.http.v1.messages_forms import (
@@ -26,6 +28,7 @@ from holdfast.http.v1.messages_forms import (
 from holdfast.http.v1.paths import of_session, session_of
 from holdfast.http.v1.refusals import query_judged
 from holdfast.http.v1.repeats import TELLS, chosen_id, made
+from holdfast.services.batches import Batch
 
 
 async def create_message(asked: Asked[NoQuery, MessagePost]) -> Answer:
@@ -50,8 +53,8 @@ async def _sent(
     return await send(asked.owner, session_id, parts, id=id_, on_busy=body.on_busy)
 
 
-async def list_messages(asked: Asked[MessagesQuery, None]) -> Answer:
-    """List messages."""
+async def list_messages(asked: Asked[MessagesQuery, None]) -> Answer | Stream:
+    """List messages: all of them, or a page that is bounded in number and size."""
     session_id = await session_of(asked)
     query, owner = asked.query, asked.owner
     stretch = (query.after, query.before)
@@ -64,13 +67,32 @@ async def list_messages(asked: Asked[MessagesQuery, None]) -> Answer:
             turn=query.turn,
             limit=query.limit or MESSAGES_MOST,
         )
-        page = await asked.house.messages.page(owner, session_id, wanted)
-    cut = await asked.house.messages.interrupted(owner, session_id, page.items)
-    forms = (
-        with_parts(message_form(row, session_id, is_interrupted=row.id in cut), row, query.parts)
-        for row in page.items
-    )
-    return Answer(content=MessageList(tuple(forms), cursor_after(page.next_cursor, *filters)))
+        scan = await asked.house.messages.scan(owner, session_id, wanted)
+    # Without a limit, and before a number, the answer is complete whatever its size.
+    is_bounded = query.limit is not None and query.before is None
+    cut: str | None = None
+
+    async def batches() -> AsyncGenerator[bytes, None]:
+        nonlocal cut
+        size = last = 0
+        async for batch in scan.batches():
+            if is_bounded and size > PAGE_BYTES:
+                cut = str(last)
+                return
+            forms = [_form(row, session_id, batch, query.parts) for row in batch.rows]
+            piece = await members(asked.room, forms)
+            size, last = size + len(piece), batch.rows[-1].sequence
+            yield piece
+
+    def end() -> bytes:
+        return b'],"next_cursor":%b}' % encoded(cursor_after(cut or scan.next_cursor, *filters))
+
+    return await in_pieces(asked, joined(batches(), start=b'{"data":[', end=end))
+
+
+def _form(row: Message, session_id: SessionId, batch: Batch, parts: str | None) -> MessageForm:
+    form = message_form(row, session_id, is_interrupted=row.id in batch.interrupted)
+    return with_parts(form, row, parts)
 
 
 async def read_message(asked: Asked[MessageWish, None]) -> Answer:
@@ -78,8 +100,8 @@ async def read_message(asked: Asked[MessageWish, None]) -> Answer:
     session_id = await session_of(asked)
     messages, owner = asked.house.messages, asked.owner
     found = await messages.get(owner, session_id, asked.path["message_id"])
-    cut = await messages.interrupted(owner, session_id, (found,))
-    form = message_form(found, session_id, is_interrupted=found.id in cut)
+    is_cut = await messages.is_interrupted(owner, session_id, found)
+    form = message_form(found, session_id, is_interrupted=is_cut)
     return Answer(content=with_parts(form, found, asked.query.parts), has_etag=True)
 
 

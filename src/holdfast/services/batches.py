@@ -1,0 +1,145 @@
+"""A session's rows in batches of bounded size, so that a long record is never in memory at once.
+
+Each batch is read on a snapshot of its own. Rows never change, so batches up to a number that was
+read first are the same as one snapshot. What a batch is turned into is decided elsewhere.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.ids import MessageId, SessionKey
+from holdfast.domain.messages import Message, Role
+from holdfast.domain.queries import MessageQuery
+from holdfast.domain.sessions import Head
+from holdfast.domain.turns import is_closing
+from holdfast.ports import Store, Tx
+from holdfast.services.heads import session_not_found
+from holdfast.services.histories import Stretch, rows_of
+
+# SQLite reads some rows whole to find one: with smaller batches that would take most of the time.
+BATCH_BYTES: Final = 2 << 20
+BATCH_ROWS: Final = 500
+
+
+class Batch(Struct, frozen=True):
+    """Rows in the order of their numbers, and which of them are texts that were cut off."""
+
+    rows: tuple[Message, ...]
+    interrupted: frozenset[MessageId] = frozenset()
+
+
+async def read_batches(
+    store: Store, head: Head, first: int = 1, last: int | None = None, *, most: int = BATCH_ROWS
+) -> AsyncGenerator[Batch, None]:
+    """Yield the rows of a session from one number to another, at most so many at a time."""
+    end = head.messages if last is None else min(last, head.messages)
+    endings, ahead = Endings(), first - 1
+    previous: str | None = None
+    while first <= end:
+        stretch = Stretch(first, end, limit=most, size=BATCH_BYTES, previous=previous)
+        rows = await _read(store, head.key, stretch)
+        previous = rows[-1].hash
+        endings.add(row for row in rows if row.sequence > ahead)
+        first = rows[-1].sequence + 1
+        ahead = max(ahead, first - 1)
+        # How a turn ended is written behind its texts: read on, and keep only what that says.
+        while ahead < head.messages and endings.is_undecided(rows):
+            rest = Stretch(ahead + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
+            more = await _read(store, head.key, rest)
+            endings.add(more)
+            ahead = more[-1].sequence
+        yield Batch(tuple(rows), endings.interrupted(rows))
+
+
+class Endings:
+    """How turns ended, gathered from rows in the order of their numbers."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, MessageId] = {}
+        self._closed: set[int] = set()
+        self._newest = 0
+
+    def add(self, rows: Iterable[Message]) -> None:
+        """Take the next rows."""
+        for row in rows:
+            if row.turn == 0:
+                continue
+            if row.role is Role.ASSISTANT:
+                self._texts[row.turn] = row.id
+            if any(map(is_closing, row.parts)):
+                self._closed.add(row.turn)
+            # A user's row may wait for the next turn while this one still runs.
+            if row.role is not Role.USER:
+                self._newest = max(self._newest, row.turn)
+
+    def is_undecided(self, rows: Sequence[Message]) -> bool:
+        """Tell whether rows that were not taken yet may say how one of these texts ended."""
+        return any(self._is_last_text(row) and row.turn >= self._newest for row in rows)
+
+    def interrupted(self, rows: Sequence[Message]) -> frozenset[MessageId]:
+        """Return which of the rows are the last texts of turns that ended badly."""
+        cut = (row.id for row in rows if self._is_last_text(row) and row.turn in self._closed)
+        return frozenset(cut)
+
+    def _is_last_text(self, row: Message) -> bool:
+        return row.role is Role.ASSISTANT and self._texts.get(row.turn) == row.id
+
+
+class Scan:
+    """The messages that match a query, in batches; used once."""
+
+    def __init__(self, store: Store, head: Head, query: MessageQuery) -> None:
+        self._store = store
+        self._head = head
+        self._query = query
+        # The number to go on after; known behind the last batch.
+        self.next_cursor: str | None = None
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """Yield what matches, ascending; with `before`, the last ones before it."""
+        query, head = self._query, self._head
+        last = head.messages if query.before is None else min(query.before - 1, head.messages)
+        # A number past the end is past the end, however large it is.
+        first = min(query.after, head.messages) + 1
+        if query.before is not None:
+            first = await self._first_of_last(first, last)
+        left, sequence = query.limit, 0
+        most = BATCH_ROWS if query.is_choosy else min(query.limit + 1, BATCH_ROWS)
+        async with aclosing(read_batches(self._store, head, first, last, most=most)) as batches:
+            async for batch in batches:
+                found = tuple(row for row in batch.rows if query.wants(row))
+                shown = found[:left]
+                if shown:
+                    left, sequence = left - len(shown), shown[-1].sequence
+                    yield Batch(shown, batch.interrupted)
+                if len(found) > len(shown):
+                    self.next_cursor = str(sequence)
+                    return
+
+    async def _first_of_last(self, first: int, last: int) -> int:
+        """Return the number of the first of the last rows that match, so many as are wanted."""
+        query = self._query
+        if not query.is_choosy:
+            return max(first, last - query.limit + 1)
+        left, found = query.limit, last + 1
+        while first <= last and left > 0:
+            stretch = Stretch(first, last, limit=BATCH_ROWS, newest=True, size=BATCH_BYTES)
+            rows = await _read(self._store, self._head.key, stretch)
+            matching = [row.sequence for row in rows if query.wants(row)][-left:]
+            found = matching[0] if matching else found
+            left, last = left - len(matching), rows[0].sequence - 1
+        return found
+
+
+async def _read(store: Store, key: SessionKey, stretch: Stretch) -> list[Message]:
+    async def read(tx: Tx) -> list[Message]:
+        # As it is now: it may have been deleted, or a fork may have been detached.
+        head = await tx.sessions.head_by_key(key)
+        if head is None:
+            raise session_not_found()
+        return await rows_of(tx, head, stretch)
+
+    return await store.read(read)
