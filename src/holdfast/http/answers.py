@@ -15,6 +15,8 @@ GZIP_LEVEL: Final = 4
 # From here on it takes long enough for others to notice.
 GZIP_INLINE: Final = 128 << 10
 
+PACKED: Final = {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -50,6 +52,7 @@ class Stream(Struct, frozen=True, kw_only=True):
 
     play: Callable[[Wire], Coroutine[Any, Any, None]]
     close: Callable[[], Coroutine[Any, Any, None]] | None = None
+    status: int = 200
     headers: Mapping[str, str] = {}
     media_type: str = "text/event-stream; charset=utf-8"
 
@@ -95,10 +98,15 @@ async def rendered(answer: Answer, asked: Mapping[str, str], *, is_read: bool) -
     # A range is one of the bytes as they are, and not of their packed form.
     if len(body) >= GZIP_SMALLEST and answer.status != 206 and takes_gzip(asked):
         body = await _packed(body)
-        headers |= {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+        headers |= PACKED
         if "etag" in headers:
-            headers["etag"] = f'{headers["etag"][:-1]}-gzip"'
+            headers["etag"] = packed_tag(headers["etag"])
     return Rendered(answer.status, headers, body)
+
+
+def packed_tag(tag: str) -> str:
+    """Return the tag of the compressed form."""
+    return f'{tag[:-1]}-gzip"'
 
 
 def takes_gzip(asked: Mapping[str, str]) -> bool:

@@ -100,13 +100,10 @@ class Application:
             answer = await self._routed(request, exchange)
             if isinstance(answer, Stream):
                 return answer
+            if isinstance(answer.content, bytes):
+                self._hold(exchange, request, len(answer.content))
             whole = await _whole(answer, request)
-            if len(whole.body) > LARGE:
-                # What was changed is changed: only a read can still be refused.
-                always = request.method not in _READS
-                exchange.held = self._rules.room.take(
-                    exchange.caller, len(whole.body), always=always
-                )
+            self._hold(exchange, request, len(whole.body))
             return whole
         except HoldfastError as error:
             if status_of(error) >= 500:
@@ -123,6 +120,13 @@ class Application:
         except Exception:  # noqa: BLE001
             faults.exception("a request failed")
             return await _whole(exchange.refused(failed()), request)
+
+    def _hold(self, exchange: "_Exchange", request: Request, size: int) -> None:
+        """Count a large body against the budget, once."""
+        if size > LARGE and exchange.held is None:
+            # What was changed is changed: only a read can still be refused.
+            always = request.method not in _READS
+            exchange.held = self._rules.room.take(exchange.caller, size, always=always)
 
     async def _routed(self, request: Request, exchange: "_Exchange") -> Answer | Stream:
         found = self._table.find(request.path)
@@ -256,7 +260,9 @@ class _Exchange:
         """Send chunks until there are no more, or nobody is left to read them."""
         self._use("last")
         # Kept until the first chunk, which comes at once, so that both are one packet.
-        self._waiting = Rendered(200, {"content-type": answer.media_type, **answer.headers}, b"")
+        self._waiting = Rendered(
+            answer.status, {"content-type": answer.media_type, **answer.headers}, b""
+        )
         if request.method != "HEAD":
             try:
                 await _while_heard(request, answer.play(self))

@@ -13,21 +13,24 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
-    Mapping,
 )
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, LimitReached
 from holdfast.domain.ids import TokenId
 from holdfast.domain.tokens import Caller
 from holdfast.http.answers import (
     GZIP_LEVEL,
+    PACKED,
     Answer,
     Stream,
     Wire,
     encoded,
     is_matched,
+    packed_tag,
     takes_gzip,
 )
 
@@ -67,6 +70,8 @@ class Room:
         self._freed = asyncio.Event()
         # Several at a time would only take the interpreter away from one another.
         self.encoding: Final = asyncio.Semaphore(1)
+        # For what has to be read whole before it is counted.
+        self.reading: Final = asyncio.Semaphore(2)
 
     @property
     def held(self) -> int:
@@ -81,6 +86,11 @@ class Room:
         self._of[who] += size
         self._all += size
         return Held(self, who, size)
+
+    def require(self, caller: Caller | None) -> None:
+        """Refuse a caller whose answers that were not read have used up the budget."""
+        if not self._fits(caller, LARGE):
+            raise _crowded()
 
     async def wait(self, caller: Caller | None, size: int) -> "Held":
         """Hold so many bytes as soon as they are free; refuse after a while, or in a crowd."""
@@ -129,16 +139,12 @@ class Held:
 
 
 async def in_pieces(
-    asked: "Asked[Any, Any]",
-    pieces: Pieces,
-    *,
-    media_type: str = "application/json",
-    headers: Mapping[str, str] | None = None,
-    tag: str | None = None,
+    asked: "Asked[Any, Any]", pieces: Pieces, like: Answer = Answer(), *, tag: str | None = None
 ) -> Answer | Stream:
-    """Return the answer whose body is made piece by piece; a small one is an ordinary answer.
+    """Return an answer whose body is made piece by piece; a small one is an ordinary answer.
 
-    With a `tag`, the answer has an ETag: its own when it is small, this one when it is large.
+    Its status, media type and headers are those of `like`. With a `tag`, the answer has an ETag:
+    one of its own when it is small, this one when it is large.
     """
     first: list[bytes] = []
     size = 0
@@ -150,23 +156,29 @@ async def in_pieces(
                 held = await asked.room.wait(asked.caller, STREAM_BYTES)
                 break
         else:
-            return Answer(
-                content=b"".join(first),
-                media_type=media_type,
-                headers=headers or {},
-                has_etag=tag is not None,
-            )
+            return replace(like, content=b"".join(first), has_etag=tag is not None)
     except BaseException:
         await pieces.aclose()
         raise
-    sending = _Sending(asked, first, pieces, held)
-    told = {**(headers or {}), **sending.headers}
-    if tag is not None:
-        told["etag"] = f'{tag[:-1]}-gzip"' if sending.is_packed else tag
-        if is_matched(asked.headers.get("if-none-match", ""), tag):
-            await sending.close()
-            return Answer(status=304, headers={"etag": told["etag"]})
-    return Stream(play=sending.play, close=sending.close, headers=told, media_type=media_type)
+    if tag is not None and is_matched(asked.headers.get("if-none-match", ""), tag):
+        held.release()
+        await pieces.aclose()
+        return Answer(status=304, headers={"etag": tag})
+    headers = dict(like.headers) | ({} if tag is None else {"etag": tag})
+    # A range is one of the bytes as they are, and not of their packed form.
+    is_packed = like.status != 206 and takes_gzip(asked.headers)
+    if is_packed:
+        headers |= PACKED
+        if "etag" in headers:
+            headers["etag"] = packed_tag(headers["etag"])
+    sending = _Sending(asked, first, pieces, held, is_packed=is_packed)
+    return Stream(
+        play=sending.play,
+        close=sending.close,
+        status=like.status,
+        headers=headers,
+        media_type=like.media_type,
+    )
 
 
 async def joined(
@@ -198,24 +210,25 @@ class _Sending:
     """One large answer on its way."""
 
     def __init__(
-        self, asked: "Asked[Any, Any]", first: list[bytes], pieces: Pieces, held: Held
+        self,
+        asked: "Asked[Any, Any]",
+        first: list[bytes],
+        pieces: Pieces,
+        held: Held,
+        *,
+        is_packed: bool,
     ) -> None:
         self._asked = asked
         self._first = first
         self._pieces = pieces
         self._held = held
         self._checked = time.monotonic()
-        self.is_packed = takes_gzip(asked.headers)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return the headers that say how the body is packed."""
-        return {"content-encoding": "gzip", "vary": "Accept-Encoding"} if self.is_packed else {}
+        self._is_packed = is_packed
 
     async def play(self, wire: Wire) -> None:
         """Send the pieces; a reader that stops reading is disconnected, and so is a revoked one."""
         source = self._all()
-        async with aclosing(_packed(source) if self.is_packed else source) as pieces:
+        async with aclosing(_packed(source) if self._is_packed else source) as pieces:
             async for piece in pieces:
                 for chunk in chunks_of(piece):
                     if not await self._is_sent(wire, chunk):

@@ -81,6 +81,7 @@ def mcp_route(guest: Guest) -> Route:
     """Return the route at which a guest is heard."""
 
     async def converse(asked: Asked[NoQuery, bytes]) -> Answer:
+        asked.room.require(asked.caller)
         reply = await guest(asked.required_caller, asked.body, asked.headers)
         return Answer(status=reply.status, content=reply.body or None)
 

@@ -24,6 +24,7 @@ from holdfast.services.heads import stale
 from holdfast.services.ink import Ink
 from holdfast.services.mint import Mint
 from holdfast.services.models import Models
+from holdfast.services.page_sizes import filled
 from holdfast.services.zone_moves import adopt_zones
 
 BUILT_IN: Final = "holdfast"
@@ -125,14 +126,18 @@ class Agents:
         if query.text is not None:
             require_text(query.text, field="text", longest=1_000)
         filters = ("agents", replace(query, before=None, limit=1))
-        asked = replace(query, limit=query.limit + 1)
-        if cursor is not None:
-            asked = replace(asked, before=decode_cursor(cursor, filters))
-        found = await self._store.read(lambda tx: tx.agents.page(asked))
-        shown = found[: query.limit]
-        more = len(found) > query.limit
+        place = query.before if cursor is None else decode_cursor(cursor, filters)
+
+        async def read(tx: Tx) -> tuple[tuple[Agent, ...], bool]:
+            async def behind(last: Agent | None, most: int) -> "list[Agent]":
+                before = place if last is None else (last.created_at, str(last.id))
+                return await tx.agents.page(replace(query, before=before, limit=most))
+
+            return await filled(behind, query.limit)
+
+        shown, more = await self._store.read(read)
         last = (shown[-1].created_at, shown[-1].id) if more else None
-        return Page(items=tuple(shown), next_cursor=encode_cursor(last, filters))
+        return Page(items=shown, next_cursor=encode_cursor(last, filters))
 
     async def update(
         self,

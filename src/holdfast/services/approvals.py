@@ -31,6 +31,7 @@ from holdfast.ports import Brief, Clock, Doorbell, Standing, Store, Tx
 from holdfast.services.cursors import decode_count, encode_count
 from holdfast.services.heads import find_head, session_not_found
 from holdfast.services.journal import Journal, Pen
+from holdfast.services.page_sizes import filled
 
 DAY: Final = timedelta(hours=24)
 # Who has answered when nobody did.
@@ -94,16 +95,20 @@ class Approvals:
         filters = ("approvals", owner, session_id, state)
         after = decode_count(cursor, filters)
 
-        async def read(tx: Tx) -> list[Approval]:
+        async def read(tx: Tx) -> tuple[tuple[Approval, ...], bool]:
             key = (await find_head(tx, owner, session_id)).key if session_id is not None else None
             stored = _STORED[state] if state is not None else ()
-            # One more than asked for tells whether there is a next page, without counting.
-            query = WorkQuery(owner=owner, key=key, states=stored, after=after, limit=limit + 1)
-            return await _page(tx, query, state, self._dated)
+            query = WorkQuery(owner=owner, key=key, states=stored, after=after)
 
-        found = await self._store.read(read)
-        last = (0, found[limit - 1].id) if len(found) > limit else None
-        return Page(items=tuple(found[:limit]), next_cursor=encode_count(last, filters))
+            async def behind(last: Approval | None, most: int) -> list[Approval]:
+                place = query.after if last is None else (0, last.id)
+                return await _page(tx, replace(query, after=place, limit=most), state, self._dated)
+
+            return await filled(behind, limit)
+
+        shown, more = await self._store.read(read)
+        last = (0, shown[-1].id) if more else None
+        return Page(items=shown, next_cursor=encode_count(last, filters))
 
     async def get(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
         """Return one question."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.calls import Call, CallState, Settlement, retry_id
@@ -22,6 +23,7 @@ from holdfast.services.cursors import decode_count, encode_count
 from holdfast.services.heads import find_head
 from holdfast.services.journal import Journal, Pen
 from holdfast.services.mint import Mint
+from holdfast.services.page_sizes import filled
 
 NOTE_LONGEST: Final = 500
 RESULT_LARGEST: Final = 16 << 10
@@ -93,15 +95,18 @@ class Calls:
         filters = ("calls", owner, session_id, state)
         after = decode_count(cursor, filters)
 
-        async def read(tx: Tx) -> list[Call]:
+        async def read(tx: Tx) -> tuple[tuple[Call, ...], bool]:
             key = (await find_head(tx, owner, session_id)).key if session_id is not None else None
             states = (state,) if state is not None else ()
-            # One more than asked for tells whether there is a next page, without counting.
-            query = WorkQuery(owner=owner, key=key, states=states, after=after, limit=limit + 1)
-            return await tx.calls.page(query)
+            query = WorkQuery(owner=owner, key=key, states=states, after=after)
 
-        found = await self._store.read(read)
-        shown, more = tuple(found[:limit]), len(found) > limit
+            async def behind(last: Call | None, most: int) -> list[Call]:
+                place = query.after if last is None else (last.sequence, last.session_id)
+                return await tx.calls.page(replace(query, after=place, limit=most))
+
+            return await filled(behind, limit)
+
+        shown, more = await self._store.read(read)
         last = (shown[-1].sequence, shown[-1].session_id) if more else None
         return Page(items=shown, next_cursor=encode_count(last, filters))
 

@@ -21,6 +21,8 @@ LIST_MOST: Final = 10_000
 LOOK: Final = 1_000
 # So many readers read the past of sessions at a time: fewer than the store can serve.
 CATCH_UPS: Final = 2
+# A page ends here, and its cursor leads on.
+PAGE_BYTES: Final = 4 << 20
 _DELTA: Final = name_of(StepDelta)
 
 
@@ -181,7 +183,7 @@ async def _matching(
     """Return news of the wanted types, and the last number that was looked at for them."""
     found: list[Event | Gap] = []
     after = wanted.after
-    looked_at = 0
+    looked_at = size = 0
     # Not further than this at once: where none is found, the caller is told where to go on.
     while after < head.events and looked_at < LIST_MOST:
         for item in await read_items(tx, head, after, LOOK):
@@ -189,7 +191,8 @@ async def _matching(
             looked_at += 1
             if _is_wanted(item, types):
                 found.append(_shown(item))
-                if len(found) == wanted.limit:
+                size += len(item.envelope) if isinstance(item, News) else 0
+                if len(found) == wanted.limit or size > PAGE_BYTES:
                     return found, after
     return found, after
 

@@ -1,5 +1,6 @@
 """Overviews: sessions as their owner sees them now, with what they cost, from one snapshot."""
 
+import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -7,6 +8,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.domain.agents import Agent
 from holdfast.domain.costs import CostSum
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner, SessionId
@@ -20,6 +22,7 @@ from holdfast.services.excerpts import Excerpt, excerpt, excerpts
 from holdfast.services.heads import session_not_found
 from holdfast.services.leases import Leases
 from holdfast.services.messages import Unfinished, find_unfinished
+from holdfast.services.page_sizes import READ_AT_ONCE, encode
 from holdfast.services.repos import find_repo
 
 Found = tuple[Session, Head]
@@ -135,15 +138,34 @@ async def found_page(tx: Tx, query: SessionQuery, cursor: str | None) -> Page[Fo
     if query.text is not None:
         require_text(query.text, field="text", longest=1_000)
     filters = ("sessions", replace(query, before=None, limit=1, offset=0))
-    # One more than asked for tells whether there is a next page, without counting.
-    asked = replace(query, limit=query.limit + 1)
     if cursor is not None:
-        asked = replace(asked, before=decode_cursor(cursor, filters))
-    found = await tx.sessions.page(asked)
+        query = replace(query, before=decode_cursor(cursor, filters))
+    # One more than asked for tells whether there is a next page, without counting.
+    found = await _read_sharing(tx, query, query.limit + 1)
     items = tuple(found[: query.limit])
     more = len(found) > query.limit
     last = (_time(items[-1][0], query.order), items[-1][0].id) if more else None
     return Page(items=items, next_cursor=encode_cursor(last, filters))
+
+
+async def _read_sharing(tx: Tx, query: SessionQuery, limit: int) -> list[Found]:
+    """Return so many sessions; those that were opened with equal agents share one in memory."""
+    found: list[Found] = []
+    agents: dict[bytes, Agent] = {}
+    while len(found) < limit:
+        wanted = min(limit - len(found), READ_AT_ONCE)
+        place, offset = query.before, query.offset
+        if found:
+            place, offset = (_time(found[-1][0], query.order), str(found[-1][0].id)), 0
+        rows = await tx.sessions.page(replace(query, before=place, offset=offset, limit=wanted))
+        for session, head in rows:
+            # A prompt may be long, and hundreds of sessions may have it.
+            digest = hashlib.sha256(encode(session.agent)).digest()
+            agent = agents.setdefault(digest, session.agent)
+            found.append((replace(session, agent=agent), head))
+        if len(rows) < wanted:
+            break
+    return found
 
 
 def shown(session: S, head: Head, leases: Leases) -> S:

@@ -64,7 +64,7 @@ SELECT id, body, checksum
 
 PAGE = """
 -- An owner's agents, newest first, after a key.
-SELECT id, body, checksum
+SELECT id, body, checksum, created_at
   FROM agents
  WHERE owner = :owner
    AND (CAST(:status AS TEXT) IS NULL OR status = :status)
@@ -73,6 +73,7 @@ SELECT id, body, checksum
    AND (CAST(:created_at AS BIGINT) IS NULL
         OR (created_at, id) < (:created_at, :before_id))
  ORDER BY created_at DESC, id DESC
+ LIMIT :limit
 """
 
 _decoder = msgspec.json.Decoder(Agent)
@@ -111,14 +112,19 @@ class Agents:
             "text": query.text or None,
             "created_at": microseconds(before[0]) if before else None,
             "before_id": before[1] if before else None,
+            "limit": query.limit,
         }
-        # All of them, because tags and damage show only when an agent is decoded.
-        for agent in sound(await self._db.fetch(PAGE, parameters), _agent):
-            if set(query.tags) <= set(agent.tags):
-                found.append(agent)
-            if len(found) == query.limit:
-                break
-        return found
+        while True:
+            rows = await self._db.fetch(PAGE, parameters)
+            # Tags and damage show only when an agent is decoded, and then the page is filled up.
+            for agent in sound((row[:3] for row in rows), _agent):
+                if set(query.tags) <= set(agent.tags):
+                    found.append(agent)
+                if len(found) == query.limit:
+                    return found
+            if len(rows) < query.limit:
+                return found
+            parameters |= {"created_at": rows[-1][3], "before_id": rows[-1][0]}
 
     async def is_used(self, owner: Owner, agent_id: AgentId) -> bool:
         return bool(await self._db.fetch(IS_USED, {"owner": owner, "id": agent_id}))

@@ -78,14 +78,16 @@ async def shown_rows(
     session_id: SessionId, excerpts: AsyncGenerator[Excerpt, None], unfinished: Unfinished | None
 ) -> Rows:
     """Yield messages as rows, batch by batch, and last the one that still grows."""
-    is_there = unfinished is None
+    growing = None if unfinished is None else partial_row(session_id, unfinished)
     async with aclosing(excerpts):
         async for part in excerpts:
             rows = rows_of(session_id, (*part.calls, *part.rows), without=part.answered)
-            is_there = is_there or any(row.id == unfinished.id for row in rows)
+            # It may have become a message among the rows.
+            if growing is not None and any(row.id == growing.id for row in rows):
+                growing = None
             yield rows
-    if unfinished is not None and not is_there:
-        yield [partial_row(session_id, unfinished)]
+    if growing is not None:
+        yield [growing]
 
 
 async def _bound(asked: Asked[Any, Any]) -> SessionId:

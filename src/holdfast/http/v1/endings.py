@@ -99,7 +99,7 @@ async def export_session(asked: Asked[ExportQuery, None]) -> Answer | Stream:
         asked.owner, session_id, query.format, through=query.through, line=line
     )
     named = {"content-disposition": f'attachment; filename="{file.file_name}"'}
-    return await in_pieces(asked, file.pieces, media_type=file.media_type, headers=named)
+    return await in_pieces(asked, file.pieces, Answer(media_type=file.media_type, headers=named))
 
 
 async def note_export(asked: Asked[NoQuery, ExportPost]) -> Answer:

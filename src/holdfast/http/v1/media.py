@@ -24,7 +24,9 @@ async def read_media(asked: Asked[NoQuery, None]) -> Answer:
     session_id = await session_of(asked)
     found = _HASH.fullmatch(asked.path["hash"])
     hash_ = found[1] if found else ""
-    content = await asked.house.media.read(asked.owner, session_id, f"media://sha256-{hash_}")
+    # Checked whole before any of it is sent, so few are read at a time.
+    async with asked.room.reading:
+        content = await asked.house.media.read(asked.owner, session_id, f"media://sha256-{hash_}")
     # By its bytes and not by what its sender called it: a name makes nothing harmless.
     kind = next((kind for begins, kind in _SAFE if begins.match(content)), None)
     return Answer(

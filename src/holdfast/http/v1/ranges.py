@@ -2,22 +2,26 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.zones import ZoneFile
-from holdfast.http.answers import Answer
+from holdfast.http.answers import Answer, Stream
+from holdfast.http.bodies import Pieces, in_pieces
+from holdfast.http.table import Asked
 
-# What one answer holds at most: it is made in memory.
+# What one answer holds at most.
 ANSWER_LARGEST: Final = 64 << 20
+PIECE: Final = 1 << 20
 
 _RANGE: Final = re.compile(r"bytes=(?:(\d{1,18})-(\d{1,18})?|-(\d{1,18}))")
 
 Read = Callable[[int, int], Awaitable[bytes]]
 
 
-async def file_answer(file: ZoneFile, headers: Mapping[str, str], read: Read) -> Answer:
+async def file_answer(asked: Asked[Any, Any], file: ZoneFile, read: Read) -> Answer | Stream:
     """Return a file as its caller wants it."""
+    headers = asked.headers
     # Thirty-two digits that change with every byte: what is appended makes the file larger.
     tag = f'"{file.generation}{file.size:016x}"'
     told = {"etag": tag}
@@ -27,16 +31,21 @@ async def file_answer(file: ZoneFile, headers: Mapping[str, str], read: Read) ->
     told["x-content-type-options"] = "nosniff"
     span = _span(headers, tag, file.size)
     if span is None:
-        return _answer(200, await read(*_whole(file)), told)
-    start, end = span
-    told["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
-    return _answer(206, await read(start, end), told)
-
-
-def _answer(status: int, content: bytes, headers: dict[str, str]) -> Answer:
-    return Answer(
-        status=status, content=content, headers=headers, media_type="application/octet-stream"
+        start, end = _whole(file)
+    else:
+        start, end = span
+        told["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
+    like = Answer(
+        status=200 if span is None else 206,
+        headers=told,
+        media_type="application/octet-stream",
     )
+    return await in_pieces(asked, _pieces(read, start, end), like)
+
+
+async def _pieces(read: Read, start: int, end: int) -> Pieces:
+    for first in range(start, end, PIECE):
+        yield await read(first, min(first + PIECE, end))
 
 
 def _whole(file: ZoneFile) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from holdfast.domain.errors import Code
 from holdfast.domain.tokens import Scope
 from holdfast.domain.zone_lines import LineQuery
 from holdfast.domain.zones import archive_not_found, parsed_time, require_definition_id
-from holdfast.http.answers import Answer
+from holdfast.http.answers import Answer, Stream
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.archives_forms import (
     ArchivedForm,
@@ -87,7 +87,7 @@ async def replay(asked: Asked[ReplayQuery, None]) -> Answer:
     return Answer(content=replay_form(found))
 
 
-async def read_file(asked: Asked[NoQuery, None]) -> Answer:
+async def read_file(asked: Asked[NoQuery, None]) -> Answer | Stream:
     """Return the bytes of a file, or a range of them."""
     zones = asked.house.zones
     file = await zones.read_file(
@@ -97,7 +97,7 @@ async def read_file(asked: Asked[NoQuery, None]) -> Answer:
     async def read(start: int, end: int) -> bytes:
         return await zones.read_bytes(asked.owner, file, start, end)
 
-    return await file_answer(file, asked.headers, read)
+    return await file_answer(asked, file, read)
 
 
 async def archive_desk(asked: Asked[NoQuery, None]) -> Answer:
