@@ -2,10 +2,11 @@
 
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Final
+from typing import IO, Final
 
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 
@@ -17,6 +18,13 @@ _ITS_OWN: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def write_file(path: Path, content: bytes, *, force: bool) -> None:
     """Write a file; one that is there is replaced only with `force`."""
+    with writing(path, force=force) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def writing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
+    """Write a file piece by piece; it has its name only when the block ends without an error."""
     # Not the method of `Path`, which fails for a name that is too long.
     if os.path.isdir(path):
         told = f"{path} is a folder; name a file."
@@ -29,7 +37,7 @@ def write_file(path: Path, content: bytes, *, force: bool) -> None:
     try:
         # Only its owner may read it, like everything that holds conversations.
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         _put(draft, path, force=force)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.domain.sessions import OnBusy, Session, Status
     from holdfast.services.calls import Wish
     from holdfast.services.endings import Heirs
-    from holdfast.services.exports import Export, ExportFormat, Line
+    from holdfast.services.exports import Export, ExportFormat, ExportStream, Line
     from holdfast.services.interruptions import Interruption
     from holdfast.services.resumptions import Resumption
     from holdfast.services.verifications import Verification
@@ -196,6 +196,15 @@ class Exports(Protocol):
         through: int | None = None,
         line: "Line" = ...,
     ) -> "Export": ...
+    async def stream(
+        self,
+        owner: "Owner",
+        session_id: "SessionId",
+        form: "ExportFormat",
+        *,
+        through: int | None = None,
+        line: "Line" = ...,
+    ) -> "ExportStream": ...
     async def record(self, owner: "Owner", session_id: "SessionId", target: str) -> "Event": ...
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.commands import command
-from holdfast.cli.file_output import write_file
+from holdfast.cli.file_output import write_file, writing
 from holdfast.cli.opening import find_session, opened
 from holdfast.cli.options import OneSession
 from holdfast.cli.output import Printer
@@ -18,6 +18,8 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.services.exports import ExportFormat
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from holdfast.cli.house import House
     from holdfast.domain.events import Event
     from holdfast.domain.ids import SessionId
@@ -74,22 +76,20 @@ async def export(printer: Printer, wanted: ExportOptions) -> None:
         )
     async with opened(printer) as holdfast:
         session_id = await find_session(holdfast, wanted.id)
-        file = await _exported(holdfast, session_id, wanted)
         if is_workflow:
+            file = await _exported(holdfast, session_id, wanted)
             await _keep_workflow(printer, holdfast, session_id, (file, wanted))
             return
-    if wanted.out in (None, STDOUT):
-        _print(printer, file)
-        return
-    path = Path(str(wanted.out))
-    write_file(path, file.content, force=wanted.force)
-    told = {
-        "session_id": session_id,
-        "format": wanted.form,
-        "file": str(path),
-        "bytes": len(file.content),
-    }
-    printer.done(told, f"Session {session_id} is written to {path}.")
+        pieces = await _pieces(holdfast, session_id, wanted)
+        if wanted.out in (None, STDOUT):
+            await _print(printer, pieces)
+            return
+        path, size = Path(str(wanted.out)), 0
+        with writing(path, force=wanted.force) as stream:
+            async for piece in pieces:
+                size += stream.write(piece)
+    form = {"session_id": session_id, "format": wanted.form, "file": str(path), "bytes": size}
+    printer.done(form, f"Session {session_id} is written to {path}.")
 
 
 async def chat_export(printer: Printer, wanted: WorkflowOptions) -> None:
@@ -121,6 +121,25 @@ async def _exported(holdfast: "House", session_id: "SessionId", wanted: ExportOp
     )
 
 
+async def _pieces(
+    holdfast: "House", session_id: "SessionId", wanted: ExportOptions
+) -> "AsyncGenerator[bytes, None]":
+    from holdfast.http.v1.messages_forms import export_line
+
+    stream = await holdfast.exports.stream(
+        holdfast.owner,
+        session_id,
+        wanted.form,
+        through=wanted.through,
+        line=export_line(session_id),
+    )
+    return stream.pieces
+
+
+async def _only(content: bytes) -> "AsyncGenerator[bytes, None]":
+    yield content
+
+
 async def _keep_workflow(
     printer: Printer,
     holdfast: "House",
@@ -132,7 +151,7 @@ async def _keep_workflow(
     workflow = _workflow_in(file)
     target = wanted.out or workflow.file_name
     if target == STDOUT:
-        _print(printer, file)
+        await _print(printer, _only(file.content))
     else:
         write_file(Path(target), file.content, force=wanted.force)
     # As a whole path: the event is read in other folders than this one.
@@ -161,14 +180,20 @@ async def _line(holdfast: "House", session_id: "SessionId", event: "Event") -> o
     return await EventLines(holdfast, session).line(event)
 
 
-def _print(printer: Printer, file: "Export") -> None:
-    if is_terminal(sys.stdout):
-        # What a model has said may hold codes that a terminal would obey.
-        for line in file.content.decode().splitlines():
-            printer.line(line)
+async def _print(printer: Printer, pieces: "AsyncGenerator[bytes, None]") -> None:
+    if not is_terminal(sys.stdout):
+        sys.stdout.flush()
+        async for piece in pieces:
+            sys.stdout.buffer.write(piece)
         return
-    sys.stdout.flush()
-    sys.stdout.buffer.write(file.content)
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        # What a model has said may hold codes that a terminal would obey.
+        for line in lines:
+            printer.line(line.decode())
+    if rest:
+        printer.line(rest.decode())
 
 
 def register(group: typer.Typer) -> None:

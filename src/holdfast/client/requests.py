@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from holdfast.client.errors import not_understood, refusal
 from holdfast.client.patience import Patience
 from holdfast.client.tolerance import decoded
-from holdfast.client.transport import ANSWER_SECONDS, Received, Sent, Transport
+from holdfast.client.transport import ANSWER_SECONDS, Received, Sent, Transport, whole_body
 from holdfast.domain.errors import NotFound, Unavailable
 
 T = TypeVar("T")
@@ -36,6 +36,21 @@ class Requests:
     async def content(self, path: str, query: Struct | None = None) -> bytes:
         """Return the bytes that stand at a path."""
         return (await self._asked(_sent("GET", path, query))).body
+
+    async def pieces(self, path: str, query: Struct | None = None) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes that stand at a path as they come; this is not sent again by itself."""
+        async with self.transport.stream(_sent("GET", path, query)) as (head, line):
+            if head.status >= 300:
+                with self.transport.told_as_unavailable():
+                    body = await whole_body(line)
+                raise refusal(head.status, dict(head.headers), body)
+            while True:
+                with self.transport.told_as_unavailable():
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        chunk = await line.chunk()
+                if chunk is None:
+                    return
+                yield chunk
 
     async def post(self, path: str, body: Any, kind: type[T], *, seconds: float | None = None) -> T:
         """Send a body; with `seconds` it may take longer, and is not sent again by itself."""

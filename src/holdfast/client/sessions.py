@@ -1,10 +1,13 @@
 """Sessions and their messages, over the network."""
 
+from collections.abc import AsyncGenerator
+
 from msgspec.structs import replace
 
 from holdfast.client.ids import new_id
 from holdfast.client.listings import Listing
 from holdfast.client.requests import Requests, path_of
+from holdfast.domain.queries import LIMIT_MOST
 from holdfast.domain.sessions import OnBusy
 from holdfast.http.v1.endings_forms import (
     ClosePost,
@@ -103,6 +106,12 @@ class Sessions:
         """Return a session written out: one message per line, to be read, or as a workflow."""
         return await self._requests.content(of(session_id, "export"), query)
 
+    def export_pieces(
+        self, session_id: str, query: ExportQuery | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Return the same in pieces, for a session that is too long to be held in memory."""
+        return self._requests.pieces(of(session_id, "export"), query)
+
     async def note_export(self, session_id: str, target: str) -> Exported:
         """Write down where a session's workflow was written to."""
         path = of(session_id, "export")
@@ -140,6 +149,9 @@ class Messages:
     def list(self, session_id: str, query: MessagesQuery | None = None) -> Listing[MessageForm]:
         """List messages in the order of their numbers."""
         wanted = query or MessagesQuery()
+        if wanted.limit is None and wanted.before is None:
+            # In pages, which the server bounds in size: all at once may be more than fits here.
+            wanted = replace(wanted, limit=LIMIT_MOST)
 
         async def fetch(cursor: str | None) -> MessageList:
             asked = replace(wanted, cursor=cursor or wanted.cursor)

@@ -58,6 +58,7 @@ RETRY_SECONDS: Final = 5
 PAGE_BYTES: Final = 4 << 20
 
 Pieces = AsyncGenerator[bytes, None]
+JSON: Final = Answer()
 
 
 class Room:
@@ -139,7 +140,7 @@ class Held:
 
 
 async def in_pieces(
-    asked: "Asked[Any, Any]", pieces: Pieces, like: Answer = Answer(), *, tag: str | None = None
+    asked: "Asked[Any, Any]", pieces: Pieces, like: Answer = JSON, *, tag: str | None = None
 ) -> Answer | Stream:
     """Return an answer whose body is made piece by piece; a small one is an ordinary answer.
 

@@ -35,10 +35,11 @@ class Database(Protocol):
 
     async def fetch_within(
         self, sql: str, sizes: str, parameters: Parameters, size: int
-    ) -> list[Row]:
-        """Return the first rows of a query, up to so many bytes; at least one, if there is one.
+    ) -> tuple[list[Row], bool]:
+        """Return the first rows of a query, up to so many bytes, and whether others are left out.
 
-        `sizes` selects how large the same rows are. Both have a parameter `limit`.
+        At least one is returned, if there is one. `sizes` selects how large the same rows are;
+        both statements have a parameter `limit`.
         """
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:

@@ -54,6 +54,16 @@ SELECT sequence, turn, at, name, ids, payload, checksum
  LIMIT :limit
 """
 
+AFTER_SIZES = """
+-- How large news after a cursor is; it is not read.
+SELECT length(payload)
+  FROM news
+ WHERE session_key = :session_key
+   AND sequence > :after
+ ORDER BY sequence
+ LIMIT :limit
+"""
+
 APPENDED = """
 -- Messages as news, in the order they were written.
 SELECT event, turn, created_at, id, role, sequence, told
@@ -147,12 +157,17 @@ class Events:
             await self._db.execute(_append_sql(len(rows)), parameters)
 
     async def after(self, head: Head, sequence: int, *, limit: int) -> list[Frame]:
-        stored = await self._rows(head, sequence, limit)
-        appended = await self._newest(head, sequence, limit, len(stored))
+        asked = {"session_key": head.key, "after": sequence, "limit": limit}
+        found, is_cut = await self._db.fetch_within(AFTER, AFTER_SIZES, asked, PAGE_BYTES)
+        stored = [_whole(row) for row in found]
+        appended = None if is_cut else await self._newest(head, sequence, limit, len(stored))
         if appended is None:
             appended = await self._appended(head, sequence, limit, stored)
         # Both come in order, and no number is in both.
         rows = _merged(stored, appended, head, after=sequence)[:limit]
+        if is_cut:
+            # What is behind the last row that was read may have others before it.
+            rows = [row for row in rows if row[0] <= stored[-1][0]]
         frames: list[Frame] = []
         size = 0
         for row in rows:

@@ -187,7 +187,7 @@ class Messages:
             if size is None:
                 rows = await self._db.fetch(NEWEST if newest else OLDEST, asked)
             else:
-                rows = await self._db.fetch_within(*_BOUNDED[newest], asked, size)
+                rows, _ = await self._db.fetch_within(*_BOUNDED[newest], asked, size)
                 limit = max(1, len(rows))
         except DAMAGE:
             # One by one where the size is bounded: how large a damaged row is, nothing says.

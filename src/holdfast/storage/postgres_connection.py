@@ -79,11 +79,12 @@ class PostgresConnection:
 
     async def fetch_within(
         self, sql: str, sizes: str, parameters: Parameters, size: int
-    ) -> list[Row]:
+    ) -> tuple[list[Row], bool]:
         # Postgres sends every row of a query, but knows their sizes without reading them.
-        totals = accumulate(row[0] or 0 for row in await self.fetch(sizes, parameters))
+        found = await self.fetch(sizes, parameters)
+        totals = accumulate(row[0] or 0 for row in found)
         limit = max(1, sum(1 for total in totals if total <= size))
-        return await self.fetch(sql, {**parameters, "limit": limit})
+        return await self.fetch(sql, {**parameters, "limit": limit}), limit < len(found)
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         form = form_of(sql)

@@ -55,7 +55,7 @@ class _Memory:
 
     async def fetch_within(
         self, sql: str, sizes: str, parameters: Parameters, size: int
-    ) -> list[Row]:
+    ) -> tuple[list[Row], bool]:
         raise _UnknownError
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:

@@ -94,7 +94,7 @@ class Connection:
 
     async def fetch_within(
         self, sql: str, sizes: str, parameters: Parameters, size: int
-    ) -> list[Row]:
+    ) -> tuple[list[Row], bool]:
         # Row by row and without asking for sizes: SQLite reads a long row to pass over it.
         found: list[Row] = []
         total = 0
@@ -103,11 +103,11 @@ class Connection:
             for row in cursor.execute(sql, parameters):
                 total += sum(len(value) for value in row if isinstance(value, bytes))
                 if found and total > size:
-                    break
+                    return found, True
                 found.append(row)
         finally:
             cursor.close(True)
-        return found
+        return found, False
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         try:

@@ -40,7 +40,7 @@ from holdfast.http.v1.endings_forms import (
 from holdfast.http.v1.events_forms import EventsQuery, HouseEventList, Words
 from holdfast.http.v1.messages_forms import MessageForm, MessageWish
 from holdfast.services.endings import Heirs
-from holdfast.services.exports import FILES, Export, ExportFormat, Line
+from holdfast.services.exports import FILES, Export, ExportFormat, ExportStream, Line
 from holdfast.services.interruptions import Interruption
 from holdfast.services.resumptions import Resumption
 from holdfast.services.verifications import Verification
@@ -261,6 +261,24 @@ class RemoteExports:
         content = await self._client.sessions.export(session_id, wanted)
         ending, media_type = FILES[form]
         return Export(file_name=f"{session_id}.{ending}", media_type=media_type, content=content)
+
+    async def stream(
+        self,
+        _: Owner,
+        session_id: SessionId,
+        form: ExportFormat,
+        *,
+        through: int | None = None,
+        line: Line | None = None,
+    ) -> ExportStream:
+        """Return a session written out as it comes from the server."""
+        wanted = ExportQuery(format=form, through=through)
+        ending, media_type = FILES[form]
+        return ExportStream(
+            file_name=f"{session_id}.{ending}",
+            media_type=media_type,
+            pieces=self._client.sessions.export_pieces(session_id, wanted),
+        )
 
     async def record(self, owner: Owner, session_id: SessionId, target: str) -> Event:
         """Have it written down where a workflow was written to."""
