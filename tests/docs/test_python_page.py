@@ -26,7 +26,7 @@ FOR_NEIGHBOURS = {
     "berths": {"keep", "known", "of", "recover", "start", "tend"},
     "events": {"batches", "reader", "require", "sequence_of", "start"},
     "housekeeping": {"keep"},
-    "messages": {"excerpt", "interrupted", "make", "unfinished"},
+    "messages": {"excerpts", "is_interrupted", "make", "unfinished"},
     "models": {"chain", "check", "keep", "resolve"},
     "observations": {"rebuild"},
     "repos": {"make", "require_folder", "require_inside"},

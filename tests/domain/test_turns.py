@@ -21,8 +21,8 @@ from holdfast.domain.messages import (
     Text,
 )
 from holdfast.domain.turns import (
+    Endings,
     Turn,
-    interrupted,
     turns,
 )
 from tests.builders import a_message
@@ -177,4 +177,29 @@ def test_the_last_text_of_a_turn_that_ended_badly_was_cut_off(code: NoticeCode) 
         _closing(7, 3, NoticeCode.ERROR),
     ]
 
-    assert interrupted(rows) == ({rows[2].id} if code in CLOSING else frozenset())
+    endings = Endings()
+    endings.add(rows)
+
+    assert endings.interrupted(rows) == ({rows[2].id} if code in CLOSING else frozenset())
+    assert not endings.is_undecided(rows[:4])
+
+
+def test_how_a_text_ended_is_decided_when_a_later_turn_speaks() -> None:
+    rows = [
+        a_message("a", role=Role.ASSISTANT, sequence=1),
+        a_message("waits", sequence=2, turn=2),
+        a_message("b", role=Role.ASSISTANT, sequence=3),
+        _closing(4, 1, NoticeCode.ABORTED),
+        a_message("c", role=Role.ASSISTANT, sequence=5, turn=2),
+    ]
+    endings = Endings()
+
+    endings.add(rows[:2])
+    assert endings.is_undecided(rows[:1])
+    endings.add(rows[2:4])
+    assert not endings.is_undecided(rows[:1])
+    assert endings.is_undecided(rows[2:3])
+    endings.add(rows[4:])
+
+    assert not endings.is_undecided(rows[:4])
+    assert endings.interrupted(rows) == {rows[2].id}

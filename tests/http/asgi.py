@@ -1,5 +1,6 @@
 """Asks an application without a network: one request, the whole answer."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ async def ask(
     path, _, query = target.partition("?")
 
     async def receive() -> Message:
+        if not messages:
+            # Whoever has said everything is still there.
+            await asyncio.Event().wait()
         return messages.pop(0)
 
     async def send(message: Message) -> None:

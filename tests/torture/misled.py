@@ -190,6 +190,16 @@ def patient() -> None:
     FlowControl.pause_writing = lambda _: None  # type: ignore[method-assign,assignment]
 
 
+def whole() -> None:
+    """Make every answer whole in memory, for as many readers as ask, and wait for all of them."""
+    from holdfast.http import app, bodies, crowds, protocol
+
+    protocol.LASTING_OPTIONS = ()  # type: ignore[misc,assignment]
+    app.SEND_SECONDS = 1e9  # type: ignore[misc]
+    bodies.WHOLE_LARGEST = 1 << 40  # type: ignore[misc]
+    crowds.Room._fits = lambda *_: True  # type: ignore[method-assign]
+
+
 def _spoil(owner: type, name: str, change: Callable[[Any], Any], every: int = 7) -> None:
     """Change what a method gives, every now and then."""
     method = getattr(owner, name)
@@ -206,7 +216,7 @@ FAULTS: Final[dict[str, Callable[[], None]]] = {
     each.__name__: each
     for each in (
         *(blind, brief, easy, forgetful, hasty, herding, hospitable, numbering, oblivious),
-        *(patient, raw, reckless, regretful, repeating, watchful),
+        *(patient, raw, reckless, regretful, repeating, watchful, whole),
     )
 }
 

@@ -65,14 +65,38 @@ def turns(messages: Iterable[Message]) -> list[Turn]:
     ]
 
 
-def interrupted(messages: Iterable[Message]) -> frozenset[MessageId]:
-    """Return the texts that did not come to their end: the last ones of turns that ended badly."""
-    found = set()
-    for turn in turns(messages):
-        texts = [row.id for row in turn.messages if row.role is Role.ASSISTANT]
-        if any(is_closing(part) for row in turn.messages for part in row.parts):
-            found.update(texts[-1:])
-    return frozenset(found)
+class Endings:
+    """Which texts did not come to their end, known while rows are read in order and let go of."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, MessageId] = {}
+        self._closed: set[int] = set()
+        self._newest = 0
+
+    def add(self, rows: Iterable[Message]) -> None:
+        """Take the next rows."""
+        for row in rows:
+            if row.turn == 0:
+                continue
+            if row.role is Role.ASSISTANT:
+                self._texts[row.turn] = row.id
+            if any(map(_is_closing, row.parts)):
+                self._closed.add(row.turn)
+            # A user's row may wait for the next turn while this one still runs.
+            if row.role is not Role.USER:
+                self._newest = max(self._newest, row.turn)
+
+    def is_undecided(self, rows: Sequence[Message]) -> bool:
+        """Tell whether rows that were not taken yet may say how one of these texts ended."""
+        return any(self._is_last_text(row) and row.turn >= self._newest for row in rows)
+
+    def interrupted(self, rows: Sequence[Message]) -> frozenset[MessageId]:
+        """Return which of the rows are the last texts of turns that ended badly."""
+        cut = (row.id for row in rows if self._is_last_text(row) and row.turn in self._closed)
+        return frozenset(cut)
+
+    def _is_last_text(self, row: Message) -> bool:
+        return row.role is Role.ASSISTANT and self._texts.get(row.turn) == row.id
 
 
 class OpenStep(Struct, frozen=True, kw_only=True):
@@ -165,8 +189,7 @@ _TOLD = {
 }
 
 
-def is_closing(part: Part) -> bool:
-    """Tell whether a part says that its turn ended badly."""
+def _is_closing(part: Part) -> bool:
     return isinstance(part, Notice) and part.code in CLOSING
 
 

@@ -15,8 +15,9 @@ from starlette.types import Receive, Scope, Send
 from holdfast.domain.errors import Code, HoldfastError, Invalid, out_of_memory
 from holdfast.domain.tokens import Caller
 from holdfast.http.answers import Answer, Rendered, Stream, rendered
-from holdfast.http.bodies import LARGE, SEND_SECONDS, Held, Room, chunks_of
+from holdfast.http.bodies import SEND_SECONDS, chunks_of
 from holdfast.http.callers import Callers, require_nameable
+from holdfast.http.crowds import LARGE, Held, Room
 from holdfast.http.errors import (
     error_answer,
     failed,

@@ -4,9 +4,9 @@ A body that is small is an ordinary answer. What is in a body is the business of
 """
 
 import asyncio
+import ctypes
 import time
 import zlib
-from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -15,13 +15,10 @@ from collections.abc import (
     Iterator,
 )
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.domain.errors import Code, LimitReached
-from holdfast.domain.ids import TokenId
-from holdfast.domain.tokens import Caller
 from holdfast.http.answers import (
     GZIP_LEVEL,
     PACKED,
@@ -33,27 +30,17 @@ from holdfast.http.answers import (
     packed_tag,
     takes_gzip,
 )
+from holdfast.http.crowds import Held, Room
+from holdfast.http.table import Asked
 
-if TYPE_CHECKING:
-    from holdfast.http.table import Asked
-
-# From here on an answer counts against the budget, and is written in chunks.
-LARGE: Final = 64 << 10
 # From here on a body is not completed in memory, but sent while it is made.
 WHOLE_LARGEST: Final = 512 << 10
 CHUNK: Final = 64 << 10
 # How long a reader may take for one chunk.
 SEND_SECONDS: Final = 20.0
 TOKEN_SECONDS: Final = 2.0
-# What answers that were not read yet may take: those of one token, and of all.
-CALLER_BYTES: Final = 24 << 20
-TOTAL_BYTES: Final = 64 << 20
 # About what one answer takes while it is made: a batch of rows, its encoded form, a buffer.
 STREAM_BYTES: Final = 4 << 20
-# Longer than a reader that stopped reading keeps its place.
-WAIT_SECONDS: Final = 25.0
-WAITING_MOST: Final = 16
-RETRY_SECONDS: Final = 5
 # A page that was asked for with a limit ends here, and goes on with its cursor.
 PAGE_BYTES: Final = 4 << 20
 
@@ -61,86 +48,8 @@ Pieces = AsyncGenerator[bytes, None]
 JSON: Final = Answer()
 
 
-class Room:
-    """Memory budget of answers that are being sent."""
-
-    def __init__(self) -> None:
-        self._of: Counter[TokenId | None] = Counter()
-        self._all = 0
-        self._waiting = 0
-        self._freed = asyncio.Event()
-        # Several at a time would only take the interpreter away from one another.
-        self.encoding: Final = asyncio.Semaphore(1)
-        # For what has to be read whole before it is counted.
-        self.reading: Final = asyncio.Semaphore(2)
-
-    @property
-    def held(self) -> int:
-        """Return how many bytes are held now."""
-        return self._all
-
-    def take(self, caller: Caller | None, size: int, *, always: bool = False) -> "Held":
-        """Hold so many bytes for a caller, or refuse; `always` holds them in any case."""
-        if not always and not self._fits(caller, size):
-            raise _crowded()
-        who = caller.token_id if caller else None
-        self._of[who] += size
-        self._all += size
-        return Held(self, who, size)
-
-    def require(self, caller: Caller | None) -> None:
-        """Refuse a caller whose answers that were not read have used up the budget."""
-        if not self._fits(caller, LARGE):
-            raise _crowded()
-
-    async def wait(self, caller: Caller | None, size: int) -> "Held":
-        """Hold so many bytes as soon as they are free; refuse after a while, or in a crowd."""
-        if self._fits(caller, size) or self._waiting >= WAITING_MOST:
-            return self.take(caller, size)
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                while not self._fits(caller, size):
-                    await self._freed.wait()
-        except TimeoutError:
-            raise _crowded() from None
-        finally:
-            self._waiting -= 1
-        return self.take(caller, size)
-
-    def release(self, who: TokenId | None, size: int) -> None:
-        """Return bytes to the budget."""
-        self._of[who] -= size
-        if self._of[who] <= 0:
-            del self._of[who]
-        self._all -= size
-        self._freed.set()
-        self._freed = asyncio.Event()
-
-    def _fits(self, caller: Caller | None, size: int) -> bool:
-        own = self._of[caller.token_id if caller else None]
-        # One that is larger than the budget is admitted alone.
-        is_own = own == 0 or own + size <= CALLER_BYTES
-        return is_own and (self._all == 0 or self._all + size <= TOTAL_BYTES)
-
-
-class Held:
-    """Bytes of the budget, until they are released."""
-
-    def __init__(self, room: Room, who: TokenId | None, size: int) -> None:
-        self._room = room
-        self._who = who
-        self._size = size
-
-    def release(self) -> None:
-        """Return the bytes; a second time changes nothing."""
-        size, self._size = self._size, 0
-        if size:
-            self._room.release(self._who, size)
-
-
 async def in_pieces(
-    asked: "Asked[Any, Any]", pieces: Pieces, like: Answer = JSON, *, tag: str | None = None
+    asked: Asked[Any, Any], pieces: Pieces, like: Answer = JSON, *, tag: str | None = None
 ) -> Answer | Stream:
     """Return an answer whose body is made piece by piece; a small one is an ordinary answer.
 
@@ -212,7 +121,7 @@ class _Sending:
 
     def __init__(
         self,
-        asked: "Asked[Any, Any]",
+        asked: Asked[Any, Any],
         first: list[bytes],
         pieces: Pieces,
         held: Held,
@@ -243,6 +152,8 @@ class _Sending:
             await self._pieces.aclose()
         finally:
             self._held.release()
+            if self._asked.room.held == 0:
+                await asyncio.to_thread(trim)
 
     async def _all(self) -> Pieces:
         self._first.reverse()
@@ -278,10 +189,8 @@ async def _packed(pieces: AsyncIterator[bytes]) -> Pieces:
     yield packer.flush()
 
 
-def _crowded() -> LimitReached:
-    return LimitReached(
-        Code.ANSWER_LIMIT,
-        "Too many large answers are on their way; read or end the others, ask for less with "
-        "`limit`, or come back in a while.",
-        {"retry_after": RETRY_SECONDS},
-    )
+def trim() -> None:
+    """Return free memory to the system; the C library would keep what large rows have left."""
+    # Only glibc has it, and only glibc needs it.
+    if (release := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        release(0)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Protocol
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from holdfast.domain.errors import HoldfastError, Invalid
+from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.answers import Answer
 from holdfast.http.openapi.schemas import ErrorForm
@@ -96,6 +96,7 @@ def mcp_route(guest: Guest) -> Route:
         # What is a message and what is none, the guest says, in words that its callers understand.
         reads=bytes,
         refused=_rpc_refusal,
+        refuses=(Code.ANSWER_LIMIT,),
         gives={200: RpcReply, 202: None, 400: (ErrorForm, RpcReply), 404: RpcReply},
         examples={"body": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}},
         description=_ABOUT,

@@ -15,7 +15,7 @@ from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import Owner
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.answers import Answer, Stream
-from holdfast.http.bodies import Room
+from holdfast.http.crowds import Room
 from holdfast.http.house import House
 from holdfast.http.streams import Streams
 

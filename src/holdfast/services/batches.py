@@ -4,17 +4,17 @@ Each batch is read on a snapshot of its own. Rows never change, so batches up to
 read first are the same as one snapshot. What a batch is turned into is decided elsewhere.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
 from msgspec import Struct
 
 from holdfast.domain.ids import MessageId, SessionKey
-from holdfast.domain.messages import Message, Role
+from holdfast.domain.messages import Message
 from holdfast.domain.queries import MessageQuery
 from holdfast.domain.sessions import Head
-from holdfast.domain.turns import is_closing
+from holdfast.domain.turns import Endings
 from holdfast.ports import Store, Tx
 from holdfast.services.heads import session_not_found
 from holdfast.services.histories import Stretch, rows_of
@@ -52,40 +52,6 @@ async def read_batches(
             endings.add(more)
             ahead = more[-1].sequence
         yield Batch(tuple(rows), endings.interrupted(rows))
-
-
-class Endings:
-    """How turns ended, gathered from rows in the order of their numbers."""
-
-    def __init__(self) -> None:
-        self._texts: dict[int, MessageId] = {}
-        self._closed: set[int] = set()
-        self._newest = 0
-
-    def add(self, rows: Iterable[Message]) -> None:
-        """Take the next rows."""
-        for row in rows:
-            if row.turn == 0:
-                continue
-            if row.role is Role.ASSISTANT:
-                self._texts[row.turn] = row.id
-            if any(map(is_closing, row.parts)):
-                self._closed.add(row.turn)
-            # A user's row may wait for the next turn while this one still runs.
-            if row.role is not Role.USER:
-                self._newest = max(self._newest, row.turn)
-
-    def is_undecided(self, rows: Sequence[Message]) -> bool:
-        """Tell whether rows that were not taken yet may say how one of these texts ended."""
-        return any(self._is_last_text(row) and row.turn >= self._newest for row in rows)
-
-    def interrupted(self, rows: Sequence[Message]) -> frozenset[MessageId]:
-        """Return which of the rows are the last texts of turns that ended badly."""
-        cut = (row.id for row in rows if self._is_last_text(row) and row.turn in self._closed)
-        return frozenset(cut)
-
-    def _is_last_text(self, row: Message) -> bool:
-        return row.role is Role.ASSISTANT and self._texts.get(row.turn) == row.id
 
 
 class Scan:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
 from tests.http.api.client import Client
 from tests.http.v1.visitor import A_STRANGER, a_repository, refusal
@@ -404,3 +405,29 @@ async def opened_later(client: Client, clock: SettableClock) -> dict[str, Any]:
     """Open a session at an instant of its own."""
     clock.advance(milliseconds=1)
     return await client.opened()
+
+
+LONG = "so many words, " * 20
+
+
+async def test_a_large_session_of_api_is_complete_and_has_a_tag(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.http.bodies.WHOLE_LARGEST", 1_000)
+    monkeypatch.setattr("holdfast.services.excerpts.BATCH_BYTES", 700)
+    session = await client.opened()
+    for number in range(6):
+        await client.house.messages.send(
+            client.house.owner, SessionId(session["id"]), f"{number} {LONG}"
+        )
+    await client.settled(session)
+    path = f"/api/sessions/{session['id']}"
+
+    whole = await client.get(path)
+    again = await client.get(path, if_none_match=whole.headers["etag"])
+    rows = await client.get(f"{path}/messages?partial=false")
+
+    said = [row for row in whole.document["messages"] if row["role"] == "user"]
+    assert [row["content"]["text"][0] for row in said] == list("012345")
+    assert [row for row in rows.document if row["role"] == "user"] == said
+    assert again.status == 304

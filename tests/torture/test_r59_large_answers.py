@@ -1,0 +1,244 @@
+"""R59: long lists and exports, read slowly or at once, cost neither memory nor others' time."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from holdfast import Scope, SessionId
+from holdfast.bootstrap import Outside
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.messages import Role, Text
+from holdfast.services.journal import Pen
+from tests.houses import House, open_house
+from tests.marks import proves
+from tests.stand_ins import GatedRuntime
+from tests.torture.conftest import Sized, Tell
+from tests.torture.crew import PATIENCE, Crew
+from tests.torture.served import Server
+
+pytestmark = pytest.mark.slow
+
+MIB = 1 << 20
+SIZE = 1_000_000
+STALLED, EXPORTS = 8, 4
+MEMORY_MOST = 200 * MIB
+HEALTH_P99 = 0.25
+# What readers that stopped and exports that ended leave behind.
+KEPT_MOST = 40 * MIB
+IN_A_WRITE = 10
+# What lies in the kernel for a reader that was cut off, at most; read within so many seconds.
+LEFT_MOST = 2 * MIB
+CUT_SECONDS = 30.0
+# Every message begins so, and has it nowhere else.
+MARK = b"The beginning."
+
+
+@proves("R59")
+def test_large_answers_cost_neither_memory_nor_the_time_of_others(
+    tmp_path: Path, outside: Outside, crew: Crew, sized: Sized, tell: Tell
+) -> None:
+    home = tmp_path / "home"
+    listed, exported = sized(test=60, torture=300), sized(test=20, torture=94)
+    ids = asyncio.run(written(home, outside, (listed, exported)))
+    seen = Seen()
+
+    asyncio.run(read_all(Server(crew, home), ids, seen))
+
+    tell(
+        f"{STALLED} stalled readers of {listed} MB, {EXPORTS} exports of {exported} MB: "
+        f"{seen.peak / MIB:.0f} MiB at most, p99 of /healthz {seen.p99 * 1000:.0f} ms"
+    )
+    assert seen.cut == STALLED
+    assert seen.exported == [exported] * EXPORTS
+    assert seen.listed == listed
+    assert seen.peak <= MEMORY_MOST
+    assert seen.after - seen.before <= KEPT_MOST
+    assert seen.p99 <= sized.within(HEALTH_P99)
+
+
+@proves("R59")
+def test_a_server_that_makes_answers_whole_is_found(
+    tmp_path: Path, outside: Outside, crew: Crew
+) -> None:
+    home = tmp_path / "home"
+    ids = asyncio.run(written(home, outside, (60, 1)))
+    seen = Seen()
+
+    asyncio.run(read_all(Server(crew, home, fault="whole"), ids, seen, exports=0))
+
+    assert seen.cut == 0
+    assert seen.peak > MEMORY_MOST
+
+
+@dataclass
+class Seen:
+    """What the server took, and what its readers got."""
+
+    before: int = 0
+    peak: int = 0
+    after: int = 0
+    cut: int = 0
+    listed: int = 0
+    exported: list[int] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+
+    @property
+    def p99(self) -> float:
+        """Return how long nearly all requests of others took."""
+        return sorted(self.delays)[len(self.delays) * 99 // 100]
+
+
+async def written(
+    home: Path, outside: Outside, counts: tuple[int, int]
+) -> tuple[SessionId, SessionId]:
+    """Write two sessions of so many messages of 1 MB."""
+    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+        return await lived(house, counts[0]), await lived(house, counts[1])
+
+
+async def lived(house: House, count: int) -> SessionId:
+    """Write a session of so many messages of 1 MB."""
+    session = await house.open()
+    text = MARK.decode() + "so many words, " * (SIZE // 15)
+    said = MessageDraft(role=Role.SYSTEM, parts=(Text(text=text),))
+
+    async def write(pen: Pen, rows: int) -> None:
+        for _ in range(rows):
+            await pen.append(said, 0)
+
+    for start in range(0, count, IN_A_WRITE):
+        rows = min(IN_A_WRITE, count - start)
+        await house.journal.write(house.owner, session.id, lambda pen, n=rows: write(pen, n))
+    return session.id
+
+
+async def read_all(
+    server: Server, ids: tuple[SessionId, SessionId], seen: Seen, *, exports: int = EXPORTS
+) -> None:
+    """Stall, export and list at the same time, and watch the server meanwhile."""
+    server.start()
+    listed, exported = ids
+    seen.before = server.resident()
+    watching = asyncio.create_task(watch(server, seen))
+    stalled = [Stalled(server, f"/v1/sessions/{listed}/messages") for _ in range(STALLED)]
+    for each in stalled:
+        await each.connect()
+    forms = ["markdown", "jsonl"]
+    paths = [f"/v1/sessions/{exported}/export?format={forms[n % 2]}" for n in range(exports)]
+    seen.exported = await asyncio.gather(*(messages_in(server, path) for path in paths))
+    if exports:
+        seen.listed = await messages_in(server, f"/v1/sessions/{listed}/messages")
+        # Those that waited are cut off last; ours are the watcher's and the one that asks.
+        await until_connected(server, 2)
+    else:
+        # Long enough for what would be made whole.
+        await until_large(server)
+    seen.cut = sum([await each.was_cut() for each in stalled])
+    seen.after = server.resident()
+    watching.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching
+    server.kill()
+
+
+async def messages_in(server: Server, path: str) -> int:
+    """Read an answer to its end, waiting for its turn; return how many messages are in it."""
+    headers = {"authorization": f"Bearer {server.token}", "accept-encoding": "identity"}
+    async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
+        while True:
+            async with client.stream("GET", server.url + path, headers=headers) as answer:
+                if answer.status_code == 200:
+                    return await marks_in(answer)
+                assert answer.status_code == 429
+                await asyncio.sleep(int(answer.headers["retry-after"]))
+
+
+async def marks_in(answer: httpx.Response) -> int:
+    """Count the beginnings of messages, also those that two pieces share."""
+    found, rest = 0, b""
+    async for piece in answer.aiter_bytes():
+        text = rest + piece
+        found += text.count(MARK)
+        rest = text[1 - len(MARK) :]
+    return found
+
+
+async def watch(server: Server, seen: Seen) -> None:
+    """Look at the server's memory, and ask it something small."""
+    async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
+        while True:
+            begun = time.perf_counter()
+            answer = await client.get(f"{server.url}/healthz")
+            seen.delays.append(time.perf_counter() - begun)
+            assert answer.status_code == 200
+            seen.peak = max(seen.peak, server.resident())
+            await asyncio.sleep(0.02)
+
+
+async def until_connected(server: Server, most: int) -> None:
+    """Wait until no more than so many connections are open."""
+    headers = {"authorization": f"Bearer {server.token}"}
+    async with (
+        asyncio.timeout(PATIENCE),
+        httpx.AsyncClient(timeout=PATIENCE, trust_env=False, headers=headers) as client,
+    ):
+        while True:
+            text = (await client.get(f"{server.url}/metrics")).text
+            if int(text.partition("\nholdfast_open_connections ")[2].split()[0]) <= most:
+                return
+            await asyncio.sleep(0.5)
+
+
+async def until_large(server: Server) -> None:
+    """Wait until the server has taken more memory than it may."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if server.resident() > MEMORY_MOST:
+                return
+            await asyncio.sleep(0.05)
+
+
+class Stalled:
+    """A reader that asks and reads nothing."""
+
+    def __init__(self, server: Server, path: str) -> None:
+        self._server = server
+        self._path = path
+        self._socket = socket.socket()
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+    async def connect(self) -> None:
+        """Ask."""
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(self._socket, ("127.0.0.1", self._server.port))
+        head = (
+            f"GET {self._path} HTTP/1.1\r\n"
+            f"Host: 127.0.0.1:{self._server.port}\r\n"
+            f"Authorization: Bearer {self._server.token}\r\n\r\n"
+        )
+        await loop.sock_sendall(self._socket, head.encode())
+
+    async def was_cut(self) -> bool:
+        """Tell whether the server has ended the connection before its answer was read."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CUT_SECONDS):
+                read = 0
+                while piece := await loop.sock_recv(self._socket, 1 << 10):
+                    read += len(piece)
+                    if read > LEFT_MOST:
+                        return False
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        finally:
+            self._socket.close()
+        return True
