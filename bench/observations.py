@@ -10,10 +10,10 @@ from bench.figures import Figure, at_most, below, measures, middle
 from bench.yardsticks import raw_appends, raw_store
 from holdfast import Holdfast, Scope, open_holdfast
 from holdfast.config import load
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.observations import Subject
+from holdfast.observations.claims import Subject
+from holdfast.observations.model import EntityType
+from holdfast.observations.snapshots import Resolver
 from holdfast.ports import Tx
-from holdfast.services.observation_resolving import Resolver
 
 ROUNDS = 7
 CLAIMS = 200

@@ -14,12 +14,11 @@ from holdfast.config import load
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Role, Text
-from holdfast.domain.search import SearchQuery
-from holdfast.execution.machine import SystemClock, SystemRandomness
+from holdfast.execution.system import SystemClock, SystemRandomness
 from holdfast.ports import Bell
-from holdfast.services.ink import Ink
+from holdfast.search.query import SearchQuery
 from holdfast.services.journal import Journal, Pen
-from holdfast.services.mint import Mint
+from holdfast.services.stamping import Ink, Mint
 
 MESSAGES = 1_000_000
 SESSIONS = 1_000

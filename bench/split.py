@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from cProfile import Profile
 from pstats import Stats
 
-_CODEC = ("msgspec", "crc32", "sha256", "hashlib", "domain/times.py", "zlib")
+_CODEC = ("msgspec", "crc32", "sha256", "hashlib", "domain/time.py", "zlib")
 # Waiting is waiting for a commit: the model and the tool answer at once.
 _STORAGE = ("holdfast/storage/", "apsw", "select.epoll", "selectors.py", "_thread.lock")
 

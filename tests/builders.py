@@ -13,7 +13,6 @@ import msgspec
 from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.approvals import Approval
 from holdfast.domain.calls import Call
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import CostEntry, Usage
 from holdfast.domain.events import Event, Payload, StepStarted, TurnStarted, event_id
 from holdfast.domain.ids import (
@@ -43,8 +42,8 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.models import OFFLINE, Model, Prices, model_of
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Head, Session
-from holdfast.domain.times import microseconds
+from holdfast.domain.sessions import Head, Session, SessionContext
+from holdfast.domain.time import microseconds
 from holdfast.domain.tokens import Scope, Token, TokenKind
 from holdfast.domain.tools import ToolSpec
 from holdfast.domain.turns import OpenStep

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from tests.new_homes import furnish
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 

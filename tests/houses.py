@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast import keychain
 from holdfast.acp.runtime.fleet import Fleet
-from holdfast.bootstrap import STORE_NAME, Holdfast, Outside, workflow_texts
+from holdfast.app import STORE_NAME, Holdfast, Outside, workflow_texts
 from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.calls import CallState
@@ -27,44 +27,37 @@ from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import Head, Session
 from holdfast.domain.tools import Grant
-from holdfast.execution.local import LocalCoordinator, Scope
-from holdfast.keeping import keep
+from holdfast.execution.coordinator import LocalCoordinator, Scope
+from holdfast.execution.workspace_folders import Workspaces
+from holdfast.observations.service import Observations, SubmissionRates
+from holdfast.open_store import keep
 from holdfast.ports import Limits, Runtime, Tx
+from holdfast.search.service import Search
+from holdfast.services.agent_processes import Berths, Guests, Slots
 from holdfast.services.agents import Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
-from holdfast.services.berths import Berths
 from holdfast.services.calls import Calls
-from holdfast.services.compactions import Compactions
 from holdfast.services.costs import Costs
-from holdfast.services.events import Events
-from holdfast.services.exports import Exports
-from holdfast.services.guests import Guests
-from holdfast.services.housekeeping import Housekeeping
-from holdfast.services.ink import Ink
-from holdfast.services.inputs import Inputs
+from holdfast.services.event_stream import Events
 from holdfast.services.journal import Journal
 from holdfast.services.leases import Leases
+from holdfast.services.maintenance import Housekeeping
 from holdfast.services.media import Media
 from holdfast.services.messages import Messages
-from holdfast.services.mint import Mint
 from holdfast.services.models import Models
-from holdfast.services.observations import Observations
-from holdfast.services.openings import Openings
-from holdfast.services.overviews import Overviews
-from holdfast.services.places import Places
 from holdfast.services.repos import Repos
-from holdfast.services.search import Search
 from holdfast.services.secrets import Secrets
+from holdfast.services.session_create import OpeningRules, Openings
+from holdfast.services.session_views import Overviews
 from holdfast.services.sessions import Sessions
-from holdfast.services.slots import Slots
-from holdfast.services.snapshots import OpeningRules
-from holdfast.services.submission_rates import SubmissionRates
+from holdfast.services.stamping import Ink, Mint
 from holdfast.services.tokens import Tokens
-from holdfast.services.turns import Turns
-from holdfast.services.zones import Zones
-from holdfast.storage.token_file import SecretFile
-from holdfast.storage.workspaces import Workspaces
+from holdfast.services.turns import Compactions, Inputs, Turns
+from holdfast.services.workspaces import Places
+from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.tools.toolbox import LocalToolbox
+from holdfast.workflows.session_export import Exports
+from holdfast.zones.service import Zones
 from tests.new_homes import furnish
 from tests.raw_rows import raw_rows
 from tests.stand_ins import PATIENCE, GatedRuntime, SettableClock, an_answer, asked, streamed

@@ -11,8 +11,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from holdfast.keeping import STORE_NAME
-from holdfast.storage.store import SqliteStore
+from holdfast.open_store import STORE_NAME
+from holdfast.store.sqlite.store import SqliteStore
 from tests.loop_apart import LoopApart
 
 KEY_NAME = "key"

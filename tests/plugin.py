@@ -156,7 +156,7 @@ def _skip(report: pytest.TestReport) -> Skip:
 def _avoid_memory() -> None:
     """Keep temporary folders on a disk: a store refuses a file system that lives in memory."""
     # Imported here, because what is imported with a plugin is not seen by the coverage.
-    from holdfast.storage.files import file_system_of
+    from holdfast.store.sqlite.files import file_system_of
 
     folders = [Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()]
     kept = [folder for folder in folders if file_system_of(folder) not in {"tmpfs", "ramfs"}]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import Config, Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, open_store
+from holdfast.app import Holdfast, open_store
 from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Part, Text
-from holdfast.storage.sqlite import is_plain
+from holdfast.store.sqlite.connection import is_plain
 from tests.houses import news_until, played, script, texts
 from tests.marks import demands
 

@@ -21,11 +21,11 @@ from holdfast.config import (
 )
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.credentials import mask_text
 from holdfast.domain.errors import Code, Denied, Invalid
+from holdfast.domain.secrets import mask_text
 from holdfast.domain.sessions import OnExceed
 from holdfast.domain.tools import FsTier
-from holdfast.storage.database_urls import shown_url
+from holdfast.store.database_url import shown_url
 from tests.marks import demands
 
 OTHERS: dict[str, tuple[str, Any, str, Any]] = {

@@ -8,10 +8,10 @@ from holdfast import Scope, keychain, open_holdfast
 from holdfast.config import Chat, Config
 from holdfast.domain.sessions import Budget, OnExceed
 from holdfast.domain.tools import CATALOGUE, FsTier, Grant
-from holdfast.equipment import budget_of, ceiling_of, limits_of, toolbox
-from holdfast.execution.machine import SystemClock
+from holdfast.execution.system import SystemClock
 from holdfast.ports import Limits
 from holdfast.services.secrets import Secrets
+from holdfast.wiring import budget_of, ceiling_of, limits_of, toolbox
 from tests.importers.blocks import a_folder, agent_block
 
 

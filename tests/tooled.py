@@ -18,18 +18,18 @@ from holdfast import (
     Scope,
     Session,
     SessionRequest,
-    equipment,
     open_holdfast,
+    wiring,
 )
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from holdfast.domain.approvals import Answer, Approval, ApprovalScope, ApprovalState
 from holdfast.domain.calls import Call, CallState
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import ApprovalRequested, Event
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.messages import Message, ToolResult
+from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
 from holdfast.ports import Asked, Done, LlmTool, Planned, Toolbox, Tx, Workplace
 from holdfast.tools.commands import command_tools
@@ -148,10 +148,10 @@ async def open_wrapped(
     owner: str = LOCAL_OWNER,
 ) -> AsyncIterator[Holdfast]:
     """Open a house with its toolbox in the test's hands."""
-    made = equipment.toolbox
+    made = wiring.toolbox
     async with AsyncExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(equipment, "toolbox", lambda *given: wrap(made(*given)))
+            patch.setattr(wiring, "toolbox", lambda *given: wrap(made(*given)))
             house = await stack.enter_async_context(
                 open_holdfast(config=config, outside=outside, scope=scope, owner=owner)
             )

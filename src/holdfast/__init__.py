@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast as Holdfast
-    from holdfast.bootstrap import Outside as Outside
-    from holdfast.bootstrap import open_holdfast as open_holdfast
+    from holdfast.app import Holdfast as Holdfast
+    from holdfast.app import Outside as Outside
+    from holdfast.app import open_holdfast as open_holdfast
     from holdfast.config.values import Chat as Chat
     from holdfast.config.values import Config as Config
     from holdfast.domain.agents import Agent as Agent
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from holdfast.domain.calls import Call as Call
     from holdfast.domain.calls import CallState as CallState
     from holdfast.domain.calls import Settlement as Settlement
-    from holdfast.domain.contexts import Selection as Selection
-    from holdfast.domain.contexts import SessionContext as SessionContext
     from holdfast.domain.errors import Code as Code
     from holdfast.domain.errors import Conflict as Conflict
     from holdfast.domain.errors import Denied as Denied
@@ -57,22 +55,24 @@ if TYPE_CHECKING:
     from holdfast.domain.messages import Text as Text
     from holdfast.domain.messages import ToolCall as ToolCall
     from holdfast.domain.messages import ToolResult as ToolResult
-    from holdfast.domain.openings import SessionRequest as SessionRequest
     from holdfast.domain.queries import AgentQuery as AgentQuery
     from holdfast.domain.queries import Page as Page
     from holdfast.domain.queries import SessionQuery as SessionQuery
     from holdfast.domain.sessions import Budget as Budget
     from holdfast.domain.sessions import OnBusy as OnBusy
     from holdfast.domain.sessions import OnExceed as OnExceed
+    from holdfast.domain.sessions import Selection as Selection
     from holdfast.domain.sessions import Session as Session
+    from holdfast.domain.sessions import SessionContext as SessionContext
+    from holdfast.domain.sessions import SessionRequest as SessionRequest
     from holdfast.domain.sessions import Status as Status
     from holdfast.domain.sessions import StopReason as StopReason
     from holdfast.domain.tools import FsTier as FsTier
     from holdfast.domain.tools import Grant as Grant
-    from holdfast.execution.local import Scope as Scope
+    from holdfast.execution.coordinator import Scope as Scope
     from holdfast.services.calls import How as How
     from holdfast.services.calls import Wish as Wish
-    from holdfast.services.endings import Heirs as Heirs
+    from holdfast.services.session_lifecycle import Heirs as Heirs
 
 __version__: Final = "0.1.0"
 
@@ -99,8 +99,8 @@ _HOMES: Final = {
     "FsTier": "domain.tools",
     "Gap": "domain.events",
     "Grant": "domain.tools",
-    "Heirs": "services.endings",
-    "Holdfast": "bootstrap",
+    "Heirs": "services.session_lifecycle",
+    "Holdfast": "app",
     "HoldfastError": "domain.errors",
     "How": "services.calls",
     "Internal": "domain.errors",
@@ -114,17 +114,17 @@ _HOMES: Final = {
     "NoticeCode": "domain.messages",
     "OnBusy": "domain.sessions",
     "OnExceed": "domain.sessions",
-    "Outside": "bootstrap",
+    "Outside": "app",
     "Page": "domain.queries",
     "ResultStatus": "domain.messages",
     "Role": "domain.messages",
-    "Scope": "execution.local",
-    "Selection": "domain.contexts",
+    "Scope": "execution.coordinator",
+    "Selection": "domain.sessions",
     "Session": "domain.sessions",
-    "SessionContext": "domain.contexts",
+    "SessionContext": "domain.sessions",
     "SessionId": "domain.ids",
     "SessionQuery": "domain.queries",
-    "SessionRequest": "domain.openings",
+    "SessionRequest": "domain.sessions",
     "Settlement": "domain.calls",
     "Status": "domain.sessions",
     "StepDelta": "domain.events",
@@ -142,7 +142,7 @@ _HOMES: Final = {
     "TurnStarted": "domain.events",
     "Unavailable": "domain.errors",
     "Wish": "services.calls",
-    "open_holdfast": "bootstrap",
+    "open_holdfast": "app",
 }
 
 __all__ = [*sorted([*_HOMES, "__version__"])]  # noqa: PLE0604 — one list, not two

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Config, Holdfast, Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Acp
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.approvals import Approval, ApprovalState
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Message, Notice
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.programs import ProcessState
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.domain.tools import Grant
 from tests.acp.peers import Peer
 from tests.houses import news_until, payloads, played

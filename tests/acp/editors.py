@@ -17,10 +17,10 @@ from holdfast.acp.agent.agent import Terms
 from holdfast.acp.agent.places import Places
 from holdfast.acp.agent.serving import Input, serve
 from holdfast.acp.transport.connection import Connection
-from holdfast.bootstrap import Holdfast, open_holdfast
+from holdfast.app import Holdfast, open_holdfast
 from holdfast.client.ids import new_id
 from holdfast.config import Config
-from holdfast.execution.local import Scope
+from holdfast.execution.coordinator import Scope
 from holdfast.services.agents import BUILT_IN
 from tests.cli.processes import COMMAND, environment
 

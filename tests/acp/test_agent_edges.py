@@ -13,20 +13,18 @@ from holdfast.acp.agent.client_questions import Asking
 from holdfast.acp.agent.replays import cursor_of
 from holdfast.acp.agent.updates import Telling
 from holdfast.acp.transport.connection import Lost
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli.remote.attachments import RemoteGuests
 from holdfast.cli.remote.house import remote_house
 from holdfast.cli.secrets import secrets_here
 from holdfast.config import Config
 from holdfast.domain.approvals import Answer, Approval, ApprovalState
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import Event, Gap, StepEnded, StepStarted, TurnEnded, TurnStarted
 from holdfast.domain.ids import LOCAL_OWNER, EventId, SessionId
 from holdfast.domain.messages import Media, Text
-from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import Page
-from holdfast.domain.sessions import Status
+from holdfast.domain.sessions import SessionContext, SessionRequest, Status
 from tests.acp.editors import editor_of, here, house_for, is_question, words
 from tests.acp.test_agent_prompts import PICTURE, SLOW
 from tests.cli.far import serve

@@ -8,7 +8,6 @@ import pytest
 
 from holdfast.acp.agent.call_forms import call_form, kind_of, result_form, title_of
 from holdfast.acp.agent.updates import COMPACTED, Telling
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.events import (
     PlanChanged,
@@ -30,7 +29,7 @@ from holdfast.domain.messages import (
     ToolError,
 )
 from holdfast.domain.models import ModelRequest, Prices
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionContext, SessionRequest
 from tests.acp.editors import Editor, chunk, editor_of, here, masked
 from tests.houses import open_house, played, script
 from tests.stand_ins import Gate, GatedRuntime, an_answer, asked, streamed

@@ -11,7 +11,7 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import ModelRequest
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionRequest
 from tests.acp.editors import Frame, editor_of, here, house_for, is_question
 from tests.houses import raw, script
 from tests.tools.mcp_servers import PLAIN, Book

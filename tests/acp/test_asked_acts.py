@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolResult
 from tests.acp.aboard import aboard

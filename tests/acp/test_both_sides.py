@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 
 from holdfast import Config, Holdfast, open_holdfast
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.approvals import Answer, ApprovalState
 from holdfast.domain.events import ApprovalRequested, StepStarted
 from holdfast.domain.messages import Reasoning, ToolCall, ToolResult
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.programs import ProcessState
-from holdfast.domain.sessions import Session, Status, StopReason
+from holdfast.domain.sessions import Session, SessionRequest, Status, StopReason
 from tests.cli.processes import COMMAND, beside
 from tests.houses import current, news_until, played, script, texts
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.programs import ProcessState
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.sessions import OnBusy, Session, Status, StopReason
 from tests.acp.aboard import END, Aboard, aboard, hasty, stands
 from tests.marks import demands

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.config import Chat, McpServer, SecretEntry
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.messages import NoticeCode
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.programs import ProcessState
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.domain.tools import Grant
 from tests.acp.aboard import Aboard, aboard, codes, notices, stands
 from tests.keychains import Known, using

@@ -12,11 +12,11 @@ import pytest
 
 from holdfast import Holdfast, Scope, open_holdfast
 from holdfast.config import Config
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.calls import CallState
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import NoticeCode
-from holdfast.domain.programs import ProcessState
 from holdfast.domain.sessions import Session, Status, StopReason
 from tests.acp.aboard import PATIENCE, aboard, codes, stands
 from tests.acp.peers import Peer
@@ -36,7 +36,7 @@ import asyncio, sys
 from pathlib import Path
 from holdfast import open_holdfast
 from holdfast.config import Config
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionRequest
 
 async def main(home, repo, count):
     async with open_holdfast(config=Config(home=Path(home))) as house:
@@ -239,7 +239,7 @@ async def test_an_idle_session_is_swept_with_its_program_and_updates_keep_it(
 
 async def test_a_slot_is_freed_by_a_crash(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config: dict[str, Any] = {"config_max_concurrent_sessions": 1}
-    with caplog.at_level("INFO", logger="holdfast.services.slots"):
+    with caplog.at_level("INFO", logger="holdfast.services.agent_processes"):
         async with aboard(tmp_path, on={"session/prompt": [{"exit": 1}]}, **config) as ship:
             first = await ship.open()
             await ship.tell(first)

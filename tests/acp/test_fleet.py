@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.acp.runtime.fleet import Fleet
 from holdfast.acp.transport.connection import Lost
+from holdfast.domain.agent_processes import Ending, Exit, Mooring, ProcessState
 from holdfast.domain.ids import SessionId, SessionKey
-from holdfast.domain.programs import Ending, Exit, Mooring, ProcessState
 from tests.builders import an_id
 from tests.stand_ins import PATIENCE
 

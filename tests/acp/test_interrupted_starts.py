@@ -10,11 +10,10 @@ import pytest
 
 from holdfast.acp.process import identities
 from holdfast.acp.process.identities import boot, members, seen
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.events import FailureCode
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.programs import ProcessState
-from holdfast.domain.sessions import Status
+from holdfast.domain.sessions import SessionRequest, Status
 from tests.acp.aboard import END, PATIENCE, aboard, hasty, notices, stands
 from tests.acp.peers import Peer
 

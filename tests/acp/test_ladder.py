@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.messages import NoticeCode, Role
-from holdfast.domain.programs import ProcessState
 from tests.acp.aboard import END, Aboard, aboard, codes, hasty, stands
 
 pytestmark = pytest.mark.anyio

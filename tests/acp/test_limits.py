@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast.config import Acp
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.events import FailureCode, StepDelta, TurnEnded
 from holdfast.domain.messages import Media, NoticeCode, Role, ToolCall
-from holdfast.domain.programs import ProcessState
 from holdfast.domain.sessions import Budget, OnExceed, Status, StopReason
 from tests.acp.aboard import END, aboard, codes, notices, stands
 from tests.acp.test_permissions import ALL, asking

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Message, Plan, Reasoning, Text, ToolCall, ToolResult
 from holdfast.domain.sessions import Session

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import FailureCode, ToolStarted

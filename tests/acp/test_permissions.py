@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.approvals import (
     Answer,
     ApprovalMode,

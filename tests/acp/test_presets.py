@@ -8,9 +8,9 @@ import pytest
 
 import holdfast.acp
 from holdfast.acp.process.presets import PRESETS, SEEDED, fields_of
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
+from holdfast.domain.agent_processes import options_of
 from holdfast.domain.ids import Owner
-from holdfast.domain.programs import options_of
 
 STRANGER = Owner("stranger")
 SOURCES = sorted(Path(holdfast.acp.__file__).parent.rglob("*.py"))

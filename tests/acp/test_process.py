@@ -20,7 +20,7 @@ from holdfast.acp.process.identities import boot, is_marked, members, seen
 from holdfast.acp.process.launching import Limits, NotStarted, Start, find
 from holdfast.acp.process.program import AGENT_BOUNDS, Patience, Program, reap
 from holdfast.acp.transport.connection import Bounds, Lost
-from holdfast.domain.programs import Birth, Exit
+from holdfast.domain.agent_processes import Birth, Exit
 from tests.acp.peers import PATIENCE, Peer
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Status
-from holdfast.domain.zone_lines import LineQuery
+from holdfast.zones.lines import LineQuery
 from tests.acp.aboard import END, PATIENCE, Aboard, aboard
 from tests.houses import raw
 

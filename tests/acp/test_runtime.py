@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.events import FailureCode
 from holdfast.domain.messages import NoticeCode, ResultStatus, Role, ToolResult
-from holdfast.domain.programs import ProcessState
 from holdfast.domain.sessions import Status, StopReason
 from tests.acp.aboard import END, aboard, codes, hasty, notices, stands
 from tests.houses import texts

@@ -19,9 +19,8 @@ from holdfast.acp.transport.framing import (
     parse,
 )
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import Scrubber, Secret
+from holdfast.domain.sessions import SessionRequest
 from holdfast.domain.tools import Grant
 from tests.acp.aboard import END, Aboard, aboard
 from tests.acp.far import connected

@@ -13,12 +13,12 @@ from holdfast.acp.runtime.fleet import Fleet
 from holdfast.acp.runtime.sharing import LEFT, SharedProgram
 from holdfast.acp.transport.censors import CARELESS
 from holdfast.acp.transport.sides import DEFAULT_BOUNDS
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
+from holdfast.domain.agent_processes import Exit, Mooring, ProcessState
 from holdfast.domain.approvals import Answer, ApprovalMode, ApprovalState
 from holdfast.domain.events import FailureCode, TurnEnded
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Role
-from holdfast.domain.programs import Exit, Mooring, ProcessState
 from holdfast.domain.sessions import Session, Status, StopReason
 from tests.acp.aboard import END, Aboard, aboard, codes, hasty, notices, stands
 from tests.acp.peers import Peer

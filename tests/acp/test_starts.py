@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.config import Acp
+from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.events import FailureCode
 from holdfast.domain.messages import NoticeCode
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.programs import ProcessState
-from holdfast.domain.sessions import Status
+from holdfast.domain.sessions import SessionRequest, Status
 from tests.acp.aboard import Aboard, aboard, codes, hasty, notices, stands
 from tests.marks import demands
 

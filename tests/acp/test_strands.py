@@ -14,9 +14,9 @@ from holdfast.acp.runtime.strands import Strand, Trunk
 from holdfast.acp.transport.connection import Answered, Bounds, Item, Lost
 from holdfast.acp.transport.framing import Junk, Notification, Request, RpcError
 from holdfast.acp.transport.sides import DEFAULT_BOUNDS
+from holdfast.domain.agent_processes import options_of
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Invalid
-from holdfast.domain.programs import options_of
 from holdfast.domain.tools import Grant
 from tests.acp.far import Far, connected
 from tests.builders import a_model

@@ -17,7 +17,7 @@ from holdfast.acp.process.rings import Ring
 from holdfast.acp.process.terminals import AT_ONCE, OUTPUT_MOST, Output, Terminals
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import INTERNAL_ERROR, NOT_FOUND
-from holdfast.domain.programs import Exit
+from holdfast.domain.agent_processes import Exit
 
 pytestmark = pytest.mark.anyio
 

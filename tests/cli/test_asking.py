@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import SessionContext, SessionRequest
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli.asking import Asking
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.manners import Manner

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Chat, Config
 from holdfast.domain.events import ToolStarted
 from tests.cli.conftest import Cli

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import __version__
 from holdfast.cli.cards import KEEPING_SECONDS, Card
-from holdfast.services.background import Background
+from holdfast.services.background_tasks import Background
 from tests.engine.virtual_time import VIRTUAL_TIME
 from tests.stand_ins import PATIENCE
 

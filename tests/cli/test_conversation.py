@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import SessionRequest, open_holdfast
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.output import Printer
 from holdfast.cli.screen import TextScreen

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, SessionId, open_holdfast
-from holdfast.storage.copying_sql import TABLES
-from holdfast.storage.postgres_schema import DatabaseSchema
+from holdfast.store.postgres.schema import DatabaseSchema
+from holdfast.store.transfer.sql import TABLES
 from tests.cli.conftest import Cli
 from tests.cli.processes import COMMAND, environment
 from tests.domain.claims import a_payload

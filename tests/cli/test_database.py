@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import keeping
-from holdfast.storage.migrate import newest
+from holdfast import open_store
+from holdfast.store.sqlite.migrate import newest
 from tests.cli.conftest import Cli
 from tests.postgres import Databases
 
@@ -78,7 +78,7 @@ def test_its_password_is_shown_nowhere(cli: Cli, database: str) -> None:
 def test_without_its_package_it_is_said_how_to_get_it(
     cli: Cli, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "DRIVER", "no_such_package")
+    monkeypatch.setattr(open_store, "DRIVER", "no_such_package")
 
     ran = cli("sessions", "list", "--json")
 

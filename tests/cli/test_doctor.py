@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.migrate import newest
+from holdfast.store.sqlite.migrate import newest
 from holdfast.tools.files import file_weaknesses
 from holdfast.tools.launcher import Launcher
 from tests.cli.conftest import Cli

@@ -13,7 +13,6 @@ from holdfast.cli.forms import (
     verification_form,
 )
 from holdfast.domain.agents import AcpRuntime, LlmRuntime, ModelChoice
-from holdfast.domain.contexts import Selection
 from holdfast.domain.costs import Usage
 from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.messages import (
@@ -30,8 +29,8 @@ from holdfast.domain.messages import (
     Text,
     ToolError,
 )
-from holdfast.domain.sessions import Budget, ForkPoint, Session, Status, StopReason
-from holdfast.services.verifications import Verification
+from holdfast.domain.sessions import Budget, ForkPoint, Selection, Session, Status, StopReason
+from holdfast.services.sessions import Verification
 from tests.builders import (
     AGENT_ID,
     AT,

@@ -11,7 +11,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from holdfast import SessionContext, SessionRequest
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.live.drawing import LivePage
 from holdfast.cli.live.regions import PromptRegion

@@ -16,8 +16,7 @@ from holdfast.cli.logs import (
     configure,
     scrub_with,
 )
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import Scrubber, Secret
 from tests.cli.test_terminal import StandInTerminal
 
 log = logging.getLogger("holdfast.test")

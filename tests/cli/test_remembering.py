@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli.remembering import PastWords
 from holdfast.domain.errors import Code, Unavailable
 from tests.stand_ins import SettableClock

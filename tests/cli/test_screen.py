@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import SessionRequest
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli.manners import Manner
 from holdfast.cli.output import Printer
 from holdfast.cli.screen import JsonScreen, TextScreen
@@ -37,8 +37,8 @@ from holdfast.domain.ids import ApprovalId, CallId, MessageId
 from holdfast.domain.messages import ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import ToolClass
-from holdfast.engine.dispatch import REFUSALS
-from holdfast.services.policy import Ruling
+from holdfast.engine.tool_calls import REFUSALS
+from holdfast.services.approval_policy import Ruling
 from tests.builders import MODEL_ID, an_event, an_id
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode
 from tests.cli.test_talking import CTRL_D, conversing, talked

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.migrate import newest
-from holdfast.storage.sqlite import is_plain
+from holdfast.store.sqlite.connection import is_plain
+from holdfast.store.sqlite.migrate import newest
 from tests.cli.conftest import Cli
 
 

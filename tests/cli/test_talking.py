@@ -13,7 +13,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from holdfast import Scope, SessionRequest, __version__, open_holdfast
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.output import Printer
 from holdfast.cli.screen import TextScreen

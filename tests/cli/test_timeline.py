@@ -173,7 +173,7 @@ def test_foreign_text_steers_no_terminal(cli: Cli) -> None:
 
 
 def test_where_characters_are_few_there_are_plain_symbols_and_every_time_is_shown() -> None:
-    from holdfast.domain.timelines import EventType, TimelineEvent
+    from holdfast.observations.timeline import EventType, TimelineEvent
 
     def event(kind: EventType, at: str) -> Any:
         return TimelineEvent(

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Scope as Turns
 from holdfast import open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.cli.cards import Card
 from holdfast.domain.errors import Denied
 from holdfast.domain.tokens import Caller, Scope

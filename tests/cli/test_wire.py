@@ -6,7 +6,6 @@ import pytest
 
 from holdfast.cli.wire import RESERVED, STOPS, TABLE, Dialect, gap_line
 from holdfast.domain.calls import Settlement
-from holdfast.domain.contexts import Selection
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
     ApprovalAnswered,
@@ -38,7 +37,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import ApprovalId, CallId, MessageId, ModelId, SessionId
 from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
-from holdfast.domain.sessions import Status, StopReason
+from holdfast.domain.sessions import Selection, Status, StopReason
 from holdfast.domain.tools import FsTier, ToolClass
 from tests.builders import AT, MODEL_ID, SESSION_ID, a_context, an_event, an_id
 from tests.marks import demands

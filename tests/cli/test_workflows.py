@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.workflows import Workflow
 from holdfast.parsing.workflow_files import write_workflow
+from holdfast.workflows.model import Workflow
 from tests.cli.conftest import Cli
 from tests.parsing.workflows import WHOLE
 

@@ -19,8 +19,8 @@ from holdfast.client import (
     RemovalQuery,
     RestorationPost,
 )
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound, Unavailable
+from holdfast.observations.model import EntityType
 from tests.cli.test_history import ENTITY, SESSION, UNIT
 from tests.client.serving import QUICK, Call, impostor, serving
 

@@ -4,13 +4,22 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from holdfast.domain.acceptances import Accepted, accepted, accepted_correction, accepted_deletion
-from holdfast.domain.entities import Entity
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import LOCAL_OWNER
-from holdfast.domain.observations import Entry, Kind, Observation, Origin, Subject, observed
-from holdfast.domain.resolutions import resolve
+from holdfast.observations.claims import (
+    Accepted,
+    Entry,
+    Observation,
+    ObservationKind,
+    Origin,
+    Subject,
+    accepted,
+    accepted_correction,
+    accepted_deletion,
+    observed,
+)
+from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.resolve import resolve
 
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 SESSION: Final = EntityType.AGENT_SESSION
@@ -140,7 +149,7 @@ def issues_of(payload: Any, entity_type: EntityType = SESSION) -> list[tuple[str
 def a_claim(
     ordinal: int = 1,
     *,
-    kind: Kind = Kind.SUBMIT,
+    kind: ObservationKind = ObservationKind.SUBMIT,
     minute: int | None = None,
     entity_type: EntityType = SESSION,
     **changes: Any,
@@ -156,17 +165,21 @@ def a_claim(
 def a_correction(ordinal: int, field: str, value: Any, *, minute: int | None = None) -> Observation:
     """Return the correction of one field."""
     told = accepted_correction("abc123", field, value)
-    return entered(told, ordinal, kind=Kind.CORRECTION, minute=minute)
+    return entered(told, ordinal, kind=ObservationKind.CORRECTION, minute=minute)
 
 
 def a_deletion(ordinal: int, *, is_deleted: bool = True) -> Observation:
     """Return that a history is deleted, or restored."""
-    kind = Kind.DELETION if is_deleted else Kind.RESTORATION
+    kind = ObservationKind.DELETION if is_deleted else ObservationKind.RESTORATION
     return entered(accepted_deletion("abc123", is_deleted=is_deleted), ordinal, kind=kind)
 
 
 def entered(
-    told: Accepted, ordinal: int, *, kind: Kind = Kind.SUBMIT, minute: int | None = None
+    told: Accepted,
+    ordinal: int,
+    *,
+    kind: ObservationKind = ObservationKind.SUBMIT,
+    minute: int | None = None,
 ) -> Observation:
     """Return what was accepted as an observation of its minute, which is its number's if unsaid."""
     at = AT + timedelta(minutes=ordinal if minute is None else minute)

@@ -15,9 +15,9 @@ from hypothesis.strategies import SearchStrategy
 from msgspec import Struct
 
 from holdfast.domain.calls import Call, CallState
-from holdfast.domain.contexts import Selection, SessionContext
 from holdfast.domain.ids import CallId, uuid7
 from holdfast.domain.messages import PARTS_OF, Message, Part, Role
+from holdfast.domain.sessions import Selection, SessionContext
 from holdfast.domain.tools import Effect, FsTier
 from holdfast.domain.turns import OpenStep
 from tests.builders import a_call, a_message, an_open_step

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from holdfast.domain.acceptances import (
+from holdfast.domain.errors import Code, Invalid
+from holdfast.observations.claims import (
     BYTES_MOST,
     CORRECTABLE,
     accepted,
@@ -14,8 +15,7 @@ from holdfast.domain.acceptances import (
     accepted_deletion,
     require_session_key,
 )
-from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.observation_issues import WarningCode
+from holdfast.observations.issues import WarningCode
 from tests.domain.claims import COMPLETE, MINIMAL, SESSION, UPDATE, a_payload, issues_of
 from tests.domain.strategies import JSON
 from tests.marks import demands

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.canonical import canonical, canonical_text, digest, reading, sameness
+from holdfast.domain.canonical_json import canonical, canonical_text, digest, reading, sameness
 from tests.domain.strategies import JSON
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.domain.checkpoints import CheckpointState, checkpoint_of
-from holdfast.domain.entities import entity_not_found
 from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.observations.model import entity_not_found
+from holdfast.observations.queries import CheckpointState, checkpoint_of
 from tests.domain.claims import COMPLETE, UPDATE, a_claim, a_deletion, resolved
 
 EARLY, LATE = "2025-12-31T11:15:00Z", "2025-12-31T11:45:00Z"

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from holdfast.domain.contexts import VARIABLE_LARGEST, VARIABLES_MOST, Selection, SessionContext
 from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.sessions import VARIABLE_LARGEST, VARIABLES_MOST, Selection, SessionContext
 from holdfast.domain.tools import FsTier
 from tests.builders import a_context
 from tests.domain.strategies import CONTEXTS

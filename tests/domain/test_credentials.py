@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.credentials import is_credential, is_secret_name, mask_json, mask_text
+from holdfast.domain.secrets import is_credential, is_secret_name, mask_json, mask_text
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P"
 PEM_BODY = "MIIEowIBAAKCAQEAvGVhbGx5Tm90QUtleQ==\nc2Vjb25kTGluZQ=="

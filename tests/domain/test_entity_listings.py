@@ -2,7 +2,11 @@
 
 import pytest
 
-from holdfast.domain.entity_listings import (
+from holdfast.domain.ids import LOCAL_OWNER, EntityId, SessionId, SessionKey
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import (
+    Direction,
+    EntityOrder,
     Hosted,
     Listed,
     Listing,
@@ -11,10 +15,6 @@ from holdfast.domain.entity_listings import (
     in_order,
     is_behind,
 )
-from holdfast.domain.entity_queries import EntityOrder
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.histories import Direction
-from holdfast.domain.ids import LOCAL_OWNER, EntityId, SessionId, SessionKey
 
 
 def a_listing(direction: Direction, after: tuple[Value, str] | None = None) -> Listing:

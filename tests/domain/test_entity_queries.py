@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.entity_queries import EntityOrder, matches, order_value, require_filters
 from holdfast.domain.errors import Invalid
-from holdfast.domain.timestamps import instant_of, milliseconds
+from holdfast.domain.time import instant_of, milliseconds
+from holdfast.observations.queries import EntityOrder, matches, order_value, require_filters
 from tests.domain.claims import COMPLETE, a_claim, a_deletion, resolved
 
 SNAPSHOT = {

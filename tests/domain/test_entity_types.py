@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.acceptances import accepted, require_sibling
-from holdfast.domain.entity_types import SHAPES, SIBLINGS, EntityType
 from holdfast.domain.errors import Invalid
+from holdfast.observations.claims import accepted, require_sibling
+from holdfast.observations.model import SHAPES, SIBLINGS, EntityType
 from tests.domain.claims import DECISION, FEATURE_UNIT, RELEASE, VALIDATION, issues_of
 
 UNIT, SHIP = EntityType.FEATURE_UNIT, EntityType.RELEASE

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.histories import EntityQuery, HistoryQuery, TimelineQuery
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import EntityQuery, HistoryQuery, TimelineQuery
 
 
 def test_what_is_usual_is_the_default() -> None:

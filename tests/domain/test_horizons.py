@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Invalid
-from holdfast.domain.horizons import EVERYTHING, Horizon, horizon
+from holdfast.observations.as_of import EVERYTHING, Horizon, horizon
 
 
 def test_a_day_is_meant_to_its_end_and_a_time_to_its_millisecond() -> None:

@@ -7,12 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.domain.acceptances import Accepted, accepted, accepted_correction
-from holdfast.domain.horizons import EVERYTHING, Horizon
-from holdfast.domain.journal_observations import Journal, claim_of
 from holdfast.domain.messages import Message, Role
-from holdfast.domain.observations import Kind, Observation
-from holdfast.domain.resolutions import Fold, resolve
+from holdfast.observations.as_of import EVERYTHING, Horizon
+from holdfast.observations.claims import (
+    Accepted,
+    Observation,
+    ObservationKind,
+    accepted,
+    accepted_correction,
+)
+from holdfast.observations.resolve import Fold, Journal, claim_of, resolve
 from tests.builders import (
     SESSION_ID,
     a_message,
@@ -43,16 +47,16 @@ def a_journal(*minutes: float) -> Journal:
 def corrected(ordinal: int, field: str, value: Any, *, minute: int) -> Observation:
     """Return the correction of a list, made in a minute."""
     told = accepted_correction(SESSION_ID, field, value)
-    return _in(minute, told, ordinal, Kind.CORRECTION)
+    return _in(minute, told, ordinal, ObservationKind.CORRECTION)
 
 
 def submitted(ordinal: int, *, minute: int, **fields: Any) -> Observation:
     """Return a claim, made in a minute."""
     payload = {"session_id": SESSION_ID, "started_at": "2026-01-02", "actions": RIGHT, **fields}
-    return _in(minute, accepted(SESSION, payload), ordinal, Kind.SUBMIT)
+    return _in(minute, accepted(SESSION, payload), ordinal, ObservationKind.SUBMIT)
 
 
-def _in(minute: int, told: Accepted, ordinal: int, kind: Kind) -> Observation:
+def _in(minute: int, told: Accepted, ordinal: int, kind: ObservationKind) -> Observation:
     return replace(
         entered(told, ordinal, kind=kind, minute=minute), created_at=AT + timedelta(minutes=minute)
     )

@@ -6,12 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.domain.acceptances import accepted, accepted_correction, accepted_deletion
 from holdfast.domain.calls import CallState, Settlement
-from holdfast.domain.entities import Entity
-from holdfast.domain.horizons import EVERYTHING, Horizon
 from holdfast.domain.ids import CallId
-from holdfast.domain.journal_observations import RESULTS, SETTLED, Journal, claim_of
 from holdfast.domain.messages import (
     Message,
     Notice,
@@ -20,9 +16,17 @@ from holdfast.domain.messages import (
     Role,
     ToolError,
 )
-from holdfast.domain.observations import Kind, Observation
-from holdfast.domain.resolutions import resolve
 from holdfast.domain.sessions import ForkPoint, Status
+from holdfast.observations.as_of import EVERYTHING, Horizon
+from holdfast.observations.claims import (
+    Observation,
+    ObservationKind,
+    accepted,
+    accepted_correction,
+    accepted_deletion,
+)
+from holdfast.observations.model import Entity
+from holdfast.observations.resolve import RESULTS, SETTLED, Journal, claim_of, resolve
 from tests.builders import (
     SESSION_ID,
     a_call,
@@ -76,7 +80,11 @@ def shown(journal: Journal, *claims: Observation, horizon: Horizon = EVERYTHING)
 
 
 def told(
-    ordinal: int, *, minute: float = 60, kind: Kind = Kind.SUBMIT, **fields: Any
+    ordinal: int,
+    *,
+    minute: float = 60,
+    kind: ObservationKind = ObservationKind.SUBMIT,
+    **fields: Any,
 ) -> Observation:
     """Return a claim about the session from outside."""
     payload = {
@@ -332,8 +340,10 @@ def test_who_speaks_after_the_end_is_heard() -> None:
 
 def test_an_import_does_not_outweigh_the_journal_and_a_correction_does() -> None:
     journal = a_journal(status=Status.COMPLETED, finished_at=at(30))
-    imported = told(1, kind=Kind.IMPORT, duration=5, started_at="2026-01-01T00:00:00Z")
-    corrected = entered(accepted_correction(SESSION_ID, "duration", 7), 2, kind=Kind.CORRECTION)
+    imported = told(1, kind=ObservationKind.IMPORT, duration=5, started_at="2026-01-01T00:00:00Z")
+    corrected = entered(
+        accepted_correction(SESSION_ID, "duration", 7), 2, kind=ObservationKind.CORRECTION
+    )
 
     assert shown(journal, imported).snapshot["duration"] == 1800
     assert shown(journal, imported).snapshot["started_at"] == "2026-01-02T03:00:00.000Z"
@@ -343,13 +353,15 @@ def test_an_import_does_not_outweigh_the_journal_and_a_correction_does() -> None
 def test_a_corrected_list_stands_against_the_journal() -> None:
     journal = a_journal(answered(1))
     right = [{"type": "noted", "result": "success"}]
-    corrected = entered(accepted_correction(SESSION_ID, "actions", right), 1, kind=Kind.CORRECTION)
+    corrected = entered(
+        accepted_correction(SESSION_ID, "actions", right), 1, kind=ObservationKind.CORRECTION
+    )
 
     assert shown(journal, corrected).snapshot["actions"] == right
 
 
 def test_history_can_be_deleted_without_the_session() -> None:
-    gone = entered(accepted_deletion(SESSION_ID, is_deleted=True), 1, kind=Kind.DELETION)
+    gone = entered(accepted_deletion(SESSION_ID, is_deleted=True), 1, kind=ObservationKind.DELETION)
 
     entity = shown(a_journal(answered(1)), gone)
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.canonical import canonical_text
+from holdfast.domain.canonical_json import canonical_text
 from holdfast.domain.errors import Invalid
-from holdfast.domain.observation_documents import decoded
-from holdfast.domain.observation_issues import echo, spelled_path
+from holdfast.observations.issues import echo, spelled_path
+from holdfast.observations.validation import decoded
 from tests.domain.claims import issues_of
 
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.acceptances import accepted
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.observation_issues import SchemaWarning, WarningCode
-from holdfast.domain.observation_warnings import (
+from holdfast.observations.claims import (
+    accepted,
     change_warnings,
     deleted_warning,
     session_warnings,
 )
+from holdfast.observations.issues import SchemaWarning, WarningCode
+from holdfast.observations.model import EntityType
 from tests.domain.claims import (
     COMPLETE,
     DECISION,

@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.acceptances import accepted
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import LOCAL_OWNER, Owner
-from holdfast.domain.observations import (
+from holdfast.observations.claims import (
     PRIORITIES,
     Entry,
-    Kind,
     Observation,
+    ObservationKind,
     Origin,
     Subject,
+    accepted,
     is_entity_id,
     is_repeat,
     observation_id,
     observed,
     require_idempotency_key,
 )
+from holdfast.observations.model import EntityType
 from tests.domain.claims import AT, MINIMAL, SESSION, SUBJECT, a_claim, a_payload
 
 
@@ -72,7 +72,7 @@ def test_an_observation_has_the_id_of_its_number_and_content(ordinal: int, id_: 
 
 def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
     told = accepted(SESSION, dict(MINIMAL))
-    origin = Origin(kind=Kind.IMPORT, source="file", idempotency_key="once")
+    origin = Origin(kind=ObservationKind.IMPORT, source="file", idempotency_key="once")
     created = AT + timedelta(microseconds=999)
     seen = AT - timedelta(days=1) + timedelta(microseconds=1)
 
@@ -87,7 +87,7 @@ def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
         ordinal=3,
         fields=dict(MINIMAL),
         content_hash=told.content_hash,
-        kind=Kind.IMPORT,
+        kind=ObservationKind.IMPORT,
         source="file",
         observed_at=AT - timedelta(days=1),
         created_at=AT,
@@ -99,7 +99,9 @@ def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
 def test_what_is_not_imported_was_observed_when_it_was_written() -> None:
     told = accepted(SESSION, dict(MINIMAL))
 
-    found = observed(LOCAL_OWNER, told, Origin(kind=Kind.SUBMIT), Entry(ordinal=1, created_at=AT))
+    found = observed(
+        LOCAL_OWNER, told, Origin(kind=ObservationKind.SUBMIT), Entry(ordinal=1, created_at=AT)
+    )
 
     assert (found.observed_at, found.created_at) == (AT, AT)
 
@@ -112,17 +114,17 @@ def test_every_kind_has_its_weight() -> None:
         "deletion": 1000,
         "restoration": 1000,
     }
-    assert set(PRIORITIES) == set(Kind)
-    assert a_claim(kind=Kind.IMPORT).priority == 50
+    assert set(PRIORITIES) == set(ObservationKind)
+    assert a_claim(kind=ObservationKind.IMPORT).priority == 50
 
 
 def test_the_same_again_is_a_repeat_only_of_the_newest() -> None:
     told = accepted(SESSION, a_payload())
 
-    assert is_repeat(told, Kind.SUBMIT, a_claim())
-    assert not is_repeat(told, Kind.IMPORT, a_claim())
-    assert not is_repeat(told, Kind.SUBMIT, a_claim(duration=5))
-    assert not is_repeat(told, Kind.SUBMIT, None)
+    assert is_repeat(told, ObservationKind.SUBMIT, a_claim())
+    assert not is_repeat(told, ObservationKind.IMPORT, a_claim())
+    assert not is_repeat(told, ObservationKind.SUBMIT, a_claim(duration=5))
+    assert not is_repeat(told, ObservationKind.SUBMIT, None)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,6 @@ def test_an_idempotency_key_has_one_to_two_hundred_characters(key: Any, expected
 
 def test_an_origin_is_checked_as_it_is_made() -> None:
     with pytest.raises(Invalid):
-        Origin(kind=Kind.SUBMIT, source="x" * 201)
+        Origin(kind=ObservationKind.SUBMIT, source="x" * 201)
     with pytest.raises(Invalid):
-        Origin(kind=Kind.SUBMIT, idempotency_key="")
+        Origin(kind=ObservationKind.SUBMIT, idempotency_key="")

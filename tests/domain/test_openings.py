@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import LOCAL_OWNER, Owner
-from holdfast.domain.openings import (
+from holdfast.domain.sessions import (
     METADATA_LARGEST,
+    Budget,
     ForkRequest,
     SessionRequest,
     digest_of,
 )
-from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import FsTier, Grant
 from tests.builders import a_context
 from tests.domain.strategies import CONTEXTS, JSON

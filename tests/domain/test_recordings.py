@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.drafts import MessageDraft, require_recordable
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
@@ -15,7 +15,6 @@ from holdfast.domain.messages import (
     Role,
     Text,
 )
-from holdfast.domain.recordings import require_recordable
 from tests.builders import a_tool_call, a_tool_result
 
 

@@ -9,14 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from holdfast.domain.acceptances import accepted, accepted_correction, accepted_deletion
-from holdfast.domain.action_lists import ActionList
-from holdfast.domain.canonical import canonical, reading
-from holdfast.domain.entities import Entity
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.merging import Stamp
-from holdfast.domain.observations import Kind, Observation
-from holdfast.domain.resolutions import Fold, resolve
+from holdfast.domain.canonical_json import canonical, reading
+from holdfast.observations.claims import (
+    Observation,
+    ObservationKind,
+    accepted,
+    accepted_correction,
+    accepted_deletion,
+)
+from holdfast.observations.merge import ActionList, Stamp
+from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.resolve import Fold, resolve
 from tests.domain.claims import COMPLETE, SUBJECT, UPDATE, a_claim, a_correction, entered
 from tests.marks import demands
 
@@ -53,12 +56,12 @@ CORRECTIONS = st.one_of(
 @st.composite
 def observations(draw: Any, ordinal: int) -> Observation:
     """Draw the so-manieth observation, of any kind, seen in one of few minutes."""
-    kind = draw(st.sampled_from([Kind.SUBMIT, Kind.SUBMIT, *Kind]))
+    kind = draw(st.sampled_from([ObservationKind.SUBMIT, ObservationKind.SUBMIT, *ObservationKind]))
     minute = draw(st.integers(0, 4))
-    if kind is Kind.CORRECTION:
+    if kind is ObservationKind.CORRECTION:
         told = accepted_correction("abc123", *draw(CORRECTIONS))
-    elif kind in {Kind.DELETION, Kind.RESTORATION}:
-        told = accepted_deletion("abc123", is_deleted=kind is Kind.DELETION)
+    elif kind in {ObservationKind.DELETION, ObservationKind.RESTORATION}:
+        told = accepted_deletion("abc123", is_deleted=kind is ObservationKind.DELETION)
     else:
         told = accepted(EntityType.AGENT_SESSION, draw(PAYLOADS))
     return entered(told, ordinal, kind=kind, minute=minute)
@@ -88,7 +91,7 @@ def test_every_order_of_six_observations_gives_the_same_bytes() -> None:
     claims = [
         a_claim(1, **COMPLETE),
         a_claim(2, minute=9, **UPDATE),
-        a_claim(3, kind=Kind.IMPORT, minute=0, duration=1),
+        a_claim(3, kind=ObservationKind.IMPORT, minute=0, duration=1),
         a_correction(4, "checkpoints", [{"name": "b", "timestamp": "2025-12-31"}]),
         a_claim(5, minute=9, actions=[{"type": "x", "result": "y"}]),
         a_claim(6, minute=2, duration=None),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.horizons import Horizon
-from holdfast.domain.observations import Kind, Observation
-from holdfast.domain.resolutions import Fold, resolve
+from holdfast.observations.as_of import Horizon
+from holdfast.observations.claims import Observation, ObservationKind
+from holdfast.observations.resolve import Fold, resolve
 from tests.domain.claims import (
     AT,
     COMPLETE,
@@ -152,7 +152,7 @@ def test_an_import_fills_gaps_and_overrides_nothing() -> None:
     )
     imported = a_claim(
         2,
-        kind=Kind.IMPORT,
+        kind=ObservationKind.IMPORT,
         duration=7,
         ended_at="2025-12-31T12:00:00Z",
         started_at="2025-12-31T10:00:00Z",
@@ -181,7 +181,9 @@ def test_an_import_fills_gaps_and_overrides_nothing() -> None:
 
 
 def test_a_submission_outweighs_an_import_that_was_observed_later() -> None:
-    imported = a_claim(1, kind=Kind.IMPORT, minute=50, duration=7, actions=[done("a", note="old")])
+    imported = a_claim(
+        1, kind=ObservationKind.IMPORT, minute=50, duration=7, actions=[done("a", note="old")]
+    )
     submitted = a_claim(2, duration=5)
 
     assert resolved(imported, submitted).snapshot["duration"] == 5
@@ -216,10 +218,10 @@ def test_a_corrected_start_is_the_newest_correction() -> None:
 
 
 def test_a_start_that_only_an_import_knows_gives_way() -> None:
-    imported = a_claim(1, kind=Kind.IMPORT, started_at=at(1))
+    imported = a_claim(1, kind=ObservationKind.IMPORT, started_at=at(1))
 
     assert resolved(imported, a_claim(2, started_at=at(5))).snapshot["started_at"] == at(5)
-    assert resolved(a_claim(1, started_at=at(5)), a_claim(2, kind=Kind.IMPORT)).snapshot[
+    assert resolved(a_claim(1, started_at=at(5)), a_claim(2, kind=ObservationKind.IMPORT)).snapshot[
         "started_at"
     ] == at(5)
 
@@ -331,7 +333,7 @@ def test_null_takes_a_member_of_a_checkpoint_away() -> None:
     known = {"name": "a", "timestamp": at(1)}
     first = a_claim(1, checkpoints=[{**known, "state": {"n": 1}}])
     gone = a_claim(2, checkpoints=[{**known, "state": None}])
-    imported = a_claim(3, kind=Kind.IMPORT, checkpoints=[{**known, "state": {"n": 3}}])
+    imported = a_claim(3, kind=ObservationKind.IMPORT, checkpoints=[{**known, "state": {"n": 3}}])
     again = a_claim(4, checkpoints=[{**known, "state": {"n": 4}}])
 
     assert resolved(first, gone).snapshot["checkpoints"] == [known]
@@ -523,9 +525,9 @@ def test_an_element_is_of_all_whose_members_it_shows() -> None:
 def test_more_weight_for_the_same_value_does_not_change_whose_it_is() -> None:
     known = {"name": "a", "timestamp": at(1), "state": {"n": 1}}
     claims = [
-        a_claim(1, kind=Kind.IMPORT, checkpoints=[known]),
+        a_claim(1, kind=ObservationKind.IMPORT, checkpoints=[known]),
         a_claim(2, checkpoints=[known]),
-        a_claim(3, kind=Kind.IMPORT, checkpoints=[{**known, "state": {"n": 3}}]),
+        a_claim(3, kind=ObservationKind.IMPORT, checkpoints=[{**known, "state": {"n": 3}}]),
     ]
 
     entity = resolved(*claims)
@@ -598,7 +600,7 @@ def test_a_fold_takes_only_what_follows() -> None:
 
 def test_a_fold_tells_which_single_values_are_shown_and_how_much_they_weigh() -> None:
     fold = Fold(SUBJECT)
-    for claim in (a_claim(1, duration=5), a_claim(2, duration=None, kind=Kind.IMPORT)):
+    for claim in (a_claim(1, duration=5), a_claim(2, duration=None, kind=ObservationKind.IMPORT)):
         fold.add(claim)
 
     found = {name: (each.value, each.stamp.priority) for name, each in fold.scalars.items()}

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.scrubbing import SHORTEST, ScrubbedStream, Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import SHORTEST, ScrubbedStream, Scrubber, Secret
 from tests.builders import a_call
 
 KEY = "sk-proj-0aB1cD2eF3gH4iJ5kL6m"

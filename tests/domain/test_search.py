@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.search import SearchQuery, require_query
+from holdfast.search.query import SearchQuery, require_query
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.search_snippets import SNIPPET_LONGEST, Snippet, snippet
-from holdfast.domain.search_terms import parsed
+from holdfast.search.query import parsed
+from holdfast.search.service import SNIPPET_LONGEST, Snippet, snippet
 
 
 def shown(text: str, query: str) -> str:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.search_terms import Term, Terms, holds, parsed
-from holdfast.domain.search_words import words_of
+from holdfast.search.query import Term, Terms, holds, parsed
+from holdfast.search.tokenizer import words_of
 
 
 def a_word(word: str) -> Term:

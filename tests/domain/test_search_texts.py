@@ -19,7 +19,7 @@ from holdfast.domain.messages import (
     ToolError,
     ToolResult,
 )
-from holdfast.domain.search_texts import text_of, text_of_value, tool_of
+from holdfast.search.tokenizer import text_of, text_of_value, tool_of
 
 CALL = ToolCall(
     id=CallId("c1"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.search_words import WORD_LONGEST, placed_words, words_of
+from holdfast.search.tokenizer import WORD_LONGEST, placed_words, words_of
 
 
 @pytest.mark.parametrize(

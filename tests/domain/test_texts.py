@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.texts import is_encodable, require_tags, require_text, storable
+from holdfast.domain.text import is_encodable, require_tags, require_text, storable
 
 ANY_TEXT = st.text(alphabet=st.characters(), max_size=12)
 

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.domain.entities import Entity
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Invalid
-from holdfast.domain.horizons import Window, window
 from holdfast.domain.ids import EntityId
-from holdfast.domain.observations import Kind
-from holdfast.domain.timelines import (
+from holdfast.domain.time import instant_of
+from holdfast.observations.as_of import Window, window
+from holdfast.observations.claims import ObservationKind
+from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.timeline import (
     _EVENTS,
     RANKS,
     EventType,
@@ -23,7 +23,6 @@ from holdfast.domain.timelines import (
     timeline,
     timeline_event_id,
 )
-from holdfast.domain.timestamps import instant_of
 from tests.domain.claims import (
     COMPLETE,
     DECISION,
@@ -254,7 +253,7 @@ def test_a_status_that_weighs_too_little_changes_nothing() -> None:
     unit = EntityType.FEATURE_UNIT
     submitted = a_claim(1, entity_type=unit, **FEATURE_UNIT)
     imported = a_claim(
-        2, entity_type=unit, kind=Kind.IMPORT, **{**FEATURE_UNIT, "status": "deployed"}
+        2, entity_type=unit, kind=ObservationKind.IMPORT, **{**FEATURE_UNIT, "status": "deployed"}
     )
 
     entity = resolved(submitted, imported)

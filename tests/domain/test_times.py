@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.times import instant, microseconds
+from holdfast.domain.time import instant, microseconds
 from tests.domain.strategies import INSTANTS
 
 

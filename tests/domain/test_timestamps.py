@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.timestamps import (
+from holdfast.domain.time import (
     DAY,
     Moment,
     instant_of,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.credentials import mask_json, mask_text
 from holdfast.domain.errors import Code, Denied
 from holdfast.domain.ids import LOCAL_OWNER, TokenId
+from holdfast.domain.secrets import mask_json, mask_text
 from holdfast.domain.tokens import (
     SECRET_BITS,
     USE_PRECISION,

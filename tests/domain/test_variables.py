@@ -4,17 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.agents import SYSTEM_PROMPT_LONGEST
-from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
-from holdfast.domain.variables import (
+from holdfast.domain.agents import (
+    SYSTEM_PROMPT_LONGEST,
     Rendered,
     has_secret_reference,
     neutralise,
     refuse_secrets,
     render,
 )
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.secrets import Scrubber, Secret
 
 
 @pytest.mark.parametrize(

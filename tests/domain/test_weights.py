@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.weights import LIGHT, is_light
+from holdfast.domain.text import LIGHT, is_light
 
 DEEP: list[Any] = []
 for _ in range(100_000):

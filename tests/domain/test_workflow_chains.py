@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.workflow_chains import Step, Stretch, stretches
-from holdfast.domain.workflows import Workflow
+from holdfast.workflows.model import Step, Stretch, Workflow, stretches
 
 INPUT = {"id": "input", "type": "input"}
 OUTPUT = {"id": "output", "type": "output"}

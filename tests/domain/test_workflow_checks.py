@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.workflow_checks import Finding, FindingCode, check, unresolved
-from holdfast.domain.workflows import Workflow
+from holdfast.workflows.checks import Finding, FindingCode, check, unresolved
+from holdfast.workflows.model import Workflow
 
 INPUT = {"id": "input", "type": "input"}
 OUTPUT = {"id": "output", "type": "output"}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.domain.agent_forms import file_form
+from holdfast.domain.agents import file_form
 from holdfast.domain.ids import CallId, ModelId
 from holdfast.domain.messages import (
     Media,
@@ -22,9 +22,9 @@ from holdfast.domain.messages import (
     ToolError,
 )
 from holdfast.domain.turns import turns
-from holdfast.domain.workflow_exports import export, left_out, open_model
-from holdfast.domain.workflows import Workflow
 from holdfast.parsing.workflow_files import parse_workflow, write_workflow
+from holdfast.workflows.export import export, left_out, open_model
+from holdfast.workflows.model import Workflow
 from tests.builders import (
     MODEL_ID,
     a_message,

@@ -20,7 +20,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolError,
 )
-from holdfast.domain.workflow_transcripts import DEEPEST, ROLES, plain, transcript
+from holdfast.workflows.export import DEEPEST, ROLES, plain, transcript
 from tests.builders import MODEL_ID, a_message, a_tool_result, a_transcript
 from tests.marks import demands
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.domain.workflows import Edge, Workflow, kebab_id, placeholders
+from holdfast.workflows.model import Edge, Workflow, kebab_id, placeholders
 from tests.marks import demands
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.zone_lines import LineReader, Tally, is_blank, is_document, tallied
+from holdfast.zones.lines import LineReader, Tally, is_blank, is_document, tallied
 
 # Unicode's White_Space, from the standard and not from the module under test.
 WHITE = (

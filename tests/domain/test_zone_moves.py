@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.domain.zone_moves import CopyAction, MovePlan, Side, action_of, move_plan
-from holdfast.domain.zones import OUTPUT_FILE, SNAPSHOT_FILE, ZoneFile
+from holdfast.zones.merge import CopyAction, MovePlan, Side, action_of, move_plan
+from holdfast.zones.model import OUTPUT_FILE, SNAPSHOT_FILE, ZoneFile
 from tests.marks import demands
 
 

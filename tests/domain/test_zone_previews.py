@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.zone_previews import (
+from holdfast.zones.replay import (
     SNAPSHOT_LARGEST,
     collapse_preview,
     output_preview,

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.zone_replays import (
+from holdfast.zones.replay import (
     FILTER_DEFAULTS,
     Problem,
     ReplayPlan,
     ReplaySource,
     planned,
+    without_block,
 )
-from holdfast.domain.zone_snapshots import without_block
 
 
 def plan(document: Any, total: int, *, window: int = 50, page: int = 20) -> ReplayPlan:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.zones import (
+from holdfast.zones.model import (
     MIGRATION_MARKER_V1,
     OUTPUT_FILE,
     SNAPSHOT_FILE,

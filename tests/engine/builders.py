@@ -8,7 +8,6 @@ from typing import Any
 from holdfast.domain.agents import Agent, LlmRuntime, Retry
 from holdfast.domain.agents import Runtime as RuntimeSpec
 from holdfast.domain.approvals import Approval, ApprovalMode, Question
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.drafts import Draft
 from holdfast.domain.ids import AgentId, CallId, MessageId, Owner, SessionId, uuid7
 from holdfast.domain.messages import (
@@ -25,6 +24,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.models import Model, model_of
+from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.ports import (

@@ -26,8 +26,8 @@ from holdfast.domain.messages import Message, ResultStatus, Role, ToolCall, medi
 from holdfast.domain.models import Model
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.engine.compaction import INSTRUCTION
-from holdfast.engine.dispatch import refused
 from holdfast.engine.runtime import EngineRuntime
+from holdfast.engine.tool_calls import refused
 from holdfast.ports import (
     Asked,
     Clock,

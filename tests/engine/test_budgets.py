@@ -15,7 +15,7 @@ from holdfast.domain.messages import Message, Notice, NoticeCode, Role, Text
 from holdfast.domain.models import Model, Prices, model_of
 from holdfast.domain.sessions import Budget, OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
-from holdfast.engine.budgets import (
+from holdfast.engine.budget import (
     PICTURE_TOKENS,
     PREAMBLE_TOKENS,
     TOOL_TOKENS,
@@ -29,8 +29,8 @@ from holdfast.engine.budgets import (
     need_of,
     output_limit,
 )
-from holdfast.engine.play import MESSAGE_TOKENS, Play
-from holdfast.engine.step import Answer
+from holdfast.engine.streaming import Answer
+from holdfast.engine.turn_state import MESSAGE_TOKENS, Play
 from holdfast.ports import (
     Failed,
     FailureKind,

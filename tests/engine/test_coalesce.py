@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.events import Channel
-from holdfast.engine.coalesce import Gathered, Piece, coalesce
+from holdfast.engine.streaming import Gathered, Piece, coalesce
 from holdfast.ports import (
     CallArguments,
     CallEnded,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engine.contents import is_what_it_says
+from holdfast.engine.attachments import is_what_it_says
 
 
 @pytest.mark.parametrize(

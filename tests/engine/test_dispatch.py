@@ -23,10 +23,10 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.tools import Effect, ResultCode, ToolClass, ToolSpec
-from holdfast.engine.dispatch import NOT_AN_OBJECT, REFUSALS
 from holdfast.engine.runtime import EngineRuntime
+from holdfast.engine.tool_calls import NOT_AN_OBJECT, REFUSALS
 from holdfast.ports import Asked, Done, LlmDelta, Workplace
-from holdfast.services.policy import Ruling
+from holdfast.services.approval_policy import Ruling
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
 from holdfast.tools.toolbox import LocalToolbox
 from tests.engine.builders import CountingRandomness, StillClock, call, result, user

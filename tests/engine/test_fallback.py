@@ -14,7 +14,7 @@ from holdfast.domain.drafts import CostDraft, Draft, Outcome
 from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted
 from holdfast.domain.models import Model, model_of
 from holdfast.domain.sessions import StopReason
-from holdfast.engine.fallback import ELSEWHERE, Next, chain_of, pause
+from holdfast.engine.model_requests import ELSEWHERE, Next, chain_of, pause
 from holdfast.ports import (
     Failed,
     FailureKind,

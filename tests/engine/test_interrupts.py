@@ -18,14 +18,14 @@ from holdfast.domain.messages import ResultStatus
 from holdfast.domain.models import Prices
 from holdfast.domain.sessions import Budget, OnExceed
 from holdfast.domain.tools import ToolClass
-from holdfast.engine.cancelling import (
+from holdfast.engine.cancellation import (
     CancelledItselfError,
     finished,
     stop_if_cancelled,
     uncancelled,
 )
-from holdfast.engine.coalesce import coalesce
-from holdfast.engine.results import LARGEST
+from holdfast.engine.streaming import coalesce
+from holdfast.engine.tool_results import LARGEST
 from holdfast.ports import (
     Asked,
     Done,

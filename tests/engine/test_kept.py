@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.domain.messages import CHAIN_START, Message, NoticeCode
-from holdfast.engine.kept import KEPT_MOST, KeptProjections
-from holdfast.engine.projection import project
+from holdfast.engine.projection import KEPT_MOST, KeptProjections, project
 from holdfast.ports import LlmReasoning
 from tests.builders import hash_of
 from tests.engine.builders import assistant, call, notice, result, summary, user

@@ -11,7 +11,7 @@ from holdfast.domain.messages import Message, ResultStatus
 from holdfast.domain.models import model_of
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import ResultCode
-from holdfast.engine.step import CALLS_MOST, LONGEST
+from holdfast.engine.streaming import CALLS_MOST, LONGEST
 from holdfast.ports import (
     CallArguments,
     CallEnded,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import media_handle
-from holdfast.engine.results import (
+from holdfast.engine.tool_results import (
     DEEPEST,
     LARGEST,
     LINES_MOST,

@@ -24,7 +24,7 @@ from holdfast.domain.ids import MessageId
 from holdfast.domain.messages import Reasoning, Role, Text
 from holdfast.domain.models import OFFLINE, Model, Prices, model_of
 from holdfast.domain.sessions import StopReason
-from holdfast.engine.failures import CODES
+from holdfast.engine.model_requests import CODES
 from holdfast.llm.router import Llms
 from holdfast.ports import (
     CallArguments,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.errors import Conflict
 from holdfast.domain.events import MessageAppended, TurnStarted
 from holdfast.domain.ids import SessionKey

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.events import TurnStarted
 from holdfast.domain.ids import SessionKey

@@ -14,8 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.leases import Holder, holder_of
-from holdfast.execution import machine
-from holdfast.execution.machine import (
+from holdfast.execution import system as execution_system
+from holdfast.execution.system import (
+    OneOfMany,
     SystemClock,
     SystemMachine,
     SystemRandomness,
@@ -23,7 +24,6 @@ from holdfast.execution.machine import (
     process_space,
     start_of,
 )
-from holdfast.execution.shared import OneOfMany
 
 NAP = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
 
@@ -134,8 +134,8 @@ def test_a_strange_name_does_not_hide_when_a_process_started(tmp_path: Path) -> 
 @pytest.fixture
 def silent_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Be on a system that tells nothing about its processes."""
-    known = (machine.boot_id, machine.process_space)
-    monkeypatch.setattr(machine, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    known = (execution_system.boot_id, execution_system.process_space)
+    monkeypatch.setattr(execution_system, "Path", lambda path: tmp_path / str(path).lstrip("/"))
     for function in known:
         function.cache_clear()
     yield

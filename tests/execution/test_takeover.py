@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Scope
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.sessions import Status, StopReason

@@ -27,7 +27,7 @@ class Module:
 
     @property
     def home(self) -> str:
-        """Return the part of the house the module belongs to: `storage`, `config`, …"""
+        """Return the part of the house the module belongs to: `store`, `config`, …"""
         return self.name.partition("/")[0].removesuffix(".py")
 
 

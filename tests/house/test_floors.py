@@ -16,8 +16,8 @@ ANYWHERE = "anywhere"
 
 # Each package from outside by the name it is imported with, and the one part of ours that may.
 HOMES = {
-    "apsw": "storage",
-    "asyncpg": "storage",
+    "apsw": "store",
+    "asyncpg": "store",
     "genai_prices": "llm",
     "h11": "parsing",
     "httpx2": "tools",
@@ -78,10 +78,10 @@ def test_a_package_in_the_wrong_home_is_found() -> None:
     )
 
     assert strays(module("services/turns.py", text)) == [
-        "services/turns.py:4 imports apsw, whose home is storage",
+        "services/turns.py:4 imports apsw, whose home is store",
         "services/turns.py:5 imports requests, which has no home",
     ]
-    assert strays(module("storage/sqlite.py", "import apsw\n")) == []
+    assert strays(module("store/sqlite/connection.py", "import apsw\n")) == []
 
 
 def test_every_dependency_has_a_home_and_every_home_a_dependency() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from holdfast.domain.ids import AgentId, Owner, RepoId, SessionId
 from holdfast.domain.queries import SessionQuery
-from holdfast.storage.session_sql import count_sql, page_sql
+from holdfast.store.sessions import count_sql, page_sql
 from tests.house.source import Module, last_name, module, modules
 
 JOURNAL = "services/journal.py"
@@ -35,14 +35,13 @@ FRAGMENT = re.compile(
 # a table of columns, or is made of bound parameters' names; no value of a caller is among them.
 WOVEN = {
     # A table of another program's, by the name that its own schema gives it, and quoted.
-    "storage/block_files.py": {"table"},
+    "store/sqlite/block_files.py": {"table"},
     # The names of our own tables and columns, and what is bound to them by number.
-    "storage/copying_sql.py": {"EVERY", "mode", "names", "order", "places", "table"},
-    "storage/entity_list_sql.py": {"SELECTED"},
-    "storage/observation_checks.py": {"SELECTED"},
-    "storage/observation_sql.py": {"NEWEST", "SELECTED", "WITH_NEWEST", "_KNOWN"},
-    "storage/projection_sql.py": {"NEWEST", "WITH_NEWEST"},
-    "storage/session_sql.py": {
+    "store/transfer/sql.py": {"EVERY", "mode", "names", "order", "places", "table"},
+    "observations/listing_tables.py": {"SELECTED"},
+    "store/sqlite/checks.py": {"SELECTED"},
+    "observations/rows.py": {"NEWEST", "SELECTED", "WITH_NEWEST", "_KNOWN"},
+    "store/sessions.py": {
         "_HEAD",
         "_SESSION",
         "column",
@@ -55,9 +54,26 @@ WOVEN = {
 }
 
 
+# Modules of features that hold SQL; all others with SQL are in `store`.
+FEATURE_TABLES = {
+    "observations/listing_tables.py",
+    "observations/rows.py",
+    "observations/tables.py",
+    "search/documents.py",
+    "search/index.py",
+    "search/tables.py",
+    "zones/tables.py",
+}
+
+
+def holds_sql(one: Module) -> bool:
+    """Tell whether a module may hold SQL."""
+    return one.home == "store" or one.name in FEATURE_TABLES
+
+
 def above_storage() -> tuple[Module, ...]:
     """Return the modules that may not know what a statement is."""
-    return tuple(each for each in modules() if each.home != "storage")
+    return tuple(each for each in modules() if not holds_sql(each))
 
 
 def test_only_the_journal_writes_into_notebooks() -> None:
@@ -125,7 +141,7 @@ def test_no_value_is_woven_into_a_statement() -> None:
     found = [
         f"{one.name}:{line} {what}"
         for one in modules()
-        if one.home == "storage"
+        if holds_sql(one)
         for line, what in woven(one)
     ]
 
@@ -141,7 +157,7 @@ def test_a_woven_value_is_found_in_every_form() -> None:
         '"DELETE FROM agents WHERE slug = {}".format(slug)',
     )
 
-    assert [form for form in forms if not list(woven(module("storage/a.py", form)))] == []
+    assert [form for form in forms if not list(woven(module("store/a.py", form)))] == []
 
 
 def test_no_wish_of_a_caller_reaches_the_text_of_a_statement() -> None:

@@ -19,14 +19,14 @@ from holdfast.domain.queries import SessionOrder
 from holdfast.domain.sessions import TRANSITIONS, Status, StopReason, Verb
 from holdfast.domain.tools import _WIDTH, FsTier
 from holdfast.domain.turns import _TOLD
-from holdfast.engine.failures import _REMEDIES, CODES
+from holdfast.engine.model_requests import _REMEDIES, CODES
 from holdfast.engine.projection import REMARKS
 from holdfast.http import errors as http_errors
 from holdfast.ports import FailureKind
-from holdfast.services.endings import CLOSING as ENDINGS
-from holdfast.storage.messages import _ROLES
-from holdfast.storage.session_rows import _STATUS, _STOP
-from holdfast.storage.session_sql import _ORDER
+from holdfast.services.session_lifecycle import CLOSING as ENDINGS
+from holdfast.store.messages import _ROLES
+from holdfast.store.session_rows import _STATUS, _STOP
+from holdfast.store.sessions import _ORDER
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes be much."""
     monkeypatch.setattr("holdfast.http.bodies.WHOLE_LARGEST", 1_000)
     monkeypatch.setattr("holdfast.services.batches.BATCH_BYTES", 700)
-    monkeypatch.setattr("holdfast.services.excerpts.BATCH_BYTES", 700)
+    monkeypatch.setattr("holdfast.services.messages.BATCH_BYTES", 700)
 
 
 def room_of(visitor: Visitor) -> Room:

@@ -8,7 +8,7 @@ import pytest
 from holdfast.domain.tokens import Scope
 from holdfast.http import feeds, streams
 from holdfast.http.app import Application
-from holdfast.services import tails
+from holdfast.services import event_stream
 from tests.http.listening import HEARTBEAT, Frame, listening
 from tests.http.v1.visitor import A_STRANGER, Visitor, refusal
 from tests.marks import demands
@@ -250,7 +250,7 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_others_do_not_notice(
     quiet_visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(tails, "TAIL_BYTES", 2_000)
+    monkeypatch.setattr(event_stream, "TAIL_BYTES", 2_000)
     session = await quiet_visitor.session()
 
     async with (
@@ -275,7 +275,7 @@ async def test_a_stream_that_is_ended_amid_a_page_skips_nothing_of_it(
 ) -> None:
     monkeypatch.setattr(feeds, "CHUNK_LARGEST", 1)
     # The page ends with text that this reader does not want, and which must not be skipped to.
-    monkeypatch.setattr(tails, "PAGE_FIRST", 5)
+    monkeypatch.setattr(event_stream, "PAGE_FIRST", 5)
     session = await a_conversation(visitor)
     app = visitor.app
     assert isinstance(app, Application)

@@ -9,12 +9,12 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.errors import StorageFull, Unavailable
-from holdfast.domain.zones import MIGRATION_MARKER_V1
 from holdfast.importers.block_reports import BlockReport, MigrationStats, definition_in
 from holdfast.importers.block_zones import BlockZones
-from holdfast.storage.block_files import BlockFolder
+from holdfast.store.sqlite.block_files import BlockFolder
+from holdfast.zones.model import MIGRATION_MARKER_V1
 from tests.importers.blocks import a_block, a_file, a_folder, agent_block
 from tests.marks import demands
 from tests.services.test_zone_archives import contents

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
-from holdfast.domain.entity_types import EntityType
+from holdfast.app import Holdfast
 from holdfast.domain.errors import Invalid
-from holdfast.domain.histories import EntityQuery
-from holdfast.domain.timestamps import milliseconds, spelled
+from holdfast.domain.time import milliseconds, spelled
 from holdfast.importers.cursor_memory import CursorMemory, MemoryWish
 from holdfast.importers.cursor_memory_files import LARGEST, MemoryFile, MemoryFolder
 from holdfast.importers.cursor_memory_mapping import Repair, key_of, repaired
 from holdfast.importers.cursor_memory_reports import KindCount, MemoryReport, Verified
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import EntityQuery
 from tests.importers.memories import (
     DECISION,
     MODIFIED,

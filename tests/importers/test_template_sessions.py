@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, HoldfastError, StorageFull
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.zones import TEMPLATE_PROMOTE_MARKER_V1
+from holdfast.domain.sessions import SessionRequest
 from holdfast.importers.template_sessions import TemplatePromoteStats, TemplateSessions, is_template
+from holdfast.zones.model import TEMPLATE_PROMOTE_MARKER_V1
 from tests.houses import raw
 from tests.marks import demands
 from tests.services.test_zone_archives import contents

@@ -15,7 +15,7 @@ from holdfast.domain.calls import ResultStatus
 from holdfast.domain.events import ApprovalAnswered, ToolEnded, ToolStarted, TurnEnded
 from holdfast.domain.messages import Notice, Role
 from holdfast.domain.sessions import Status, StopReason
-from holdfast.equipment import yard
+from holdfast.wiring import yard
 from tests.interop.stage import Stage, Talk, a_house, begun, marked
 
 WRITTEN: Final = "written by a tool\n"

@@ -14,14 +14,14 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.acp.process.presets import fields_of
-from holdfast.bootstrap import Holdfast, open_holdfast
+from holdfast.app import Holdfast, open_holdfast
 from holdfast.config import load
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.approvals import Answer, ApprovalState
 from holdfast.domain.events import ApprovalRequested, Event, StepDelta, TurnEnded
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionRequest
 from tests.interop.installing import command_of, node_for
 from tests.interop.model_server import ModelServer
 from tests.interop.programs import Guest

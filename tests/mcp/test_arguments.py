@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.shapes import ANYTHING, INSTANT, NAME, Choice
 from holdfast.mcp.arguments import Argument, Flag, Whole, judged
+from holdfast.observations.model import ANYTHING, INSTANT, NAME, Choice
 
 TAKEN = (
     Argument("name", NAME, "A name.", is_required=True),

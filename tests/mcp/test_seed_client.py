@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.entity_types import SHAPES, EntityType
 from holdfast.mcp.schemas import input_schema
 from holdfast.mcp.tools import TOOLS
+from holdfast.observations.model import SHAPES, EntityType
 from tests.marks import demands
 from tests.mcp.talking import Client
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Session, SessionRequest
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Text

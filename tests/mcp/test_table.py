@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from holdfast.domain.shapes import Listing, Member, Pattern, Shape, Text
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.schemas import input_schema
 from holdfast.mcp.tools import TOOLS
+from holdfast.observations.model import Listing, Member, Pattern, Shape, Text
 from tests.mcp.sayings import COMPLETE
 from tests.mcp.talking import Client
 

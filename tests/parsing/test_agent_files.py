@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.domain.agent_forms import file_form
 from holdfast.domain.agents import (
     AcpRuntime,
     LlmRuntime,
@@ -15,11 +14,11 @@ from holdfast.domain.agents import (
     ReasoningEffort,
     Recovery,
     Retry,
+    file_form,
 )
 from holdfast.domain.errors import HoldfastError, Invalid, NotFound
 from holdfast.domain.models import model_of
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.tools import ToolSpec
 from holdfast.parsing.agent_files import (
     AgentFile,

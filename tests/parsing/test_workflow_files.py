@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid, NotFound
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.parsing.workflow_files import (
     parse_workflow,
     read_workflow,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Session, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.errors import Code, Conflict

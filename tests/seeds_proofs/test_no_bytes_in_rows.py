@@ -8,9 +8,9 @@ import pytest
 
 from holdfast import Session, SessionRequest
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.events import ToolEnded, ToolStarted, TurnEnded
 from holdfast.domain.messages import ToolCall, ToolResult, media_handle
+from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
 from holdfast.ports import Asked, Workplace
 from holdfast.tools.tool import Aim, Tool

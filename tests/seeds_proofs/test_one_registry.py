@@ -7,10 +7,10 @@ import pytest
 from holdfast import keychain
 from holdfast.config import Config
 from holdfast.domain.tools import CATALOGUE
-from holdfast.equipment import toolbox
 from holdfast.services.secrets import Secrets
 from holdfast.tools.shelves import output_tool
 from holdfast.tools.toolbox import LocalToolbox
+from holdfast.wiring import toolbox
 from tests.marks import demands
 from tests.stand_ins import SettableClock
 

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast import Session, SessionRequest, Status, open_holdfast
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.events import TurnEnded, TurnStarted
 from holdfast.domain.messages import Role
+from holdfast.domain.sessions import SessionContext
 from holdfast.ports import Asked
 from tests.houses import current, news_until, payloads, played, script
 from tests.marks import demands

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Chat, Config
 from holdfast.domain.agents import LlmRuntime, Memory, ReasoningEffort
 from tests.houses import open_house, played

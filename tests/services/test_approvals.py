@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Holdfast, OnBusy, Scope, Session, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from holdfast.domain.approvals import (
     Answer,

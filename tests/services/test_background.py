@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.services.background import Background, rest
+from holdfast.services.background_tasks import Background, rest
 
 pytestmark = pytest.mark.anyio
 

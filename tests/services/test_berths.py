@@ -10,16 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Config, Holdfast, Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
+from holdfast.domain.agent_processes import Birth, Ending, Exit, Mooring, ProcessState, state_of
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Denied, NotFound, Unavailable
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.messages import Media, media_handle
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.programs import Birth, Ending, Exit, Mooring, ProcessState, state_of
-from holdfast.domain.sessions import Session
-from holdfast.services.berths import Berths, Ground, SessionBerth
-from holdfast.storage.workspaces import Workspaces
+from holdfast.domain.sessions import Session, SessionRequest
+from holdfast.execution.workspace_folders import Workspaces
+from holdfast.services.agent_processes import Berths, Ground, SessionBerth
 from tests.houses import key_of, raw
 from tests.stand_ins import PATIENCE, StandInMachine
 
@@ -189,7 +188,7 @@ async def test_every_change_of_state_is_logged_once(
     quiet: Holdfast, berths: Berths, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     berth = await _berth(berths, quiet, session)
-    with caplog.at_level(logging.INFO, logger="holdfast.services.berths"):
+    with caplog.at_level(logging.INFO, logger="holdfast.services.agent_processes"):
         await berth.keep(Mooring(state=ProcessState.STARTING, birth=BIRTH))
         await berth.keep(READY)
         await berth.keep(READY)

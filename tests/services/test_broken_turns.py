@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Heirs, Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.calls import is_open
 from holdfast.domain.events import TurnEnded
 from holdfast.services.calls import How, Wish

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import Event, Payload, TurnEnded
 from holdfast.domain.ids import SessionId

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Holdfast, Scope, Session, SessionRequest
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.calls import CallState, Settlement

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import (
     MessageAppended,

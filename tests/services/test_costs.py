@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.costs import CostEntry, CostGroup, CostQuery, CostReport, CostSum, Usage
 from holdfast.domain.drafts import CostDraft
 from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, SessionId
-from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import SessionQuery
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.ports import Tx
 from tests.builders import AT, an_id
 from tests.houses import House, open_house, played, raw
@@ -197,7 +196,7 @@ async def test_a_long_ledger_is_read_in_pages(
     whole = await _report(house)
 
     for size in (1, 2, 3, 4):
-        monkeypatch.setattr("holdfast.storage.costs.PAGE", size)
+        monkeypatch.setattr("holdfast.store.costs.PAGE", size)
         assert await _report(house) == whole
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.drafts import CostDraft
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.ids import SessionId
 from holdfast.domain.queries import SessionQuery
-from holdfast.services.endings import Heirs
+from holdfast.services.session_lifecycle import Heirs
 from tests.builders import MODEL_ID, an_id
 from tests.houses import current, open_house, played, raw
 from tests.stand_ins import Gate, GatedRuntime, an_answer, an_intent, asked, streamed

@@ -7,10 +7,9 @@ from holdfast.domain.drafts import Draft, MessageDraft, Outcome
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.ids import MessageId
 from holdfast.domain.messages import Role, Text
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.sessions import StopReason
-from holdfast.services.deltas import CleanDeltas
+from holdfast.services.journal import CleanDeltas
 from tests.builders import an_id
 
 KEY = "sk-proj-0aB1cD2eF3gH4iJ5kL6m"

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import Event, Failure, FailureCode, SessionClosed, ZoneArchived
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Session, Status, StopReason
-from holdfast.domain.zone_lines import LineQuery
+from holdfast.zones.lines import LineQuery
 from tests.houses import news_until, open_house, played, raw
 from tests.stand_ins import Gate, GatedRuntime, an_answer, asked
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.errors import Code, Internal, Invalid, NotFound
 from holdfast.domain.events import Event, Gap, event_id, name_of
 from holdfast.domain.sessions import Session
@@ -38,7 +38,7 @@ def _names(items: tuple[Event | Gap, ...]) -> list[tuple[int, str]]:
 async def test_news_of_some_types_are_listed_alone(
     house: House, session: Session, monkeypatch: pytest.MonkeyPatch, look: int
 ) -> None:
-    monkeypatch.setattr("holdfast.services.events.LOOK", look)
+    monkeypatch.setattr("holdfast.services.event_stream.LOOK", look)
     types = {"message.appended", "turn.ended"}
 
     page = await house.events.list(house.owner, session.id, types=types)
@@ -65,8 +65,8 @@ async def test_a_page_of_some_types_goes_on_where_it_ended(house: House, session
 async def test_where_nothing_is_found_for_long_the_page_says_where_to_go_on(
     house: House, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.services.events.LOOK", 2)
-    monkeypatch.setattr("holdfast.services.events.LIST_MOST", 4)
+    monkeypatch.setattr("holdfast.services.event_stream.LOOK", 2)
+    monkeypatch.setattr("holdfast.services.event_stream.LIST_MOST", 4)
 
     page = await house.events.list(house.owner, session.id, types=["turn.ended"], limit=4)
 
@@ -140,8 +140,8 @@ async def test_news_of_a_turn_that_waits_or_ended_lately_is_not_forgotten(
 async def test_many_old_news_go_in_several_batches(
     house: House, session: Session, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.services.housekeeping.PRUNE_BATCH", 3)
-    monkeypatch.setattr("holdfast.services.housekeeping.LOOK_BATCH", 1)
+    monkeypatch.setattr("holdfast.services.maintenance.PRUNE_BATCH", 3)
+    monkeypatch.setattr("holdfast.services.maintenance.LOOK_BATCH", 1)
     for _ in range(2):
         await house.open()
     clock.advance(days=30)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.errors import Code, Conflict, Internal, Invalid, NotFound
 from holdfast.domain.events import (
     MISSING,

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import CallId, Owner, SessionId
@@ -20,10 +20,9 @@ from holdfast.domain.messages import (
     ToolError,
     ToolResult,
 )
-from holdfast.domain.openings import ForkRequest, SessionRequest
 from holdfast.domain.secrets import Secret
-from holdfast.domain.sessions import Session
-from holdfast.services.exports import Export, ExportFormat
+from holdfast.domain.sessions import ForkRequest, Session, SessionRequest
+from holdfast.workflows.session_export import Export, ExportFormat
 from tests.builders import an_id
 from tests.houses import current
 

@@ -7,17 +7,22 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.bootstrap import Holdfast, Outside
-from holdfast.domain.contexts import SessionContext
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import SessionForked, SessionOpened
 from holdfast.domain.ids import Owner
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.models import model_of
-from holdfast.domain.openings import ForkRequest, SessionRequest
-from holdfast.domain.sessions import ForkPoint, Session, Status
-from holdfast.services.endings import Heirs
+from holdfast.domain.sessions import (
+    ForkPoint,
+    ForkRequest,
+    Session,
+    SessionContext,
+    SessionRequest,
+    Status,
+)
+from holdfast.services.session_lifecycle import Heirs
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, open_house, payloads, played, raw, texts
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, an_answer, asked, streamed

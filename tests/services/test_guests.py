@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.ids import Owner, SessionId
-from holdfast.services.guests import Guests
-from holdfast.services.places import Visitors, workplace_name
+from holdfast.services.agent_processes import Guests
+from holdfast.services.workspaces import Visitors, workplace_name
 from tests.tools.mcp_servers import Book
 
 pytestmark = pytest.mark.anyio

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.messages import Message, Text, encode_parts
 from holdfast.domain.sessions import Session
 from holdfast.ports import Tx
-from holdfast.services import histories
-from holdfast.services.histories import Histories
+from holdfast.services import history_cache
+from holdfast.services.history_cache import Histories
 from tests.builders import hash_of
 from tests.houses import House, open_house, raw, unlocked
 from tests.stand_ins import GatedRuntime
@@ -130,7 +130,7 @@ async def test_the_oldest_histories_are_forgotten_beyond_what_they_may_weigh(
     texts: tuple[str, ...],
     most: int,
 ) -> None:
-    monkeypatch.setattr(histories, "BYTES_MOST", most)
+    monkeypatch.setattr(history_cache, "BYTES_MOST", most)
     reader = Reader(house)
     other = await house.open()
     for text in texts:

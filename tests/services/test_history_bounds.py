@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.histories import EntityQuery, HistoryQuery, TimelineQuery
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import EntityQuery, HistoryQuery, TimelineQuery
 from tests.domain.claims import FEATURE_UNIT, a_payload
 from tests.stand_ins import SettableClock
 

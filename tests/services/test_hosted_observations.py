@@ -8,16 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import SessionObserved, TurnEnded
-from holdfast.domain.histories import Action, Correction, TimelineQuery
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.messages import Role, Text, ToolCall
-from holdfast.domain.observations import Subject
-from holdfast.domain.timestamps import milliseconds, spelled, truncated
+from holdfast.domain.time import milliseconds, spelled, truncated
+from holdfast.observations.claims import Subject
+from holdfast.observations.queries import Action, Correction, TimelineQuery
 from holdfast.services.calls import How, Wish
 from tests.builders import a_tool_result, an_id
 from tests.domain.claims import SESSION, a_payload

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.events import Gap, StepDelta
 from holdfast.domain.sessions import Session
 from holdfast.ports import Tx
-from holdfast.services.housekeeping import Retention
+from holdfast.services.maintenance import Retention
 from tests.builders import an_event
 from tests.houses import House, key_of, open_house, payloads, played
 from tests.marks import demands

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.calls import CallState, Settlement
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import (
@@ -25,7 +25,7 @@ from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Notice, NoticeCode, ResultStatus, Role, Text, ToolResult
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import Effect
-from holdfast.services.interruptions import Interruption
+from holdfast.services.session_lifecycle import Interruption
 from holdfast.services.turns import begin
 from tests.builders import MODEL_ID, an_id
 from tests.houses import (
@@ -295,7 +295,7 @@ def _store_of(house: House) -> HeldStore:
 class TestAStoreThatIsHeld:
     @pytest.fixture(autouse=True)
     def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("holdfast.services.interruptions.PATIENCE", 0.05)
+        monkeypatch.setattr("holdfast.services.session_lifecycle.PATIENCE", 0.05)
 
     @pytest.fixture
     def outside(self, outside: Outside) -> Outside:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.tokens import Scope, Token
-from holdfast.services.known_tokens import FRESH_MS, LONGEST_MS, MOST, KnownTokens
+from holdfast.services.tokens import CACHED_TOKENS_MOST, FRESH_MS, LONGEST_MS, KnownTokens
 from tests.builders import a_token
 from tests.stand_ins import Gate, SettableClock
 
@@ -121,14 +121,14 @@ def test_nothing_is_believed_for_longer_than_two_seconds(
 async def test_of_each_kind_only_so_many_are_kept(clock: SettableClock) -> None:
     known = KnownTokens(clock)
     found, missing = Truth(a_token()), Truth()
-    for number in range(2 * MOST):
+    for number in range(2 * CACHED_TOKENS_MOST):
         await known.ask(f"found {number}", found.look)
         await known.ask(f"missing {number}", missing.look)
     for truth in (found, missing):
         truth.looks = 0
 
-    for number in reversed(range(2 * MOST)):
+    for number in reversed(range(2 * CACHED_TOKENS_MOST)):
         await known.ask(f"found {number}", found.look)
         await known.ask(f"missing {number}", missing.look)
 
-    assert (found.looks, missing.looks) == (MOST, MOST)
+    assert (found.looks, missing.looks) == (CACHED_TOKENS_MOST, CACHED_TOKENS_MOST)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Holdfast, Scope, Session, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from holdfast.config.values import Chat
 from holdfast.domain.approvals import ApprovalState

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.messages import Message, Role, Text
-from holdfast.domain.openings import ForkRequest
 from holdfast.domain.queries import MessageQuery
-from holdfast.domain.sessions import Session, StopReason
+from holdfast.domain.sessions import ForkRequest, Session, StopReason
 from tests.builders import a_tool_result
 from tests.houses import House, open_house, played
 from tests.stand_ins import Gate, GatedRuntime, a_start, an_answer, an_intent

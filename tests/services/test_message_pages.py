@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import (
     Event,
@@ -18,9 +18,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Media, Part, Role, Text, ToolCall
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.repeats import Made
-from holdfast.domain.sessions import Status
+from holdfast.domain.sessions import Made, SessionRequest, Status
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, payloads
 from tests.marks import demands

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.models import OFFLINE, ModelRequest, ModelSource, Prices, model_of
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.repeats import Made
+from holdfast.domain.sessions import Made, SessionRequest
 
 pytestmark = pytest.mark.anyio
 

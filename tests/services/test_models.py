@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Config, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.models import model_of
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionRequest
 from tests.houses import open_house, played
 from tests.stand_ins import GatedRuntime
 

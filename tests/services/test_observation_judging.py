@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.acceptances import Accepted, accepted
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Invalid
-from holdfast.services.observation_judging import is_light, judged
+from holdfast.observations.claims import Accepted, accepted
+from holdfast.observations.model import EntityType
+from holdfast.observations.service import is_light, judged
 
 pytestmark = pytest.mark.anyio
 

@@ -6,14 +6,19 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.domain.entities import Entity
-from holdfast.domain.entity_queries import EntityOrder, order_value
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.histories import Correction, Direction, EntityQuery, HistoryQuery
 from holdfast.domain.ids import Owner
-from holdfast.domain.timestamps import milliseconds, spelled
-from holdfast.services.cursors import encode_count
+from holdfast.domain.queries import encode_count
+from holdfast.domain.time import milliseconds, spelled
+from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.queries import (
+    Correction,
+    Direction,
+    EntityOrder,
+    EntityQuery,
+    HistoryQuery,
+    order_value,
+)
 from tests.domain.claims import FEATURE_UNIT, MINIMAL, RELEASE, a_payload
 from tests.marks import demands
 from tests.stand_ins import SettableClock

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.domain.entity_queries import EntityOrder
 from holdfast.domain.errors import Code, Invalid, NotFound
-from holdfast.domain.histories import Correction, History, HistoryQuery
 from holdfast.domain.ids import Owner
-from holdfast.domain.timestamps import milliseconds, spelled
-from holdfast.services.cursors import encode_count
+from holdfast.domain.queries import encode_count
+from holdfast.domain.time import milliseconds, spelled
+from holdfast.observations.queries import Correction, EntityOrder, History, HistoryQuery
 from tests.domain.claims import COMPLETE, MINIMAL, UPDATE, a_payload
 from tests.marks import demands
 from tests.stand_ins import SettableClock

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.domain.histories import Correction, Rebuilt
+from holdfast.observations.queries import Correction, Rebuilt
 from tests.domain.claims import COMPLETE, FEATURE_UNIT, UPDATE, a_payload
 from tests.stand_ins import SettableClock
 

@@ -4,16 +4,22 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Holdfast
-from holdfast.domain.entity_listings import Listed
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import NotFound
 from holdfast.domain.ids import EntityId, SessionKey
-from holdfast.domain.observations import Subject
-from holdfast.domain.resolutions import Fold
 from holdfast.domain.secrets import Secret
-from holdfast.services import observation_memory
-from holdfast.services.observation_memory import Folds, Remembered
-from holdfast.services.observation_resolving import Resolver, find, found_in_list, mark_of
+from holdfast.observations import snapshots
+from holdfast.observations.claims import Subject
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import Listed
+from holdfast.observations.resolve import Fold
+from holdfast.observations.snapshots import (
+    Folds,
+    Remembered,
+    Resolver,
+    find,
+    found_in_list,
+    mark_of,
+)
 from tests.domain.claims import SUBJECT, a_claim, a_payload
 from tests.houses import raw
 from tests.stand_ins import SettableClock
@@ -53,11 +59,11 @@ async def test_what_was_merged_and_not_written_is_thrown_away(
     assert (await quiet.observations.rebuild()).differences == ()
 
 
-@pytest.mark.parametrize("light", [observation_memory.LIGHT, 0], ids=["forgotten", "heavy"])
+@pytest.mark.parametrize("light", [snapshots.LIGHT, 0], ids=["forgotten", "heavy"])
 async def test_what_takes_longer_to_merge_comes_to_the_same(
     quiet: Holdfast, clock: SettableClock, light: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observation_memory, "LIGHT", light)
+    monkeypatch.setattr(snapshots, "LIGHT", light)
     counts = []
     for duration in (1, 2, 3):
         clock.advance(minutes=1)
@@ -95,7 +101,7 @@ async def test_one_more_claim_is_merged_into_what_is_remembered(quiet: Holdfast)
 
 
 def test_what_weighs_too_much_in_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observation_memory, "BYTES_MOST", 3 * merged(1).weight)
+    monkeypatch.setattr(snapshots, "BYTES_MOST", 3 * merged(1).weight)
     memory = Folds()
     names = [(EntityId(f"ent_{number}"), False) for number in range(5)]
     for name in names:

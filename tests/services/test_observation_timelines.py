@@ -6,10 +6,10 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.histories import Correction, TimelinePage, TimelineQuery
 from holdfast.domain.ids import Owner
-from holdfast.domain.timelines import EventType, TimelineEvent
-from holdfast.services.cursors import encode_count
+from holdfast.domain.queries import encode_count
+from holdfast.observations.queries import Correction, TimelinePage, TimelineQuery
+from holdfast.observations.timeline import EventType, TimelineEvent
 from tests.domain.claims import (
     COMPLETE,
     DECISION,

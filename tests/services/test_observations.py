@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.bootstrap import Outside
-from holdfast.domain.entity_types import EntityType
+from holdfast.app import Outside
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.histories import Action, Correction, ImportMark, Removal, Submitted
-from holdfast.domain.observation_issues import WarningCode
-from holdfast.domain.observations import Kind
-from holdfast.domain.timestamps import truncated
+from holdfast.domain.time import truncated
+from holdfast.observations.claims import ObservationKind
+from holdfast.observations.issues import WarningCode
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import Action, Correction, ImportMark, Removal, Submitted
 from tests.domain.claims import (
     COMPLETE,
     DECISION,
@@ -57,7 +57,7 @@ async def test_a_claim_is_kept_as_it_was_made(quiet: Holdfast, clock: SettableCl
         warnings=submitted.warnings,
     )
     assert [each.code for each in submitted.warnings] == [WarningCode.NONSTANDARD_RESULT]
-    assert (kept.fields, kept.ordinal, kept.kind) == (COMPLETE, 1, Kind.SUBMIT)
+    assert (kept.fields, kept.ordinal, kept.kind) == (COMPLETE, 1, ObservationKind.SUBMIT)
     assert (kept.source, kept.idempotency_key, kept.priority) == ("tests", "one", 100)
     assert kept.observed_at == kept.created_at == truncated(clock.now())
     assert (kept.subject.owner, kept.subject.key, kept.entity_id) == ("local", "abc123", ENTITY)
@@ -220,7 +220,7 @@ async def test_an_import_fills_gaps_and_overrides_nothing(
     history = await quiet.observations.show(quiet.owner, "abc123")
     assert (first.deduplicated, again.deduplicated) == (False, True)
     assert (history.observations[0].kind, history.observations[0].source) == (
-        Kind.IMPORT,
+        ObservationKind.IMPORT,
         "notes/a.json",
     )
     assert history.entity.snapshot["duration"] == 5

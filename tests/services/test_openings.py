@@ -8,15 +8,14 @@ import msgspec
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.agents import LlmRuntime, ModelChoice
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Conflict, Denied, NotFound
 from holdfast.domain.events import SessionOpened
 from holdfast.domain.ids import Owner
 from holdfast.domain.models import model_of
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.sessions import Budget, Session, Status
+from holdfast.domain.sessions import Budget, Session, SessionRequest, Status
 from holdfast.domain.tools import FsTier, Grant
 from tests.builders import a_context, a_tool, an_id
 from tests.houses import current, news_until

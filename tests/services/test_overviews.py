@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.costs import CostSum, Usage
 from holdfast.domain.drafts import CostDraft, Outcome
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
-from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import SessionOrder, SessionQuery, StatusWish
-from holdfast.domain.sessions import Session, Status, StopReason
-from holdfast.services.overviews import Overview, OverviewPage
+from holdfast.domain.sessions import Session, SessionRequest, Status, StopReason
+from holdfast.services.session_views import Overview, OverviewPage
 from tests.builders import MODEL_ID, an_id
 from tests.houses import House, current, open_house, played
 from tests.stand_ins import GatedRuntime, SettableClock, an_answer

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import HoldfastError, Invalid
-from holdfast.domain.histories import Correction, EntityQuery
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import Role, Text
-from holdfast.domain.openings import ForkRequest, SessionRequest
 from holdfast.domain.queries import AgentQuery, MessageQuery, SessionQuery
-from holdfast.services.events import Events
+from holdfast.domain.sessions import ForkRequest, SessionRequest
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import Correction, EntityQuery
+from holdfast.observations.service import Observations
+from holdfast.services.event_stream import Events
 from holdfast.services.messages import Messages
-from holdfast.services.observations import Observations
 from holdfast.services.sessions import Sessions
 from tests.builders import a_message, an_id
 from tests.domain.claims import FEATURE_UNIT, a_payload

@@ -8,7 +8,7 @@ from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.tools import ToolClass
 from holdfast.ports import Standing
-from holdfast.services.policy import EARLIER, RULES, Rule, Ruling, ruling
+from holdfast.services.approval_policy import EARLIER, RULES, Rule, Ruling, ruling
 from tests.engine.stand_ins import an_approval
 
 YES, ASK, NO = Rule.YES, Rule.ASK, Rule.NO

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.calls import CallState
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.calls import CallState
 from holdfast.domain.events import (
     Event,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import Owner
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionRequest
 from tests.builders import an_id
 
 pytestmark = pytest.mark.anyio

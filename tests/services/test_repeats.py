@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
-from holdfast.domain.openings import ForkRequest, SessionRequest
 from holdfast.domain.queries import AgentQuery, SessionQuery
-from holdfast.domain.repeats import Made
+from holdfast.domain.sessions import ForkRequest, Made, SessionRequest
 from tests.builders import an_id
 from tests.houses import current
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Config, Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
 from holdfast.domain.ids import Owner, RepoId
-from holdfast.domain.openings import SessionRequest
 from holdfast.domain.repos import Repo
+from holdfast.domain.sessions import SessionRequest
 from tests.builders import an_id
 from tests.marks import demands
 from tests.stand_ins import SettableClock

@@ -9,18 +9,16 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.ids import CallId, Owner, RepoId, SessionId
 from holdfast.domain.messages import ResultStatus, Role, Text, ToolCall, ToolResult
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.search import Hit, SearchQuery, SearchRebuilt
-from holdfast.domain.search_snippets import Snippet, snippet
-from holdfast.domain.search_terms import Terms
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.ports.search import Backlog
-from holdfast.services.endings import Heirs
+from holdfast.search.query import Hit, SearchQuery, SearchRebuilt, Terms
+from holdfast.search.service import Snippet, snippet
+from holdfast.services.session_lifecycle import Heirs
 from tests.builders import AT, an_id
 from tests.domain.claims import FEATURE_UNIT
 from tests.stand_ins import SettableClock
@@ -294,7 +292,7 @@ async def test_an_index_that_is_made_anew_is_the_same(quiet: Holdfast) -> None:
 async def test_much_that_waits_is_indexed_before_it_is_searched(
     quiet: Holdfast, most: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.services.search.BACKLOG_MOST", most)
+    monkeypatch.setattr("holdfast.search.service.BACKLOG_MOST", most)
     await said(quiet, *(["tide"] * 5))
 
     assert len(await found(quiet, "tide")) == 5
@@ -317,7 +315,7 @@ async def test_snippets_of_long_texts_are_cut_beside_the_loop(quiet: Holdfast) -
         threads.add(threading.get_ident())
         return snippet(text, terms)
 
-    with patch("holdfast.services.search.snippet", cut):
+    with patch("holdfast.search.service.snippet", cut):
         (hit,) = await found(quiet, "tide")
 
     assert hit.snippet.endswith("[tide]")
@@ -340,7 +338,7 @@ async def test_a_cursor_to_nowhere_is_refused(quiet: Holdfast) -> None:
 async def test_a_page_that_took_many_looks_goes_on_behind_them(
     quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.storage.search.LOOKS_MOST", 2)
+    monkeypatch.setattr("holdfast.search.tables.LOOKS_MOST", 2)
     await said(quiet, "high tide", *(["tide high"] * 4))
     await quiet.store.write(lambda tx: tx.search.catch_up(1_000))
     query = SearchQuery(text='"high tide"')

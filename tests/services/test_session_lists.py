@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner, RepoId, SessionId
-from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
-from holdfast.domain.sessions import Session, Status
+from holdfast.domain.sessions import Session, SessionRequest, Status
 from tests.builders import an_id
 from tests.houses import current, open_house
 from tests.marks import demands

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionRequest
 from tests.houses import current
 from tests.marks import demands
 from tests.stand_ins import SettableClock

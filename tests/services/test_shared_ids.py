@@ -13,15 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.calls import Call
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.events import Event, Gap, TurnEnded, TurnStarted
 from holdfast.domain.ids import Owner, SessionId
-from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import SessionQuery
-from holdfast.domain.sessions import Session, Status
-from holdfast.execution.local import Scope
+from holdfast.domain.sessions import Session, SessionRequest, Status
+from holdfast.execution.coordinator import Scope
 from holdfast.ports import Tx
 from tests.builders import an_id
 from tests.houses import House, head_of, key_of, news_until, open_house, payloads, played, texts

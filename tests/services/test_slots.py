@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from holdfast import Config, Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, LimitReached
 from holdfast.domain.ids import Owner
-from holdfast.domain.openings import ForkRequest, SessionRequest
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Session, Status
-from holdfast.services.endings import Heirs
+from holdfast.domain.sessions import ForkRequest, Session, SessionRequest, Status
+from holdfast.services.session_lifecycle import Heirs
 from tests.houses import raw
 from tests.marks import demands
 
@@ -145,7 +144,7 @@ async def test_the_limit_is_configured(home: Path, outside: Outside, tmp_path: P
 async def test_every_change_of_the_number_is_logged(
     quiet: Holdfast, repo: Repo, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, logger="holdfast.services.slots"):
+    with caplog.at_level(logging.INFO, logger="holdfast.services.agent_processes"):
         one, two = [await _opened(quiet, repo) for _ in range(2)]
         await quiet.sessions.close(quiet.owner, one.id, status=Status.CANCELLED)
         await quiet.sessions.close(quiet.owner, one.id, status=Status.CANCELLED)

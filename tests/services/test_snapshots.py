@@ -8,11 +8,10 @@ from msgspec.structs import replace
 
 from holdfast import Config, Holdfast, SessionRequest, open_holdfast
 from holdfast.config.values import Chat
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.queries import SessionQuery
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionContext
 from holdfast.domain.tools import CATALOGUE, ELSEWHERE, FsTier, Grant
 from tests.houses import played
 from tests.marks import demands

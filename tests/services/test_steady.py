@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from holdfast.services.steady import SteadyTime
+from holdfast.services.maintenance import SteadyTime
 from tests.builders import AT
 from tests.stand_ins import SettableClock
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Code, LimitReached
-from holdfast.domain.histories import ImportMark
 from holdfast.domain.ids import LOCAL_OWNER, Owner
-from holdfast.services.submission_rates import PER_MINUTE, SubmissionRates
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import ImportMark
+from holdfast.observations.service import PER_MINUTE, SubmissionRates
 from tests.domain.claims import MINIMAL, a_payload
 from tests.stand_ins import SettableClock
 

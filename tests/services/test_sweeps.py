@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.events import SessionClosed
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.sessions import Session, Status, StopReason
+from holdfast.domain.sessions import Session, SessionRequest, Status, StopReason
 from holdfast.ports import Store
-from holdfast.services.housekeeping import ROUNDS, round_seconds
+from holdfast.services.maintenance import ROUNDS, round_seconds
 from tests.houses import House, current, news_until, open_house, played, raw, texts
 from tests.marks import demands
 from tests.stand_ins import PATIENCE, Gate, GatedRuntime, SettableClock
@@ -266,7 +265,7 @@ async def test_a_swept_program_gives_up_its_slot(
     session = await house.open("cli", SessionRequest(repo_id=repo.id))
     clock.advance(hours=1)
 
-    with caplog.at_level(logging.INFO, logger="holdfast.services.slots"):
+    with caplog.at_level(logging.INFO, logger="holdfast.services.agent_processes"):
         assert await house.housekeeping.sweep(HALF_AN_HOUR) == (session.id,)
 
     (record,) = [each for each in caplog.records if each.msg == "sessions.active_changed"]

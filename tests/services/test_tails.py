@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.bootstrap import Outside, Scope
+from holdfast.app import Outside, Scope
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, HoldfastError, Internal, LimitReached, Unavailable
 from holdfast.domain.events import Event, TurnEnded, TurnStarted
 from holdfast.domain.ids import EventId, SessionId
 from holdfast.domain.messages import Role, Text
 from holdfast.ports import Frame, Store, Tx
-from holdfast.services import events
-from holdfast.services.tails import News
+from holdfast.services import event_stream
+from holdfast.services.event_stream import News
 from tests.builders import AT, an_id
 from tests.houses import House, news_until, open_house, played, texts
 from tests.stand_ins import PATIENCE, Gate, GatedRuntime, an_answer, asked, streamed
@@ -384,9 +384,9 @@ class BusyStore:
 async def test_so_many_readers_read_the_past_at_a_time(
     home: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch, is_bounded: bool
 ) -> None:
-    most = events.CATCH_UPS
+    most = event_stream.CATCH_UPS
     if not is_bounded:
-        monkeypatch.setattr(events, "CATCH_UPS", 1_000)
+        monkeypatch.setattr(event_stream, "CATCH_UPS", 1_000)
     away = replace(outside, wrap=BusyStore)
     async with open_house(home, GatedRuntime(), outside=away, scope=Scope.NONE) as house:
         store = house.store

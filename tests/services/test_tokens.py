@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from holdfast import Config, open_holdfast
 from holdfast import Scope as Turns
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.errors import Code, Denied, Invalid, LimitReached, NotFound, StorageFull
 from holdfast.domain.ids import LOCAL_OWNER, Owner, TokenId
 from holdfast.domain.tokens import Caller, Scope, Token, TokenKind, secret_of
 from holdfast.ports import Store
-from holdfast.services.known_tokens import FRESH_MS, LONGEST_MS, MOST
+from holdfast.services.tokens import CACHED_TOKENS_MOST, FRESH_MS, LONGEST_MS
 from tests.builders import an_id
 from tests.houses import raw
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
@@ -284,17 +284,17 @@ async def test_wrong_secrets_push_no_good_one_out(counted: Holdfast) -> None:
     store: Any = counted.store
     _, secret = await counted.tokens.create(counted.owner, "a", Scope.READ)
     await counted.tokens.resolve(secret)
-    for number in range(MOST + 10):
+    for number in range(CACHED_TOKENS_MOST + 10):
         await refused(counted, secret_of(number))
     before = store.reads
 
     await counted.tokens.resolve(secret)
-    await refused(counted, secret_of(MOST))
+    await refused(counted, secret_of(CACHED_TOKENS_MOST))
     remembered = store.reads - before
     await refused(counted, secret_of(0))
 
     assert (remembered, store.reads - before) == (0, 1)
-    assert len(counted.tokens._known._missing) == MOST
+    assert len(counted.tokens._known._missing) == CACHED_TOKENS_MOST
 
 
 async def test_what_has_no_shape_of_ours_never_reaches_the_store(counted: Holdfast) -> None:

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import Config, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.drafts import Draft, Outcome
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import Event, Failure, FailureCode, TurnEnded
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.sessions import StopReason
+from holdfast.domain.sessions import SessionRequest, StopReason
 from tests.houses import (
     current,
     news_until,

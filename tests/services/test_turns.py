@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Outcome
 from holdfast.domain.events import (

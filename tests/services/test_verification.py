@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast, Outside
+from holdfast.app import Holdfast, Outside
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.messages import CHAIN_START, Text, encode_parts
-from holdfast.services.verifications import Verification
+from holdfast.services.sessions import Verification
 from tests.builders import hash_of
 from tests.houses import raw, unlocked
 

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.events import Event, SessionExported
 from holdfast.domain.ids import Owner
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Session
-from holdfast.domain.workflows import Workflow
 from holdfast.parsing.workflow_files import parse_workflow
-from holdfast.services.exports import ExportFormat
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.session_export import ExportFormat
 from tests.houses import current
 from tests.marks import demands
 
@@ -122,7 +122,7 @@ async def test_a_workflow_that_our_own_parser_refuses_is_nobodys(
     quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await quiet.open()
-    monkeypatch.setattr("holdfast.domain.workflow_exports.SCHEMA_VERSION", "2.0")
+    monkeypatch.setattr("holdfast.workflows.export.SCHEMA_VERSION", "2.0")
 
     with pytest.raises(Invalid) as refused:
         await exported(quiet, session)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner
-from holdfast.domain.times import microseconds
-from holdfast.domain.zone_lines import LineQuery
-from holdfast.domain.zone_replays import Problem, Replay, ReplaySource
-from holdfast.domain.zones import Archived, ArchiveSummary, Restored
+from holdfast.domain.time import microseconds
 from holdfast.ports import Tx
-from holdfast.services.desks import stamp_of
-from holdfast.services.zone_files import ZoneFiles, free_archive
+from holdfast.zones.binding import stamp_of
+from holdfast.zones.files import ZoneFiles, free_archive
+from holdfast.zones.lines import LineQuery
+from holdfast.zones.model import Archived, ArchiveSummary, Restored
+from holdfast.zones.replay import Problem, Replay, ReplaySource
 from tests.marks import demands
 from tests.services.test_zones import torn
 from tests.stand_ins import SettableClock
@@ -253,7 +253,7 @@ async def test_a_snapshot_larger_than_is_written_at_once_is_brought_back_as_it_i
     old = await quiet.zones.archive(quiet.owner, "a")
     assert old is not None
     # Only importers bring one so large, and no test has the room for it.
-    monkeypatch.setattr("holdfast.services.zone_archives.WRITE_LARGEST", 10)
+    monkeypatch.setattr("holdfast.zones.archives.WRITE_LARGEST", 10)
 
     await quiet.zones.restore_archive(quiet.owner, "a", old.archived_at_ms)
 

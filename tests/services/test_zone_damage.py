@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.bootstrap import Holdfast, Outside, Scope, open_holdfast
+from holdfast.app import Holdfast, Outside, Scope, open_holdfast
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid, StorageFull
 from holdfast.domain.ids import Owner
 from tests.houses import raw
@@ -118,7 +118,7 @@ async def test_on_a_full_disk_files_stay_as_they_are(home: Path) -> None:
 
 async def test_a_file_has_a_largest_size(quiet: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     # The limit is smaller here, because nobody has the room to come near the real one.
-    monkeypatch.setattr("holdfast.storage.zones.FILE_LARGEST", 10)
+    monkeypatch.setattr("holdfast.zones.tables.FILE_LARGEST", 10)
     await quiet.zones.append_output(quiet.owner, "a", "12345678")
 
     with pytest.raises(Invalid) as caught:

@@ -6,12 +6,12 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Conflict, Invalid
-from holdfast.domain.zones import PART_SIZE, ZoneFile
 from holdfast.ports import Tx
-from holdfast.services.zone_files import Stamp, ZoneFiles
-from holdfast.storage.zones import REST_MOST
+from holdfast.zones.files import Stamp, ZoneFiles
+from holdfast.zones.model import PART_SIZE, ZoneFile
+from holdfast.zones.tables import REST_MOST
 from tests.houses import raw
 from tests.marks import demands
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.bootstrap import Holdfast, Outside, open_holdfast
+from holdfast.app import Holdfast, Outside, open_holdfast
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import LOCAL_OWNER
-from holdfast.execution.local import Scope
+from holdfast.execution.coordinator import Scope
 from holdfast.ports import Tx
-from holdfast.services.desks import stamp_of
-from holdfast.services.zone_files import Stamp, ZoneFiles
-from holdfast.services.zone_moves import Moved, _Move, move_zone
+from holdfast.zones.binding import stamp_of
+from holdfast.zones.files import Stamp, ZoneFiles
+from holdfast.zones.merge import Moved, _Move, move_zone
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio

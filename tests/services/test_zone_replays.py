@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.bootstrap import Holdfast
-from holdfast.domain.zone_lines import LineQuery
-from holdfast.domain.zone_replays import Problem, Replay, ReplaySource
-from holdfast.domain.zones import PART_SIZE
+from holdfast.app import Holdfast
 from holdfast.ports import Tx
-from holdfast.services.zone_reading import newest_lines
+from holdfast.zones.files import newest_lines
+from holdfast.zones.lines import LineQuery
+from holdfast.zones.model import PART_SIZE
+from holdfast.zones.replay import Problem, Replay, ReplaySource
 from tests.services.test_zones import torn
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_no_more_is_read_than_there_is_room_for(
     quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Less than it is, so that a short log is too long for it.
-    monkeypatch.setattr("holdfast.services.zone_views.REPLAY_ROOM", 2 * PART_SIZE)
+    monkeypatch.setattr("holdfast.zones.replay.REPLAY_ROOM", 2 * PART_SIZE)
     line = "x" * 999
     await quiet.zones.append_lines(quiet.owner, "a", [line] * 1_000)
 

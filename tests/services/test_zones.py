@@ -6,11 +6,11 @@ from contextlib import aclosing, suppress
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.ids import Owner
-from holdfast.domain.zone_lines import LineQuery, Lines
-from holdfast.domain.zones import (
+from holdfast.zones.lines import LineQuery, Lines
+from holdfast.zones.model import (
     APPEND_LARGEST,
     OUTPUT_FILE,
     PART_SIZE,
@@ -234,8 +234,8 @@ async def test_a_torn_tail_is_ended_and_kept(quiet: Holdfast) -> None:
 async def torn(house: Holdfast, content: bytes) -> None:
     """Leave an output as a writer leaves it that was cut off."""
     from holdfast.ports import Tx
-    from holdfast.services.desks import stamp_of
-    from holdfast.services.zone_files import ZoneFiles
+    from holdfast.zones.binding import stamp_of
+    from holdfast.zones.files import ZoneFiles
 
     async def write(tx: Tx) -> None:
         files = ZoneFiles(tx, house.owner, stamp_of(house.zones.ink))

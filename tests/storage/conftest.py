@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.domain.sessions import Head
 from holdfast.ports import Tx
-from holdfast.storage.postgres import PostgresStore
-from holdfast.storage.store import SqliteStore
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import a_head, a_session, an_agent
 from tests.postgres import Databases
 from tests.stores import VARIABLE

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.storage.conftest import KEY
 from tests.storage.faulty_vfs import DISK, VFS
 

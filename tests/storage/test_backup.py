@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.domain.errors import (
     Code,
     Conflict,
@@ -28,9 +28,9 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from holdfast.domain.ids import SessionId
-from holdfast.storage.backup import back_up, free_name, restore
-from holdfast.storage.files import exclusively
-from holdfast.storage.sqlite import is_plain
+from holdfast.store.sqlite.backup import back_up, free_name, restore
+from holdfast.store.sqlite.connection import is_plain
+from holdfast.store.sqlite.files import exclusively
 from tests.storage.conftest import KEY
 
 pytestmark = pytest.mark.slow
@@ -217,7 +217,7 @@ def test_nobody_gets_in_while_a_store_is_held(file: Path) -> None:
     written(file.parent, "one")
 
     with exclusively(file):
-        probe = "import sys; from pathlib import Path; from holdfast.storage.files import *\n"
+        probe = "import sys; from pathlib import Path; from holdfast.store.sqlite.files import *\n"
         probe += "try:\n  with exclusively(Path(sys.argv[1])): print('in')\n"
         probe += "except Exception as error: print(error.code)"
         done = subprocess.run(

@@ -9,7 +9,7 @@ import pytest
 from holdfast.domain.errors import Code, Invalid, Unavailable
 from holdfast.domain.models import model_of
 from holdfast.ports import Brief, Tx
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.houses import raw
 from tests.storage.holding import on_a_slow_disk
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.domain.messages import encode_parts
 from holdfast.domain.sessions import Head
 from holdfast.ports import Tx
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     REPO_ID,
     SESSION_ID,

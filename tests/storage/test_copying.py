@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from holdfast.storage.copying_sql import TABLES
-from holdfast.storage.migrate import up
-from holdfast.storage.sqlite import connect
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.migrate import up
+from holdfast.store.transfer.sql import TABLES
 from tests.storage.conftest import KEY
 
 KEYS = """

@@ -12,9 +12,9 @@ from holdfast.domain.ids import AgentId, CallId, SessionId
 from holdfast.domain.messages import CHAIN_START, link
 from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
 from holdfast.domain.sessions import Head
-from holdfast.domain.times import microseconds
+from holdfast.domain.time import microseconds
 from holdfast.ports import Tx
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     AGENT_ID,
     SESSION_ID,

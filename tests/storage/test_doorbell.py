@@ -15,8 +15,8 @@ from holdfast.domain.events import Event, TurnStarted
 from holdfast.domain.ids import EventId, SessionId, SessionKey
 from holdfast.domain.models import model_of
 from holdfast.ports import Told
-from holdfast.storage.doorbell import INTERVAL, StoreDoorbell
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.change_watch import INTERVAL, StoreDoorbell
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, a_head, an_id
 from tests.stand_ins import PATIENCE
 from tests.storage.conftest import KEY
@@ -215,7 +215,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from holdfast.domain.models import model_of
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]), bytes(range(32)))

@@ -12,10 +12,10 @@ from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.queries import AgentQuery, SessionQuery
 from holdfast.domain.sessions import ForkPoint
 from holdfast.ports import Tx
-from holdfast.storage import doubts
-from holdfast.storage.doubts import doubts_about
-from holdfast.storage.sqlite import connect
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite import integrity
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.integrity import doubts_about
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     SESSION_ID,
     a_call,
@@ -128,7 +128,7 @@ async def test_a_large_store_is_not_looked_at_where_it_grows(
     connection = connect(plain, None)
     try:
         small = doubts_about(connection)
-        monkeypatch.setattr(doubts, "WHOLE_MOST", 0)
+        monkeypatch.setattr(integrity, "WHOLE_MOST", 0)
         large = doubts_about(connection)
     finally:
         connection.close()

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.errors import Code, HoldfastError, Internal, StorageFull, Unavailable
 from holdfast.domain.models import Model, model_of
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.storage.conftest import KEY
 from tests.storage.faulty_vfs import DISK, VFS, failing
 from tests.storage.holding import held

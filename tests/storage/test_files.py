@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, Denied, Invalid
-from holdfast.storage.files import (
+from holdfast.store.sqlite.files import (
     file_system_of,
     private_file,
     private_folder,
     require_suitable,
 )
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.marks import skip_row
 from tests.storage.conftest import KEY
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.inspection import (
+from holdfast.store.sqlite.checks import (
     is_filled,
     library_version,
     open_doors,
     unsuitable_file_system,
 )
-from holdfast.storage.migrate import up
-from holdfast.storage.sqlite import connect
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.migrate import up
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import an_agent
 from tests.storage.conftest import KEY
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
-from holdfast.storage.keys import KeySources, StoreKey, key_of
+from holdfast.store.sqlite.encryption import KeySources, StoreKey, key_of
 
 HEX = "0123456789abcdef" * 4
 

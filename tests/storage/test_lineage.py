@@ -11,7 +11,7 @@ from holdfast.domain.ids import SessionId, SessionKey, uuid7
 from holdfast.domain.messages import CHAIN_START
 from holdfast.domain.sessions import ForkPoint, Head
 from holdfast.ports import Segment, Tx
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     a_head,
     a_message,

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.models import model_of
-from holdfast.storage.store import SqliteStore
-from holdfast.storage.wal import require_whole
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.wal_check import require_whole
 from tests.storage.conftest import KEY
 
 pytestmark = pytest.mark.anyio

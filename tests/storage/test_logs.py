@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, Internal
-from holdfast.storage.sqlite import connect
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import a_model
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.storage.migrate import down, migrations, newest, require_current, up, version
-from holdfast.storage.sqlite import APPLICATION_ID, Connection, connect
+from holdfast.store.sqlite.connection import APPLICATION_ID, Connection, connect
+from holdfast.store.sqlite.migrate import down, migrations, newest, require_current, up, version
 from tests.marks import demands
 from tests.storage.conftest import KEY
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Scope, open_holdfast
 from holdfast.domain.queries import SessionQuery
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.stand_ins import PATIENCE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -21,7 +21,7 @@ from holdfast import Scope, open_holdfast
 
 async def main():
     home, number = Path(sys.argv[1]), sys.argv[2]
-    import holdfast.bootstrap
+    import holdfast.app
     print("ready", flush=True)
     sys.stdin.readline()
     async with open_holdfast(home, scope=Scope.NONE) as house:

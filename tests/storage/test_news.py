@@ -24,8 +24,8 @@ from holdfast.domain.events import (
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import Head
 from holdfast.ports import Frame, Tx
-from holdfast.storage.payloads import stored_payload
-from holdfast.storage.store import SqliteStore
+from holdfast.store.event_encoding import stored_payload
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, MODEL_ID, a_message, a_transcript, an_event
 from tests.domain.strategies import INSTANTS, values_of
 from tests.houses import raw

@@ -7,16 +7,15 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.domain.acceptances import accepted
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import LOCAL_OWNER, Owner
-from holdfast.domain.observations import Entry, Kind, Origin, Subject, observed
-from holdfast.domain.resolutions import Fold
-from holdfast.domain.timestamps import milliseconds
+from holdfast.domain.time import milliseconds
+from holdfast.observations.claims import Entry, ObservationKind, Origin, Subject, accepted, observed
+from holdfast.observations.resolve import Fold
+from holdfast.observations.snapshots import computed
 from holdfast.ports import Known, Tx
-from holdfast.services.observation_projections import computed
-from holdfast.storage.sqlite import Connection, connect
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.connection import Connection, connect
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import a_head, a_session, an_agent, an_id
 from tests.domain.claims import AT, COMPLETE, SESSION, a_payload
 from tests.marks import demands
@@ -34,7 +33,7 @@ async def written(
         told = accepted(SESSION, payload)
         subject = Subject(owner, SESSION, told.key)
         place = Entry(ordinal=number, created_at=AT + timedelta(minutes=number))
-        origin = Origin(kind=Kind.SUBMIT, idempotency_key=key)
+        origin = Origin(kind=ObservationKind.SUBMIT, idempotency_key=key)
         observation = observed(owner, told, origin, place)
         known = known or await tx.observations.add(subject, milliseconds(AT))
         known = await tx.observations.append(known, observation, told.content)

@@ -12,8 +12,7 @@ import pytest
 from holdfast import Config, Scope, open_holdfast
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Internal, Unavailable
 from holdfast.domain.models import model_of
-from holdfast.storage.migrate import newest
-from holdfast.storage.sqlite import (
+from holdfast.store.sqlite.connection import (
     APPLICATION_ID,
     PLAIN_HEADER,
     connect,
@@ -21,7 +20,8 @@ from holdfast.storage.sqlite import (
     meaning,
     require_version,
 )
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.migrate import newest
+from holdfast.store.sqlite.store import SqliteStore
 from tests.houses import raw
 from tests.marks import demands
 from tests.storage.conftest import KEY

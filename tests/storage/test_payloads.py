@@ -19,7 +19,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.sessions import StopReason
-from holdfast.storage.payloads import divided, joined, stored_payload
+from holdfast.store.event_encoding import divided, joined, stored_payload
 
 FULL = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5)
 FAILURE = Failure(code=FailureCode.INTERNAL, message="It broke.")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, HoldfastError
-from holdfast.storage.postgres import PostgresStore
-from holdfast.storage.postgres_connection import keep_alive
+from holdfast.store.postgres.connection import keep_alive
+from holdfast.store.postgres.store import PostgresStore
 from tests.builders import an_agent
 from tests.postgres import Databases
 

@@ -12,9 +12,9 @@ from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Head
 from holdfast.ports import Tx
-from holdfast.storage.postgres import PostgresStore
-from holdfast.storage.postgres_connection import PostgresConnection
-from holdfast.storage.postgres_drafts import Draft
+from holdfast.store.postgres.connection import PostgresConnection
+from holdfast.store.postgres.drafts import Draft
+from holdfast.store.postgres.store import PostgresStore
 from tests.builders import a_head, a_session, an_agent, an_event, an_id
 from tests.postgres import Databases
 from tests.raw_rows import raw_rows

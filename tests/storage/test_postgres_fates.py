@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage import postgres_lane, postgres_link
-from holdfast.storage.postgres import PostgresStore
+from holdfast.store.postgres import connect, lane
+from holdfast.store.postgres.store import PostgresStore
 from tests.postgres import Databases, Server, running
 from tests.stand_ins import PATIENCE
 from tests.storage.test_postgres_store import _added, _numbers, _told
@@ -33,7 +33,7 @@ def _crash(server: Server, *, takes_names: bool) -> None:
 async def test_a_commit_that_a_crash_took_away_is_made_again(
     monkeypatch: pytest.MonkeyPatch, takes_names: bool
 ) -> None:
-    for module in (postgres_link, postgres_lane):
+    for module in (connect, lane):
         monkeypatch.setattr(module, "PATIENCE", PATIENCE)
     with running() as server, tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
         await asyncio.to_thread(server.stop)

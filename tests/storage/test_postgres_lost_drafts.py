@@ -10,13 +10,14 @@ import pytest
 
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.sessions import Head
-from holdfast.storage import postgres_lane, postgres_link
-from holdfast.storage.jobs import Job, Kind
-from holdfast.storage.postgres import PostgresStore
-from holdfast.storage.postgres_drafts import Draft
-from holdfast.storage.postgres_lane import Lane
-from holdfast.storage.postgres_ledger import _EPOCH
-from holdfast.storage.postgres_news import CHANNEL
+from holdfast.store.postgres import connect
+from holdfast.store.postgres import lane as postgre_lane
+from holdfast.store.postgres.drafts import Draft
+from holdfast.store.postgres.lane import Lane
+from holdfast.store.postgres.ledger import _EPOCH
+from holdfast.store.postgres.listen import CHANNEL
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.jobs import Job, Kind
 from tests.postgres import Databases
 from tests.raw_rows import raw_rows
 from tests.storage.test_postgres_drafts import _opened
@@ -128,7 +129,7 @@ async def test_a_draft_is_asked_about_again_while_postgres_is_at_it(
 async def test_a_draft_of_which_nobody_can_be_asked_is_told_as_unknown(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (postgres_link, postgres_lane):
+    for module in (connect, postgre_lane):
         monkeypatch.setattr(module, "PATIENCE", 0.5)
     async with _over_a_wire(databases) as (store, head, wire):
         wire.cut, wire.sign, wire.is_final = Cut.AFTER, CHANNEL.encode(), True
@@ -146,7 +147,7 @@ async def test_a_draft_of_which_nobody_can_be_asked_is_told_as_unknown(
 async def test_a_draft_of_which_postgres_will_not_tell_is_told_as_unknown(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_lane, "PATIENCE", 0.5)
+    monkeypatch.setattr(postgre_lane, "PATIENCE", 0.5)
     async with _over_a_wire(databases) as (store, head, wire):
         wire.cut, wire.sign, wire.is_final = Cut.AFTER, CHANNEL.encode(), True
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.storage.migrate import migrations, newest, up
-from holdfast.storage.postgres_migrate import twins
-from holdfast.storage.postgres_schema import DatabaseSchema
-from holdfast.storage.sqlite import Connection, connect
+from holdfast.store.postgres.migrate import twins
+from holdfast.store.postgres.schema import DatabaseSchema
+from holdfast.store.sqlite.connection import Connection, connect
+from holdfast.store.sqlite.migrate import migrations, newest, up
 from tests.marks import demands
 from tests.postgres import Databases
 from tests.storage.conftest import KEY

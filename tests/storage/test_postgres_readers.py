@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.ports import Tx
-from holdfast.storage.postgres import PostgresStore
-from holdfast.storage.postgres_connection import PostgresConnection
+from holdfast.store.postgres.connection import PostgresConnection
+from holdfast.store.postgres.store import PostgresStore
 from tests.builders import an_agent
 from tests.postgres import Databases
 from tests.stand_ins import PATIENCE

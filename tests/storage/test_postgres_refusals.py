@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.storage import postgres_link
-from holdfast.storage.migrate import newest
-from holdfast.storage.postgres import PostgresStore
-from holdfast.storage.postgres_schema import DatabaseSchema
+from holdfast.store.postgres import connect
+from holdfast.store.postgres.schema import DatabaseSchema
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.migrate import newest
 from tests.builders import an_agent
 from tests.marks import skip_server
 from tests.postgres import Databases, Server, find_server
@@ -22,7 +22,7 @@ PASSWORD = "opensesame"
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for nobody who does not come."""
-    monkeypatch.setattr(postgres_link, "PATIENCE", 0.0)
+    monkeypatch.setattr(connect, "PATIENCE", 0.0)
 
 
 async def _refused(url: str) -> HoldfastError:
@@ -80,7 +80,7 @@ async def test_a_read_replica_is_refused_and_so_is_nobody_at_all() -> None:
 async def test_a_server_that_is_too_old_is_refused(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_link, "OLDEST", 990_000)
+    monkeypatch.setattr(connect, "OLDEST", 990_000)
 
     refused = await _refused(databases.server.url("postgres"))
 

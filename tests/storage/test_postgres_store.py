@@ -15,12 +15,13 @@ from holdfast.domain.errors import Code, Conflict, HoldfastError, Unavailable
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Head
 from holdfast.ports import Tx
-from holdfast.storage import postgres_lane, postgres_link, postgres_writer
-from holdfast.storage.doorbell import StoreDoorbell
-from holdfast.storage.postgres import PostgresStore
-from holdfast.storage.postgres_link import Link
-from holdfast.storage.postgres_news import PostgresNews
-from holdfast.storage.search_sql import ADD, MATCHING
+from holdfast.search.documents import ADD, MATCHING
+from holdfast.store.postgres import connect, lane
+from holdfast.store.postgres import writer as postgre_writer
+from holdfast.store.postgres.connect import Link
+from holdfast.store.postgres.listen import PostgresNews
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.change_watch import StoreDoorbell
 from tests.builders import SESSION_ID, a_head, a_session, an_agent, an_event, an_id
 from tests.postgres import Databases, running
 from tests.raw_rows import raw_rows
@@ -340,7 +341,7 @@ async def test_who_waits_for_a_row_too_long_is_told(
     url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(postgres_writer, "LATEST", 0.0)
+    monkeypatch.setattr(postgre_writer, "LATEST", 0.0)
     with raw_rows(url) as rows:
         rows.execute("BEGIN")
         rows.execute("SELECT 1 FROM sessions WHERE key = ? FOR UPDATE", (head.key,))
@@ -355,7 +356,7 @@ async def test_who_waits_for_a_row_too_long_is_told(
 async def test_a_commit_of_which_nobody_can_be_asked_is_told_as_unknown(
     databases: Databases, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (postgres_link, postgres_lane):
+    for module in (connect, lane):
         monkeypatch.setattr(module, "PATIENCE", 0.5)
     with tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
         async with wire_to(databases.server.folder, Path(folder)) as wire:

@@ -6,9 +6,9 @@ from importlib import import_module
 import pytest
 
 from holdfast import storage
-from holdfast.storage.dialect import Statement, form_of, statement_of
-from holdfast.storage.postgres_texts import TWINS
-from holdfast.storage.search_sql import BE_THOROUGH, EMPTY
+from holdfast.search.documents import BE_THOROUGH, EMPTY
+from holdfast.store.postgres.dialect import Statement, form_of, statement_of
+from holdfast.store.postgres.sql_overrides import TWINS
 from tests.postgres import Databases
 
 # What only a file can be asked, or damaged in.

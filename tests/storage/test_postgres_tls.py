@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.storage.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from tests.tools.hosts import chain
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,9 @@ from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import Message, Role, encode_parts
 from holdfast.domain.sessions import ForkPoint, Head
-from holdfast.domain.times import microseconds
+from holdfast.domain.time import microseconds
 from holdfast.ports import NewRow, Segment, Tx
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     MODEL_ID,
     SESSION_ID,

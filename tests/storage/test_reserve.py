@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import StorageFull, Unavailable
-from holdfast.storage.reserve import MARGIN, SIZE, Reserve
+from holdfast.store.sqlite.disk_reserve import MARGIN, SIZE, Reserve
 
 
 def test_the_space_is_really_taken(tmp_path: Path) -> None:

@@ -11,15 +11,14 @@ from holdfast import Config, Holdfast, Scope, open_holdfast
 from holdfast.config import load
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.messages import Role
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.search import SearchQuery
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.ports import Tx
 from holdfast.ports.search import Backlog
-from holdfast.storage import search_index, search_upkeep
-from holdfast.storage.database import Database, Row
-from holdfast.storage.search_documents import Origin
-from holdfast.storage.search_index import Document, Stretch
+from holdfast.search import index as search_index
+from holdfast.search.documents import Origin
+from holdfast.search.index import Document, Stretch
+from holdfast.search.query import SearchQuery
+from holdfast.store.database import Database, Row
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -158,8 +157,8 @@ async def test_an_old_title_leaves_no_trace_in_the_index(house: Holdfast) -> Non
 async def test_much_that_is_removed_is_forgotten_bit_by_bit(
     house: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_upkeep, "BURIED_TOGETHER", 1)
-    monkeypatch.setattr(search_upkeep, "BURIAL_SECONDS", -1.0)
+    monkeypatch.setattr(search_index, "BURIED_TOGETHER", 1)
+    monkeypatch.setattr(search_index, "BURIAL_SECONDS", -1.0)
     session = await said(house, "one tide", "two tide")
     await catch_up(house)
 
@@ -175,9 +174,9 @@ async def test_much_that_is_removed_is_forgotten_bit_by_bit(
 async def test_the_index_catches_up_by_itself(
     house: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_upkeep, "WAITING_MOST", Backlog(8, 1 << 20))
+    monkeypatch.setattr(search_index, "WAITING_MOST", Backlog(8, 1 << 20))
     session = await said(house)
-    for _ in range(2 * search_upkeep.EVERY):
+    for _ in range(2 * search_index.EVERY):
         await house.send(session.id, "tide")
 
     async with asyncio.timeout(PATIENCE):
@@ -190,8 +189,8 @@ async def test_the_index_catches_up_by_itself(
 async def test_a_large_text_is_indexed_soon(
     house: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_upkeep, "EVERY", 1)
-    monkeypatch.setattr(search_upkeep, "WAITING_MOST", Backlog(256, 1_000))
+    monkeypatch.setattr(search_index, "EVERY", 1)
+    monkeypatch.setattr(search_index, "WAITING_MOST", Backlog(256, 1_000))
     session = await said(house)
 
     async with asyncio.timeout(PATIENCE):
@@ -205,10 +204,10 @@ async def test_an_index_that_cannot_catch_up_stops_nobody(
     async def refuse(*_: object) -> int:
         raise HoldfastError(Code.INTERNAL, "not now")
 
-    monkeypatch.setattr("holdfast.storage.search.catch_up", refuse)
-    monkeypatch.setattr("holdfast.storage.search.bury", refuse)
-    monkeypatch.setattr(search_upkeep, "EVERY", 1)
-    monkeypatch.setattr(search_upkeep, "WAITING_MOST", Backlog(1, 1))
+    monkeypatch.setattr("holdfast.search.tables.catch_up", refuse)
+    monkeypatch.setattr("holdfast.search.tables.bury", refuse)
+    monkeypatch.setattr(search_index, "EVERY", 1)
+    monkeypatch.setattr(search_index, "WAITING_MOST", Backlog(1, 1))
     session = await said(house, "tide")
     async with asyncio.timeout(PATIENCE):
         while "the index is behind" not in caplog.text:

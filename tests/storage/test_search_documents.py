@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.search_words import words_of
-from holdfast.storage.search_documents import (
+from holdfast.search.documents import (
     HIGHEST,
     LOWEST,
     NUMBERS,
@@ -19,6 +18,7 @@ from holdfast.storage.search_documents import (
     source_of,
     text_words,
 )
+from holdfast.search.tokenizer import words_of
 
 DAYS = st.integers(0, 99_999)
 

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.domain.queries import SessionOrder, SessionQuery
 from holdfast.domain.sessions import Status
-from holdfast.storage.session_sql import count_sql, page_sql
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sessions import count_sql, page_sql
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AGENT_ID, AT, REPO_ID, SESSION_ID, a_session
 from tests.houses import raw
 from tests.marks import demands

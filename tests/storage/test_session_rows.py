@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.sessions import OPEN, Head, Status
-from holdfast.storage.database import Row
-from holdfast.storage.session_rows import columns_of, forget, head_of, remember
+from holdfast.store.database import Row
+from holdfast.store.session_rows import columns_of, forget, head_of, remember
 from tests.builders import a_head
 
 

@@ -13,7 +13,7 @@ from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Budget, ForkPoint, Head, Session, Status, StopReason
 from holdfast.domain.tools import Grant
 from holdfast.ports import Tx
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     AT,
     MODEL_ID,

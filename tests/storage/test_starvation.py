@@ -13,10 +13,10 @@ import pytest
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.models import model_of
 from holdfast.ports import Brief
-from holdfast.storage import jobs
-from holdfast.storage.jobs import Answer
-from holdfast.storage.readers import READERS
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite import jobs as sqlite_jobs
+from holdfast.store.sqlite.jobs import Answer
+from holdfast.store.sqlite.reader import READERS
+from holdfast.store.sqlite.store import SqliteStore
 from tests.storage.conftest import KEY
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +45,9 @@ async def test_a_writer_without_memory_forgets_nobody_who_waits(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, name: str, is_brief: bool
 ) -> None:
     function = getattr(builtins, name, islice)
-    monkeypatch.setattr(f"holdfast.storage.writer.{name}", _starving(function, 3), raising=False)
+    monkeypatch.setattr(
+        f"holdfast.store.sqlite.writer.{name}", _starving(function, 3), raising=False
+    )
     loop = asyncio.get_running_loop()
     # What the loop is told of is the lack of memory, and nothing but it.
     told: list[dict[str, Any]] = []
@@ -68,7 +70,7 @@ async def test_whoever_waits_is_told_again_when_the_loop_has_lost_the_word(
     lost: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
     await store.write(_adding("first"))
-    monkeypatch.setattr("holdfast.storage.jobs._tell", _starving(jobs._tell, 1))
+    monkeypatch.setattr("holdfast.store.sqlite.jobs._tell", _starving(sqlite_jobs._tell, 1))
 
     async with asyncio.timeout(30):
         await (_names(store) if door == "readers" else store.write(_adding("second")))

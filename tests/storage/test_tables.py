@@ -17,7 +17,7 @@ from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Head
 from holdfast.domain.tools import Effect, FsTier, Grant
 from holdfast.ports import Tx
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     AT,
     MODEL_ID,

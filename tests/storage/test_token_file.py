@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Denied, StorageFull
 from holdfast.domain.tokens import secret_of
-from holdfast.storage.token_file import SecretFile
+from holdfast.store.sqlite.token_file import SecretFile
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.drafts import MessageDraft, Outcome, Summary
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
@@ -25,10 +25,9 @@ from holdfast.domain.messages import (
     ToolError,
     ToolResult,
 )
-from holdfast.domain.openings import ForkRequest, SessionRequest
-from holdfast.domain.sessions import Session, Status, StopReason
+from holdfast.domain.sessions import ForkRequest, Session, SessionRequest, Status, StopReason
 from holdfast.http.api.rows import rows_of
-from holdfast.services.endings import Heirs
+from holdfast.services.session_lifecycle import Heirs
 from tests.houses import House, current, key_of, open_house, played, raw
 from tests.marks import demands
 from tests.stand_ins import GatedRuntime, an_answer
@@ -277,7 +276,7 @@ async def test_views_are_for_reading_only(
 
 
 def test_the_schema_is_understood_by_the_sqlite_that_comes_with_python(tmp_path: Path) -> None:
-    from holdfast.storage.migrate import migrations
+    from holdfast.store.sqlite.migrate import migrations
 
     connection = sqlite3.connect(tmp_path / "plain.db")
     try:

@@ -15,10 +15,10 @@ import pytest
 
 from holdfast.domain.errors import Code, Internal, Unavailable
 from holdfast.domain.models import model_of
-from holdfast.storage import wal_anchor
-from holdfast.storage.backup import back_up, restore
-from holdfast.storage.sqlite import connect
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
+from holdfast.store.sqlite.backup import back_up, restore
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.store import SqliteStore
 from tests.storage.conftest import KEY
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from holdfast.domain.models import model_of
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 KEY = bytes(range(32))
 
 async def main() -> None:
@@ -74,7 +74,7 @@ def _copied(file: Path, to: str) -> Path:
 
 
 def _frames(file: Path) -> int:
-    record = wal_anchor.load(file)
+    record = sqlite_wal_anchor.load(file)
     assert record is not None
     return record.frame
 
@@ -151,7 +151,7 @@ async def test_a_log_that_is_removed_under_a_store_ends_its_writing(
         with pytest.raises(Unavailable, match="/proc/") as caught:
             await _add(store, name)
         assert caught.value.code is Code.STORE_POISONED
-    assert wal_anchor.load(file) is not None
+    assert sqlite_wal_anchor.load(file) is not None
     assert not _log(file).exists()
 
     # The same file back in its place: nothing is lost, and writing goes on.
@@ -216,7 +216,7 @@ async def test_a_log_that_is_cut_while_its_emptying_is_noted_raises_no_alarm(
     store: SqliteStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images: list[Path] = []
-    true_write = wal_anchor.write_record
+    true_write = sqlite_wal_anchor.write_record
 
     def photograph(descriptor: int, content: bytes, *, is_synced: bool) -> None:
         images.append(_copied(file, f"before{len(images)}"))
@@ -224,7 +224,7 @@ async def test_a_log_that_is_cut_while_its_emptying_is_noted_raises_no_alarm(
         images.append(_copied(file, f"after{len(images)}"))
 
     await _add(store, "one")
-    monkeypatch.setattr(wal_anchor, "write_record", photograph)
+    monkeypatch.setattr(sqlite_wal_anchor, "write_record", photograph)
     await store.scrub()
     await _add(store, "two")
     await store.close()
@@ -240,13 +240,13 @@ async def test_only_one_connection_empties_the_log_at_a_time(
     store: SqliteStore, file: Path
 ) -> None:
     await _add(store, "one")
-    record = wal_anchor.load(file)
+    record = sqlite_wal_anchor.load(file)
     with _log(file).open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
 
         assert not await store.scrub()
 
-        assert wal_anchor.load(file) == record
+        assert sqlite_wal_anchor.load(file) == record
         # A commit does not wait for it: the anchor may be behind.
         await _add(store, "two")
     assert await store.scrub()
@@ -275,7 +275,7 @@ async def test_a_damaged_anchor_is_written_anew(store: SqliteStore, file: Path) 
     _anchor(copy).write_bytes(b"\xff" * 64)
 
     assert await _names(copy) == {"one"}
-    assert wal_anchor.load(copy) is not None
+    assert sqlite_wal_anchor.load(copy) is not None
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Config, HoldfastError, Scope, SessionQuery, open_holdfast
-from holdfast.storage import wal_anchor
-from holdfast.storage.backup import open_draft
-from holdfast.storage.wal_salvage import SPOKEN, read_frames, salvage
+from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
+from holdfast.store.sqlite.backup import open_draft
+from holdfast.store.sqlite.salvage import SPOKEN, read_frames, salvage
 from tests.cli.processes import ran
 
 pytestmark = pytest.mark.anyio
@@ -71,7 +71,7 @@ async def _restored(home: Path) -> dict[str, int]:
 
 
 def _last(home: Path) -> int:
-    record = wal_anchor.load(home / "history.db")
+    record = sqlite_wal_anchor.load(home / "history.db")
     assert record is not None
     return record.frame
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId
-from holdfast.storage.workspaces import Workspaces
+from holdfast.execution.workspace_folders import Workspaces
 from tests.builders import an_id
 
 SESSION = SessionId(an_id(1))

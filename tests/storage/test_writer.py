@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.errors import Code, Internal, Invalid, Unavailable
 from holdfast.domain.models import Model, model_of
 from holdfast.ports import Brief, Tx
-from holdfast.storage.store import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import an_agent
 from tests.houses import raw
 from tests.storage.conftest import KEY

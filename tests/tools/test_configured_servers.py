@@ -8,10 +8,9 @@ import pytest
 from holdfast import Holdfast, Session, open_holdfast
 from holdfast.config import Config, McpServer
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.errors import Code, Denied
 from holdfast.domain.messages import Notice, ToolResult
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionContext, SessionRequest
 from tests.houses import played
 from tests.tooled import a_config, asks, call, outcomes, says
 from tests.tools.mcp_servers import ECHO, Book, a_tool

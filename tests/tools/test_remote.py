@@ -14,8 +14,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.messages import ResultStatus
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.tools import Effect, Grant, ToolClass
 from holdfast.ports import Done, LlmTool, Planned
 from holdfast.tools.addresses import blocked_because

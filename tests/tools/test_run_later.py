@@ -7,7 +7,7 @@ import pytest
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import Planned
-from holdfast.services.policy import RULES, Rule
+from holdfast.services.approval_policy import RULES, Rule
 from holdfast.tools.floors import folded_path
 from holdfast.tools.run_later import RunLater, run_later
 from tests.tools.run_later_paths import ASKING, KINDS, ORDINARY

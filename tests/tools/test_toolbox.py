@@ -8,10 +8,9 @@ import pytest
 from msgspec import Struct
 
 from holdfast.domain.messages import ResultStatus, ToolError
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import Scrubber, Secret
+from holdfast.domain.text import is_light
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.domain.weights import is_light
 from holdfast.ports import Asked, Done, Planned, Workplace
 from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered, nothing_to_ask
 from holdfast.tools.toolbox import LocalToolbox

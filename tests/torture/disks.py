@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.storage import wal_anchor
+from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
 
 _numbers = itertools.count(1)
 
@@ -68,7 +68,7 @@ class Disk(apsw.VFS):
 @contextmanager
 def recorded_anchor(disk: Disk) -> Iterator[None]:
     """Note on a disk what is written to the anchor of the log, which SQLite does not write."""
-    true_write = wal_anchor.write_record
+    true_write = sqlite_wal_anchor.write_record
 
     def write(descriptor: int, content: bytes, *, is_synced: bool) -> None:
         disk.note(Operation("write", "anchor", 0, content))
@@ -76,11 +76,11 @@ def recorded_anchor(disk: Disk) -> Iterator[None]:
             disk.note(Operation("sync", "anchor"))
         true_write(descriptor, content, is_synced=is_synced)
 
-    wal_anchor.write_record = write
+    sqlite_wal_anchor.write_record = write
     try:
         yield
     finally:
-        wal_anchor.write_record = true_write
+        sqlite_wal_anchor.write_record = true_write
 
 
 class DiskFile(apsw.VFSFile):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.http.app import Application
 from holdfast.http.table import Route
 from tests.http.asgi import Answer, ask

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import load
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.events import ToolStarted
@@ -22,10 +22,9 @@ from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import Part, ResultStatus, Role, ToolResult
 from holdfast.domain.sessions import admitting
 from holdfast.engine.projection import project
-from holdfast.services.exports import ExportFormat
-from holdfast.services.ink import Ink
 from holdfast.services.journal import Journal, Pen
-from holdfast.services.mint import Mint
+from holdfast.services.stamping import Ink, Mint
+from holdfast.workflows.session_export import ExportFormat
 from tests.builders import an_id
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.torture.strict import prefix_faults

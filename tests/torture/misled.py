@@ -21,14 +21,14 @@ def brief() -> None:
 
 def forgetful() -> None:
     """Leave out a piece of news now and then, and say nothing about it."""
-    from holdfast.services.tails import Reader
+    from holdfast.services.event_stream import Reader
 
     _spoil(Reader, "read", lambda items: items[1:] if len(items) > 1 else items)
 
 
 def repeating() -> None:
     """Tell a piece of news twice now and then."""
-    from holdfast.services.tails import Reader
+    from holdfast.services.event_stream import Reader
 
     _spoil(Reader, "read", lambda items: [*items[:1], *items])
 
@@ -65,21 +65,22 @@ def regretful() -> None:
 
 def reckless() -> None:
     """Let Postgres acknowledge what is not on disk, and believe it."""
-    from holdfast.storage import postgres_connection, postgres_link
+    from holdfast.store.postgres import connect
+    from holdfast.store.postgres import connection as postgre_connection
 
     async def believe(_: Any) -> None:
         pass
 
-    postgres_connection._SETTINGS["synchronous_commit"] = "off"
-    postgres_link.require_safe = believe
+    postgre_connection._SETTINGS["synchronous_commit"] = "off"
+    connect.require_safe = believe
 
 
 def _wrap(wrap: Callable[[Any], Any]) -> None:
     """Put something of our own around the store."""
-    from holdfast import bootstrap
+    from holdfast import app as holdfast_app
 
-    outside = bootstrap.Outside
-    bootstrap.Outside = lambda **given: outside(wrap=wrap, **given)  # type: ignore[assignment,misc]
+    outside = holdfast_app.Outside
+    holdfast_app.Outside = lambda **given: outside(wrap=wrap, **given)  # type: ignore[assignment,misc]
 
 
 def blind() -> None:
@@ -182,7 +183,7 @@ def patient() -> None:
     from uvicorn.protocols.http.flow_control import FlowControl
 
     from holdfast.http import protocol
-    from holdfast.services.tails import Reader
+    from holdfast.services.event_stream import Reader
 
     # The system would end it, too, some time after a reader has taken nothing.
     protocol.LASTING_OPTIONS = ()  # type: ignore[misc,assignment]

@@ -18,7 +18,7 @@ from tests.house.source import ROOT
 
 # What is mutated, and the tests that have to notice.
 TARGETS: Final = {
-    "services/policy.py": ("tests/services/test_policy.py",),
+    "services/approval_policy.py": ("tests/services/test_policy.py",),
     "domain/calls.py": ("tests/domain/test_calls.py", "tests/services/test_calls.py"),
     "domain/leases.py": ("tests/execution",),
     "services/leases.py": ("tests/execution", "tests/services/test_recovery.py"),
@@ -27,9 +27,12 @@ TARGETS: Final = {
         *("tests/services/test_messages.py", "tests/services/test_calls.py"),
         *("tests/services/test_costs.py", "tests/services/test_approvals.py"),
     ),
-    "storage/messages.py": ("tests/storage/test_record.py", "tests/storage/test_damage.py"),
-    "storage/events.py": ("tests/storage/test_news.py", "tests/storage/test_log.py"),
-    "storage/commits.py": ("tests/storage/test_writer.py", "tests/storage/test_failing_disk.py"),
+    "store/messages.py": ("tests/storage/test_record.py", "tests/storage/test_damage.py"),
+    "store/events.py": ("tests/storage/test_news.py", "tests/storage/test_log.py"),
+    "store/sqlite/writer.py": (
+        "tests/storage/test_writer.py",
+        "tests/storage/test_failing_disk.py",
+    ),
 }
 PATIENCE: Final = 300
 _OPPOSITES: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {

@@ -12,10 +12,8 @@ from holdfast.client.frames import Frames, NotAStreamError
 from holdfast.domain.errors import Invalid
 from holdfast.domain.events import decode_payload
 from holdfast.domain.messages import decode_parts
+from holdfast.domain.queries import decode_count, decode_cursor, encode_count
 from holdfast.domain.tools import Grant
-from holdfast.domain.zone_lines import Tally, tallied
-from holdfast.domain.zone_previews import output_preview, snapshot_preview
-from holdfast.domain.zone_replays import PAGE, WINDOW, planned
 from holdfast.http.api.routes import ROUTES as API_ROUTES
 from holdfast.http.requests import Request as HttpRequest
 from holdfast.http.requests import decoded_body, decoded_query
@@ -24,7 +22,6 @@ from holdfast.http.table import Route
 from holdfast.http.v1.routes import ROUTES as V1_ROUTES
 from holdfast.parsing.agent_files import parse_agent
 from holdfast.parsing.http1 import End, NeedMore, NotHttpError, Talk
-from holdfast.services.cursors import decode_count, decode_cursor, encode_count
 from holdfast.tools.addresses import blocked_because
 from holdfast.tools.allowlists import is_allowed, words
 from holdfast.tools.commands import CommandArguments
@@ -33,6 +30,8 @@ from holdfast.tools.opening import Doorkeeper, FileSettings
 from holdfast.tools.patterns import LinePattern, glob_matcher
 from holdfast.tools.tool import ToolTrouble
 from holdfast.tools.urls import read_url, require_domain
+from holdfast.zones.lines import Tally, tallied
+from holdfast.zones.replay import PAGE, WINDOW, output_preview, planned, snapshot_preview
 from tests.acp.sayings import a_translator
 from tests.tools.workshops import Workshop
 from tests.torture.frames import frame_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast, HoldfastError, SessionId
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.costs import CostQuery
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import Owner

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.domain.agent_forms import file_form
+from holdfast.domain.agents import file_form
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     Compaction,
@@ -32,9 +32,9 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.sessions import Session
-from holdfast.domain.workflow_exports import export
-from holdfast.domain.workflows import Workflow
 from holdfast.parsing.workflow_files import write_workflow
+from holdfast.workflows.export import export
+from holdfast.workflows.model import Workflow
 from tests.builders import AT, MODEL_ID, a_message, a_session, a_tool, a_transcript, an_agent
 from tests.torture.naughty import naughty
 

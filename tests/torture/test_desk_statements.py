@@ -14,15 +14,15 @@ import apsw
 import pytest
 
 from holdfast import Holdfast, HoldfastError, Scope, open_holdfast
-from holdfast.domain.zones import PART_SIZE
 from holdfast.ports import Tx
-from holdfast.services.desks import stamp_of
-from holdfast.services.zone_files import ZoneFiles
-from holdfast.services.zone_moves import move_zone
-from holdfast.storage.checks import faults
-from holdfast.storage.jobs import drive
-from holdfast.storage.sqlite import connect
-from holdfast.storage.store import Tables
+from holdfast.store.sqlite.checks import faults
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.jobs import drive
+from holdfast.store.sqlite.store import Tables
+from holdfast.zones.binding import stamp_of
+from holdfast.zones.files import ZoneFiles
+from holdfast.zones.merge import move_zone
+from holdfast.zones.model import PART_SIZE
 from tests.torture.clients.house import settings
 from tests.torture.notebooks import key_beside
 

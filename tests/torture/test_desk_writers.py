@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.domain.zone_lines import LineQuery
+from holdfast.zones.lines import LineQuery
 from tests.torture.clients.house import settings
 from tests.torture.conftest import Sized
 from tests.torture.crew import PATIENCE, Crew

@@ -21,7 +21,7 @@ from holdfast.domain.costs import CostSum
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import ModelRequest, Prices
 from holdfast.parsing.yaml_files import read_yaml
-from holdfast.services.exports import ExportFormat
+from holdfast.workflows.session_export import ExportFormat
 from tests.houses import raw
 from tests.marks import proves
 from tests.tooled import ledger

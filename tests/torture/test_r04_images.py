@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from tests.marks import proves
 from tests.torture.clients.house import Client, settings
 from tests.torture.conftest import Sized, Tell

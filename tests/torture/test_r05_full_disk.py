@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from holdfast import HoldfastError, StorageFull, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.ports import Store
 from tests.marks import proves
 from tests.torture.attempts import Record

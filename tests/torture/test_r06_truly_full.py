@@ -23,7 +23,7 @@ from holdfast import (
     StorageFull,
     open_holdfast,
 )
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.http.assembly import Door, application
 from holdfast.ports import Store
 from tests.cli.processes import ran, running

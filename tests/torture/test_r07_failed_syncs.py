@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from holdfast import Unavailable, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from tests.marks import proves
 from tests.torture.attempts import read_attempts
 from tests.torture.clients.house import Client, new_id, settings

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Scope, Unavailable, open_holdfast
 from holdfast.domain.errors import Code
 from holdfast.domain.models import Model, model_of
-from holdfast.execution.machine import SystemMachine
+from holdfast.execution.system import SystemMachine
 from holdfast.ports import Tx
 from tests.marks import proves
 from tests.torture.attempts import read_lines

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import HoldfastError, Scope, open_holdfast
-from holdfast.storage.jobs import drive
-from holdfast.storage.sqlite import connect
-from holdfast.storage.store import Tables
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.jobs import drive
+from holdfast.store.sqlite.store import Tables
 from tests.marks import proves
 from tests.torture.clients.house import settings
 from tests.torture.conftest import Sized, Tell

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.domain.zone_lines import LineQuery, Lines
 from holdfast.importers.block_zones import BlockZones
-from holdfast.storage.block_files import BlockFolder
+from holdfast.store.sqlite.block_files import BlockFolder
+from holdfast.zones.lines import LineQuery, Lines
 from tests.importers.blocks import a_file, a_folder, agent_block
 from tests.marks import proves
 from tests.torture.clients.house import settings

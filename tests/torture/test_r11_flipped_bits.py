@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from holdfast import Holdfast, HoldfastError, Scope, SessionId, SessionRequest, open_holdfast
-from holdfast.storage.backup import back_up, restore
-from holdfast.storage.doubts import WHOLE_MOST
+from holdfast.store.sqlite.backup import back_up, restore
+from holdfast.store.sqlite.integrity import WHOLE_MOST
 from tests.marks import proves
 from tests.torture.clients.house import new_id, settings
 from tests.torture.conftest import Sized, Tell

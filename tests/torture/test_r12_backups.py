@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import HoldfastError, Message, Scope, Text, open_holdfast
-from holdfast.storage.backup import back_up, restore
+from holdfast.store.sqlite.backup import back_up, restore
 from tests.marks import proves
 from tests.torture.attempts import Attempt, read_attempts, read_lines
 from tests.torture.audit import Audit, judge

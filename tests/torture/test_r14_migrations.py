@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from holdfast import HoldfastError, Scope, open_holdfast
-from holdfast.storage.migrate import down, newest
-from holdfast.storage.sqlite import connect
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.migrate import down, newest
 from tests.marks import proves
 from tests.torture.audit import judge
 from tests.torture.clients.house import settings

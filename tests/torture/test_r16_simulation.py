@@ -15,9 +15,9 @@ import pytest
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.ports import Store
 from holdfast.services.agents import Agents
-from holdfast.services.mint import Mint
 from holdfast.services.models import Models
-from holdfast.storage.store import SqliteStore
+from holdfast.services.stamping import Mint
+from holdfast.store.sqlite.store import SqliteStore
 from tests.houses import Anything
 from tests.marks import proves
 from tests.stand_ins import SeededRandomness, SettableClock

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Conflict, Holdfast, SessionRequest, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.ids import SessionId
 from tests.marks import proves
 from tests.torture.attempts import Record, read_attempts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionRequest
 from tests.marks import proves
 from tests.torture.attempts import Record, read_attempts
 from tests.torture.audit import audit

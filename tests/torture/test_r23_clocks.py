@@ -20,7 +20,7 @@ from holdfast import (
     TurnEnded,
     open_holdfast,
 )
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from tests.marks import proves
 from tests.torture.attempts import Record
 from tests.torture.audit import audit

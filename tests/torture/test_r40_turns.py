@@ -18,10 +18,9 @@ import pytest
 from holdfast import Holdfast, Session, SessionRequest, open_holdfast
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalState
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import StepDelta, StepFailed, TurnEnded
-from holdfast.domain.sessions import Budget, OnExceed, Status, StopReason
+from holdfast.domain.sessions import Budget, OnExceed, SessionContext, Status, StopReason
 from holdfast.ports import StepStop
 from tests.houses import current, news_until, payloads, played
 from tests.llm.conftest import few_authorities

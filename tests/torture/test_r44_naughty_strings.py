@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Acp, Config
 from holdfast.domain.messages import Role
 from tests.http.api.client import Client, client_of

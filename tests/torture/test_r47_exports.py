@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.workflows import Workflow
 from holdfast.engine.projection import project
 from holdfast.parsing.workflow_files import parse_workflow, write_workflow
+from holdfast.workflows.model import Workflow
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.strict import faults

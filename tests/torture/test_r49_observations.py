@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.bootstrap import Outside
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.histories import ImportMark
-from holdfast.domain.observations import Observation, Subject
-from holdfast.domain.resolutions import resolve
-from holdfast.domain.timestamps import moment
+from holdfast.app import Outside
+from holdfast.domain.time import moment
+from holdfast.observations.claims import Observation, Subject
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import ImportMark
+from holdfast.observations.resolve import resolve
 from holdfast.services.history_forms import entity_form
 from tests.marks import proves
 from tests.mcp.talking import Line, line_to

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Scope, Session, SessionId, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.cli.slash import SHOWN_TURNS
 from holdfast.cli.transcript import last_turns, lines_of_turns
 from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.sessions import OnBusy, StopReason
-from holdfast.services.admissions import admit
 from holdfast.services.journal import Pen
+from holdfast.services.session_lifecycle import admit
 from holdfast.services.turns import begin, end
 from tests.houses import House, open_house
 from tests.marks import proves

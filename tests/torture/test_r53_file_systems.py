@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Denied, open_holdfast
-from holdfast.storage.files import require_suitable
+from holdfast.store.sqlite.files import require_suitable
 from tests.marks import proves
 from tests.torture.clients.house import settings
 from tests.torture.conftest import Tell

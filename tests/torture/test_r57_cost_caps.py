@@ -17,14 +17,13 @@ import pytest
 
 from holdfast import Holdfast, Session, SessionRequest, open_holdfast
 from holdfast.config import Config
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage, price
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.models import Prices, model_of
-from holdfast.domain.sessions import Budget, OnExceed, StopReason
-from holdfast.engine import chain, compaction
-from holdfast.engine.budgets import Need
-from holdfast.engine.play import Play
+from holdfast.domain.sessions import Budget, OnExceed, SessionContext, StopReason
+from holdfast.engine import compaction, model_requests
+from holdfast.engine.budget import Need
+from holdfast.engine.turn_state import Play
 from holdfast.llm.prices import prices_of
 from holdfast.ports import StepStop
 from tests.houses import current, played
@@ -227,7 +226,7 @@ def test_without_an_output_limit_the_same_providers_charge_more(
     def unlimited(_: Play, need: Need) -> int | None:
         return need.output
 
-    monkeypatch.setattr(chain, "output_limit", unlimited)
+    monkeypatch.setattr(model_requests, "output_limit", unlimited)
     monkeypatch.setattr(compaction, "output_limit", unlimited)
 
     async def tried() -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from holdfast import HoldfastError, Scope, SessionId, open_holdfast
-from holdfast.storage import wal_anchor
+from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
 from tests.cli.processes import ran
 from tests.marks import proves
 from tests.torture.clients.house import new_id, settings
@@ -187,7 +187,7 @@ def opened(home: Path) -> set[str] | str:
 
 
 def _anchored(home: Path) -> int:
-    record = wal_anchor.load(home / "history.db")
+    record = sqlite_wal_anchor.load(home / "history.db")
     assert record is not None
     return record.frame
 

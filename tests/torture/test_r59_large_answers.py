@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from holdfast import Scope, SessionId
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.messages import Role, Text
 from holdfast.services.journal import Pen

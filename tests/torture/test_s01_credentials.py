@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.tokens import Scope as TokenScope
 from holdfast.http.callers import COOKIE
 from holdfast.ports import Store

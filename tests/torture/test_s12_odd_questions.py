@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Event, Holdfast, Scope, Session, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from holdfast.config.values import Chat
 from holdfast.domain.approvals import Answer, Approval, ApprovalState

@@ -14,10 +14,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Scope, open_holdfast, storage
-from holdfast.bootstrap import Outside
+import holdfast
+from holdfast import Scope, open_holdfast
+from holdfast.app import Outside
 from holdfast.config import load
-from holdfast.storage.sqlite import connect
+from holdfast.store.sqlite.connection import connect
 from tests.marks import proves
 from tests.mcp.talking import line_to
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
@@ -121,8 +122,11 @@ def poisoned(home: Path, luck: random.Random) -> tuple[str, str, bytes]:
 
 def forge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every row prove itself: whoever can write into the file can compute a checksum."""
-    for each in pkgutil.iter_modules(storage.__path__):
-        module = importlib.import_module(f"holdfast.storage.{each.name}")
+    tables = ("observations", "search", "store", "zones")
+    for each in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+        if each.name.split(".")[1] not in tables:
+            continue
+        module = importlib.import_module(each.name)
         if hasattr(module, "require_sound"):
             monkeypatch.setattr(module, "require_sound", lambda *_, **__: None)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.tools import TOOLS
 from tests.http.v1.test_approvals import asking

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
 from holdfast.http.app import Application

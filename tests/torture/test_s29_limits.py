@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.tokens import Scope
-from holdfast.services.guesses import MOST
-from holdfast.services.slots import LIMIT, RETRY_AFTER
+from holdfast.services.agent_processes import LIMIT, RETRY_AFTER
+from holdfast.services.tokens import WRONG_CODES_MOST
 from tests.http.asgi import Answer, ask
 from tests.http.v1.visitor import HOST, a_repository
 from tests.marks import proves
@@ -29,8 +29,11 @@ def test_of_many_wrong_codes_at_once_exactly_ten_are_looked_at(
 
     wrong, right_now, later = asyncio.run(guessed(tmp_path, count))
 
-    tell(f"{count} wrong codes at once, {MOST} looked at")
-    assert Counter(each.status for each in wrong) == {401: MOST, 429: count - MOST}
+    tell(f"{count} wrong codes at once, {WRONG_CODES_MOST} looked at")
+    assert Counter(each.status for each in wrong) == {
+        401: WRONG_CODES_MOST,
+        429: count - WRONG_CODES_MOST,
+    }
     limited = [each for each in wrong if each.status == 429]
     assert {each.document["error"] for each in limited} == {"sign_in_limit"}
     assert {each.headers["retry-after"] for each in limited} == {"60"}
@@ -44,7 +47,8 @@ def test_of_many_right_codes_none_is_held_back(tmp_path: Path) -> None:
         async with doors(tmp_path / "home") as house:
             inside = house.visitor.house
             codes = [
-                await inside.tokens.sign_in_code(inside.owner, Scope.READ) for _ in range(MOST)
+                await inside.tokens.sign_in_code(inside.owner, Scope.READ)
+                for _ in range(WRONG_CODES_MOST)
             ]
             return await asyncio.gather(*(tried(house, code) for code in codes))
 
@@ -57,11 +61,11 @@ def test_of_many_who_spend_one_code_exactly_one_gets_in(tmp_path: Path) -> None:
         async with doors(tmp_path / "home") as house:
             inside = house.visitor.house
             code = await inside.tokens.sign_in_code(inside.owner, Scope.READ)
-            return await asyncio.gather(*(tried(house, code) for _ in range(MOST)))
+            return await asyncio.gather(*(tried(house, code) for _ in range(WRONG_CODES_MOST)))
 
     statuses = Counter(each.status for each in asyncio.run(raced()))
 
-    assert statuses == {303: 1, 401: MOST - 1}
+    assert statuses == {303: 1, 401: WRONG_CODES_MOST - 1}
 
 
 @proves("S29")

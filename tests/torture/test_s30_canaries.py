@@ -32,13 +32,13 @@ from holdfast import (
     open_holdfast,
 )
 from holdfast.cli.logs import configure, scrub_with
-from holdfast.domain.contexts import SessionContext
-from holdfast.domain.credentials import mask_json
 from holdfast.domain.events import ApprovalRequested, ToolEnded, encode_payload
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import ResultStatus, ToolCall, ToolResult
-from holdfast.engine.coalesce import ENOUGH
-from holdfast.storage.backup import back_up
+from holdfast.domain.secrets import mask_json
+from holdfast.domain.sessions import SessionContext
+from holdfast.engine.streaming import ENOUGH
+from holdfast.store.sqlite.backup import back_up
 from tests.keychains import ENTRIES, Known, using
 from tests.marks import demands, proves
 from tests.torture.canaries import Canary, Hit, Hunt, canaries

@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, SessionRequest
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from holdfast.config.values import Chat
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.messages import ResultStatus
+from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
 from holdfast.ports import Asked, Done, LlmTool, Planned, Toolbox, Workplace
 from holdfast.services.media import SessionShelf

@@ -98,7 +98,7 @@ async def export_file(printer: Printer, wanted: OneAgent) -> None:
     Its grant and its tags have no place in one. A file names a model, and an agent that leaves it
     open is written with the default of now.
     """
-    from holdfast.domain.agent_forms import file_form
+    from holdfast.domain.agents import file_form
     from holdfast.parsing.yaml_output import write_yaml
 
     async with opened(printer) as holdfast:

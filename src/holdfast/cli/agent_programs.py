@@ -112,7 +112,7 @@ async def show_kept(printer: Printer, wanted: KeptOptions) -> None:
 @asynccontextmanager
 async def _yard(printer: Printer, ref: str) -> "AsyncIterator[tuple[Yard, AcpRuntime]]":
     """Give what a program is started with; what it complained is told without our secrets."""
-    from holdfast.equipment import yard
+    from holdfast.wiring import yard
 
     async with opened_here(printer) as holdfast:
         agent = await holdfast.agents.get(holdfast.owner, ref)

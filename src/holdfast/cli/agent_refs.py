@@ -105,7 +105,7 @@ async def _same(holdfast: "House", described: "AgentFile") -> Agent | None:
 
 
 async def _says(holdfast: "House", agent: Agent, described: "AgentFile") -> bool:
-    from holdfast.domain.agent_forms import file_form
+    from holdfast.domain.agents import file_form
     from holdfast.parsing.agent_files import agent_of
 
     if not isinstance(agent.runtime, LlmRuntime) or not agent.system_prompt:

@@ -19,7 +19,7 @@ from holdfast.cli.parts import HOMES, homes_of, part
 from holdfast.cli.settings import Settings, hoisted
 from holdfast.cli.terminal import one_line
 from holdfast.domain.errors import Code, HoldfastError, Invalid
-from holdfast.domain.texts import is_encodable
+from holdfast.domain.text import is_encodable
 
 PROGRAM: Final = "holdfast"
 _INNER_WORDS: Final = re.compile(r": Value error, ")

@@ -28,10 +28,8 @@ from holdfast.cli.terminal import is_terminal
 from holdfast.config import absolute_model
 from holdfast.domain.agents import AcpRuntime, AgentStatus
 from holdfast.domain.approvals import ApprovalState
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.errors import Code, Conflict, Invalid
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionContext, SessionRequest
 from holdfast.domain.tools import FsTier, Grant, narrowest_tier
 from holdfast.services.agents import BUILT_IN
 

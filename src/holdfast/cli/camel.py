@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.contexts import SessionContext
+from holdfast.domain.sessions import SessionContext
 
 
 def context_data(context: SessionContext) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import __version__
-from holdfast.storage.files import alone_in
+from holdfast.store.sqlite.files import alone_in
 
 CARD_NAME: Final = "server.json"
 CARD_LARGEST: Final = 64 << 10

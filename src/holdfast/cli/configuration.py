@@ -47,7 +47,7 @@ def show(printer: Printer, _: Nothing) -> None:
 
 def _shown(name: str, value: Any) -> Any:
     """Return a value as everybody may see it."""
-    from holdfast.storage.database_urls import shown_url
+    from holdfast.store.database_url import shown_url
 
     is_address = name == "database_url" and value is not None
     return shown_url(value) if is_address else _plain(value)

@@ -272,8 +272,8 @@ class Conversation:
 
 
 def _new_id() -> str:
-    from holdfast.execution.machine import SystemClock, SystemRandomness
-    from holdfast.services.mint import Mint
+    from holdfast.execution.system import SystemClock, SystemRandomness
+    from holdfast.services.stamping import Mint
 
     return Mint(SystemClock(), SystemRandomness()).new()
 

@@ -11,7 +11,7 @@ from holdfast.cli.output import Printer
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.storage.copying import Copied
+    from holdfast.store.transfer.run import Copied
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ async def copy(printer: Printer, wanted: CopyOptions) -> None:
     stop every server first. Rows are counted and hashed on both sides and hash chains verified;
     what fails leaves nothing in the target.
     """
-    from holdfast.storage import copying
+    from holdfast.store.transfer import run as transfer_run
 
     def tell(each: "Copied") -> None:
         printer.remark(f"{each.table}: {each.rows} rows")
@@ -46,22 +46,22 @@ async def copy(printer: Printer, wanted: CopyOptions) -> None:
     config = printer.settings.load()
     is_kept = not wanted.dry_run
     async with source_of(config) as source:
-        await copying.require_idle(source)
+        await transfer_run.require_idle(source)
         async with target_of(config, wanted.to, is_kept=is_kept) as target:
             if target is not None:
-                await copying.require_empty(target)
+                await transfer_run.require_empty(target)
             if is_kept and target is not None:
-                tables = await copying.copy(source, target, tell)
+                tables = await transfer_run.copy(source, target, tell)
             else:
-                tables = await copying.counted(source)
+                tables = await transfer_run.counted(source)
     _report(printer, config, wanted, tables)
 
 
 def _report(
     printer: Printer, config: "Config", wanted: CopyOptions, tables: "list[Copied]"
 ) -> None:
-    from holdfast.bootstrap import STORE_NAME
-    from holdfast.storage.database_urls import shown_url
+    from holdfast.app import STORE_NAME
+    from holdfast.store.database_url import shown_url
 
     url = config.database_url
     target = shown_url(wanted.to) if is_address(wanted.to) else str(file_of(wanted.to))

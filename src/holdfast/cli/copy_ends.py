@@ -9,7 +9,7 @@ from holdfast.cli.places import named_path
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.storage.copying import End
+    from holdfast.store.transfer.run import End
 
 # Whatever else is named is a folder, because a home is one.
 _FILE: Final = ".db"
@@ -20,13 +20,13 @@ async def source_of(config: "Config") -> "AsyncIterator[End]":
     """Open the store of a configuration, to be read."""
     if config.database_url is not None:
         _require_driver()
-        from holdfast.storage.copying_postgres import from_database
+        from holdfast.store.transfer.postgres import from_database
 
         async with from_database(config.database_url) as database:
             yield database
         return
-    from holdfast.bootstrap import STORE_NAME, store_key
-    from holdfast.storage.copying_files import from_file, require_there
+    from holdfast.app import STORE_NAME, store_key
+    from holdfast.store.transfer.files import from_file, require_there
 
     path = config.home / STORE_NAME
     require_there(path)
@@ -40,12 +40,12 @@ async def target_of(config: "Config", to: str, *, is_kept: bool) -> "AsyncIterat
     if is_address(to):
         _require_another(config, to)
         _require_driver()
-        from holdfast.storage.copying_postgres import into_database
+        from holdfast.store.transfer.postgres import into_database
 
         async with into_database(to, is_kept=is_kept) as database:
             yield database
         return
-    from holdfast.storage.copying_files import into_file
+    from holdfast.store.transfer.files import into_file
 
     path = file_of(to)
     _require_room(path)
@@ -63,14 +63,14 @@ def is_address(to: str) -> bool:
 
 def file_of(to: str) -> Path:
     """Return the file that is meant: itself, or the store of a folder."""
-    from holdfast.bootstrap import STORE_NAME
+    from holdfast.app import STORE_NAME
 
     path = named_path(Path(to))
     return path if path.suffix == _FILE else path / STORE_NAME
 
 
 def _require_driver() -> None:
-    from holdfast.keeping import require_driver
+    from holdfast.open_store import require_driver
 
     require_driver()
 
@@ -85,8 +85,8 @@ def _require_another(config: "Config", to: str) -> None:
 def _require_room(path: Path) -> None:
     """Refuse a file that is there, or cannot be made; nothing is made yet."""
     from holdfast.domain.errors import Code, Denied, Invalid
-    from holdfast.storage.copying_files import require_absent
-    from holdfast.storage.files import unusable
+    from holdfast.store.sqlite.files import unusable
+    from holdfast.store.transfer.files import require_absent
 
     require_absent(path)
     if not _is_home(path) and not path.parent.is_dir():
@@ -96,7 +96,7 @@ def _require_room(path: Path) -> None:
 
 
 def _is_home(path: Path) -> bool:
-    from holdfast.bootstrap import STORE_NAME
+    from holdfast.app import STORE_NAME
 
     return path.name == STORE_NAME
 
@@ -105,8 +105,8 @@ def _new_key(config: "Config", path: Path) -> bytes | None:
     """Return the key of a new store: a home has its own, any other file that of our home."""
     from msgspec.structs import replace
 
-    from holdfast.bootstrap import store_key
-    from holdfast.storage.files import private_folder, require_suitable
+    from holdfast.app import store_key
+    from holdfast.store.sqlite.files import private_folder, require_suitable
 
     home = private_folder(path.parent if _is_home(path) else config.home)
     require_suitable(path.parent)

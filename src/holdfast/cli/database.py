@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.storage.postgres_schema import DatabaseSchema
+    from holdfast.store.postgres.schema import DatabaseSchema
 
 
 def schema_of(config: "Config") -> "DatabaseSchema | None":
     """Return the schema of the database that is configured; nothing where the store is a file."""
     if config.database_url is None:
         return None
-    from holdfast.keeping import require_driver
+    from holdfast.open_store import require_driver
 
     require_driver()
-    from holdfast.storage.postgres_schema import DatabaseSchema
+    from holdfast.store.postgres.schema import DatabaseSchema
 
     return DatabaseSchema(config.database_url)
 

@@ -58,24 +58,24 @@ async def examine(printer: Printer, wanted: DoctorOptions) -> int:
 def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Look at the files before the store is opened, because opening it mends their modes."""
     from holdfast import __version__
-    from holdfast.storage import inspection
-    from holdfast.storage.files import file_system_of
-    from holdfast.storage.migrate import newest
+    from holdfast.store.sqlite import checks as sqlite_checks
+    from holdfast.store.sqlite.files import file_system_of
+    from holdfast.store.sqlite.migrate import newest
 
     facts: dict[str, Any] = {
         "version": __version__,
         "home": str(config.home),
         "store": _store(config),
         "file_system": file_system_of(_existing(config.home)),
-        "sqlite": inspection.library_version() if config.database_url is None else None,
+        "sqlite": sqlite_checks.library_version() if config.database_url is None else None,
         "key_source": None,
         "schema": None,
         "newest_schema": newest(),
         "unsettled": [],
         "rebuilt": None,
     }
-    findings = [_finding("open_to_others", door) for door in inspection.open_doors(config.home)]
-    kind = inspection.unsuitable_file_system(_existing(config.home))
+    findings = [_finding("open_to_others", door) for door in sqlite_checks.open_doors(config.home)]
+    kind = sqlite_checks.unsuitable_file_system(_existing(config.home))
     if kind is not None and config.database_url is None:
         told = f"The home is on a {kind} file system, which cannot keep a store safe."
         findings.append(_finding(Code.UNSUITABLE_FILE_SYSTEM, told))
@@ -84,8 +84,8 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
 
 def _store(config: "Config") -> str | None:
     """Return where the store is; nothing where there is none yet."""
-    from holdfast.keeping import STORE_NAME
-    from holdfast.storage.database_urls import shown_url
+    from holdfast.open_store import STORE_NAME
+    from holdfast.store.database_url import shown_url
 
     if config.database_url is not None:
         return shown_url(config.database_url)
@@ -131,8 +131,8 @@ async def _work(config: "Config") -> dict[str, Any]:
 def _ahead(config: "Config") -> list[dict[str, str]]:
     """Return what would keep the first session from being written."""
     from holdfast import keychain
-    from holdfast.storage.files import unusable
-    from holdfast.storage.keys import KeySources, key_of
+    from holdfast.store.sqlite.encryption import KeySources, key_of
+    from holdfast.store.sqlite.files import unusable
 
     found = []
     if (told := unusable(config.home)) is not None:
@@ -156,7 +156,7 @@ async def _inside(
     config: "Config", facts: dict[str, Any], findings: list[dict[str, str]], *, rebuild: bool
 ) -> None:
     """Open the store and check all of it; a store that does not open is a finding."""
-    from holdfast.keeping import open_any_store
+    from holdfast.open_store import open_any_store
 
     try:
         source, store = await open_any_store(config)
@@ -185,8 +185,8 @@ async def _inside(
 
 async def _rebuilt(store: "Store") -> dict[str, Any]:
     """Compute anew what can be, and say where that differs from what was there."""
-    from holdfast.services.observation_rebuilding import rebuilt
-    from holdfast.services.search import Search
+    from holdfast.observations.snapshots import rebuilt
+    from holdfast.search.service import Search
 
     # The index first: it can be computed whatever is wrong with claims.
     words, history = await Search(store).rebuild(), await rebuilt(store)
@@ -199,7 +199,7 @@ async def _rebuilt(store: "Store") -> dict[str, Any]:
 
 async def _left_behind(config: "Config", store: "Store") -> list[dict[str, str]]:
     """Look whether all blocks were brought in of the folder that the configuration names."""
-    from holdfast.equipment import blocks_left
+    from holdfast.wiring import blocks_left
 
     if config.block_zones is None:
         return []

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, Runtime
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.messages import (
     CLOSING,
@@ -25,8 +24,8 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Session, Status, StopReason
-from holdfast.services.verifications import Verification
+from holdfast.domain.sessions import Session, SessionContext, Status, StopReason
+from holdfast.services.sessions import Verification
 
 Form = dict[str, Any]
 

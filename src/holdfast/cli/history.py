@@ -32,7 +32,7 @@ from holdfast.domain.errors import Code, Invalid
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
-    from holdfast.domain.histories import History
+    from holdfast.observations.queries import History
 
 ORDERS = "started_at, ended_at, duration, last_observation_at or session_id"
 
@@ -74,9 +74,8 @@ async def query(printer: Printer, wanted: QueryOptions) -> None:
 
 
 async def _list(printer: Printer, holdfast: "House", wanted: QueryOptions) -> None:
-    from holdfast.domain.entity_queries import EntityOrder
-    from holdfast.domain.histories import Direction, HistoryQuery
     from holdfast.http.v1.history_forms import history_list
+    from holdfast.observations.queries import Direction, EntityOrder, HistoryQuery
 
     asked = HistoryQuery(
         limit=wanted.limit,
@@ -187,7 +186,7 @@ class CheckpointOptions(OneHistory):
 
 async def checkpoint(printer: Printer, wanted: CheckpointOptions) -> None:
     """Print what was kept at a checkpoint, to go on from there."""
-    from holdfast.domain.canonical import canonical_text
+    from holdfast.domain.canonical_json import canonical_text
 
     async with opened(printer) as holdfast:
         found = await holdfast.observations.checkpoint(
@@ -228,9 +227,8 @@ class EntitiesOptions(Part):
 
 async def entities(printer: Printer, wanted: EntitiesOptions) -> None:
     """List entities of a type by what is known of them."""
-    from holdfast.domain.entity_queries import EntityOrder
-    from holdfast.domain.entity_types import EntityType
-    from holdfast.domain.histories import Direction, EntityQuery
+    from holdfast.observations.model import EntityType
+    from holdfast.observations.queries import Direction, EntityOrder, EntityQuery
     from holdfast.services.history_forms import entity_list
 
     asked = EntityQuery(
@@ -254,7 +252,7 @@ async def entities(printer: Printer, wanted: EntitiesOptions) -> None:
 
 
 def _filters(text: str | None) -> Any:
-    from holdfast.domain.observation_documents import decoded
+    from holdfast.observations.validation import decoded
 
     try:
         return None if text is None else decoded(text.encode())

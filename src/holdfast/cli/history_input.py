@@ -18,7 +18,7 @@ from holdfast.cli.output import Printer
 from holdfast.domain.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.domain.histories import Submitted
+    from holdfast.observations.queries import Submitted
 
 FILE_HELP = "A JSON file; - or nothing is stdin."
 REASON_HELP = "Why; for people."
@@ -71,7 +71,7 @@ class EntityOptions(Keyed):
 
 async def submit_entity(printer: Printer, wanted: EntityOptions) -> None:
     """Write down what is known of an entity that is no session."""
-    from holdfast.domain.acceptances import require_sibling
+    from holdfast.observations.claims import require_sibling
 
     # Before anything is read: a command that cannot be right waits for nobody.
     require_sibling(wanted.entity_type)
@@ -119,7 +119,7 @@ async def correct(printer: Printer, wanted: CorrectOptions) -> None:
 
     It outweighs whatever is submitted, before or after. Nothing that was written is changed.
     """
-    from holdfast.domain.histories import Correction
+    from holdfast.observations.queries import Correction
 
     correction = Correction(
         session_id=wanted.session_id,
@@ -191,7 +191,7 @@ def _key_in(payload: Any, given: str | None) -> Any:
 
 
 def _value(text: str) -> Any:
-    from holdfast.domain.observation_documents import decoded
+    from holdfast.observations.validation import decoded
 
     try:
         return decoded(text.encode())

@@ -59,7 +59,7 @@ class Part:
 
 async def document_in(file: Path) -> Any:
     """Return what a file spells, or stdin; doubled keys are still there to be refused."""
-    from holdfast.domain.observation_documents import decoded
+    from holdfast.observations.validation import decoded
 
     raw = await asyncio.to_thread(_read, file)
     if len(raw) > LARGEST:

@@ -14,24 +14,27 @@ if TYPE_CHECKING:
     from holdfast.domain.agents import Agent
     from holdfast.domain.approvals import Answer, Approval, ApprovalState
     from holdfast.domain.calls import Call, CallState
-    from holdfast.domain.contexts import SessionContext
     from holdfast.domain.costs import CostQuery, CostReport, CostSum
     from holdfast.domain.events import Event, Gap
     from holdfast.domain.ids import Owner, SessionId
     from holdfast.domain.messages import Message
     from holdfast.domain.models import Model
-    from holdfast.domain.openings import ForkRequest, SessionRequest
     from holdfast.domain.queries import AgentQuery, Page, SessionQuery
-    from holdfast.domain.repeats import Made
     from holdfast.domain.repos import Repo
-    from holdfast.domain.search import Hit, SearchQuery
-    from holdfast.domain.sessions import OnBusy, Session, Status
+    from holdfast.domain.sessions import (
+        ForkRequest,
+        Made,
+        OnBusy,
+        Session,
+        SessionContext,
+        SessionRequest,
+        Status,
+    )
+    from holdfast.search.query import Hit, SearchQuery
     from holdfast.services.calls import Wish
-    from holdfast.services.endings import Heirs
-    from holdfast.services.exports import Export, ExportFormat, ExportStream, Line
-    from holdfast.services.interruptions import Interruption
-    from holdfast.services.resumptions import Resumption
-    from holdfast.services.verifications import Verification
+    from holdfast.services.session_lifecycle import Heirs, Interruption, Resumption
+    from holdfast.services.sessions import Verification
+    from holdfast.workflows.session_export import Export, ExportFormat, ExportStream, Line
 
 
 class Agents(Protocol):

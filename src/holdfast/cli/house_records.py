@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from holdfast.domain.checkpoints import CheckpointState
-    from holdfast.domain.histories import (
+    from holdfast.domain.ids import Owner
+    from holdfast.observations.queries import (
+        CheckpointState,
         Correction,
         EntityPage,
         EntityQuery,
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
         TimelinePage,
         TimelineQuery,
     )
-    from holdfast.domain.ids import Owner
-    from holdfast.domain.zone_lines import LineQuery, Lines
-    from holdfast.domain.zone_replays import Replay
-    from holdfast.domain.zones import (
+    from holdfast.zones.lines import LineQuery, Lines
+    from holdfast.zones.model import (
         Archive,
         Archived,
         ArchiveSummary,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         State,
         StateWritten,
     )
+    from holdfast.zones.replay import Replay
 
 
 class Observations(Protocol):

@@ -39,7 +39,7 @@ async def block_zones(printer: Printer, wanted: BlockZonesOptions) -> int:
     """
     from msgspec.structs import asdict
 
-    from holdfast.equipment import bring_in, import_blocks
+    from holdfast.wiring import bring_in, import_blocks
 
     folder = named_path(wanted.folder)
     async with opened_here(printer) as holdfast:

@@ -43,8 +43,7 @@ def set_key(printer: Printer, wanted: OneKey) -> None:
 
     It is asked for without an echo, or read from stdin; a key that is there is replaced.
     """
-    from holdfast.domain.scrubbing import SHORTEST
-    from holdfast.domain.secrets import Secret
+    from holdfast.domain.secrets import SHORTEST, Secret
     from holdfast.services.secrets import whole_account
 
     secrets = secrets_here()

@@ -15,8 +15,7 @@ from itertools import islice
 from typing import Any, Final, TextIO
 
 from holdfast.cli.terminal import is_terminal
-from holdfast.domain.credentials import MASK, is_secret_name
-from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.secrets import MASK, Scrubber, is_secret_name
 
 MESSAGE_LONGEST: Final = 8_000
 FIELD_LONGEST: Final = 2_000

@@ -15,7 +15,7 @@ from holdfast.cli.output import Printer
 from holdfast.cli.serve import ServeOptions, listening
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.app import Holdfast
     from holdfast.domain.tokens import Caller
 
 

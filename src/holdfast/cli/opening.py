@@ -11,7 +11,7 @@ from holdfast.domain.errors import Code, Denied, Invalid, NotFound
 from holdfast.domain.ids import SessionId, is_uuid
 
 if TYPE_CHECKING:
-    from holdfast.bootstrap import Holdfast
+    from holdfast.app import Holdfast
     from holdfast.cli.house import House
     from holdfast.cli.output import Printer
     from holdfast.cli.remote.house import RemoteHouse
@@ -93,9 +93,9 @@ async def opened_here(
 
     `manner` says whether somebody can be asked, `flags` are settings that a command takes itself.
     """
-    from holdfast.bootstrap import Outside, open_holdfast
+    from holdfast.app import Outside, open_holdfast
     from holdfast.cli.logs import scrub_with
-    from holdfast.execution.local import Scope
+    from holdfast.execution.coordinator import Scope
 
     config = printer.settings.load(flags)
     outside = Outside(is_attended=manner.is_attended, yes_to=manner.yes_to)

@@ -19,7 +19,7 @@ from holdfast.cli.terminal import is_terminal
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import RepoId
 from holdfast.domain.messages import Role
-from holdfast.domain.search import LIMIT_MOST, LIMIT_USUAL, Hit, SearchQuery
+from holdfast.search.query import LIMIT_MOST, LIMIT_USUAL, Hit, SearchQuery
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House

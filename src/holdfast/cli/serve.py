@@ -23,7 +23,7 @@ from holdfast.cli.output import Printer
 if TYPE_CHECKING:
     import socket
 
-    from holdfast.bootstrap import Holdfast
+    from holdfast.app import Holdfast
     from holdfast.cli.workers import Duty
     from holdfast.http.assembly import Door
     from holdfast.http.guests import Guest
@@ -142,7 +142,7 @@ async def _serve(printer: Printer, post: Post) -> None:
     from holdfast.http.server import serve as serve_http
     from holdfast.http.server import url_of
     from holdfast.mcp.endpoint import Endpoint
-    from holdfast.services.background import Background
+    from holdfast.services.background_tasks import Background
 
     # Before the house is opened: a signal that comes meanwhile stops it in order.
     stop = _told_to_stop(post.duty)

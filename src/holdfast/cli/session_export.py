@@ -15,7 +15,7 @@ from holdfast.cli.output import Printer
 from holdfast.cli.places import named_path
 from holdfast.cli.terminal import is_terminal
 from holdfast.domain.errors import Code, Invalid
-from holdfast.services.exports import ExportFormat
+from holdfast.workflows.session_export import ExportFormat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from holdfast.cli.house import House
     from holdfast.domain.events import Event
     from holdfast.domain.ids import SessionId
-    from holdfast.domain.workflows import Workflow
-    from holdfast.services.exports import Export
+    from holdfast.workflows.model import Workflow
+    from holdfast.workflows.session_export import Export
 
 STDOUT: Final = "-"
 REVIEW: Final = (
@@ -102,8 +102,8 @@ async def chat_export(printer: Printer, wanted: WorkflowOptions) -> None:
 
 def remarks_on(workflow: "Workflow") -> list[str]:
     """Return what its author should know about a workflow that was exported."""
-    from holdfast.domain.workflow_checks import check, unresolved
-    from holdfast.domain.workflow_exports import left_out
+    from holdfast.workflows.checks import check, unresolved
+    from holdfast.workflows.export import left_out
 
     bound = unresolved(workflow)
     told = [f"Bind agent_ref: the file brings no agent {ref} along." for ref in bound]

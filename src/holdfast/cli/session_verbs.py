@@ -97,7 +97,7 @@ async def forked(
     holdfast: "House", session_id: "SessionId", *, at: int | None, title: str | None = None
 ) -> "Session":
     """Open a session that goes on from a message, as it would over HTTP."""
-    from holdfast.domain.openings import ForkRequest
+    from holdfast.domain.sessions import ForkRequest
 
     # What a turn that runs has written so far is left to that turn.
     wish = ForkRequest(at=at, is_settled=True, title=title)
@@ -154,7 +154,7 @@ class DeleteOptions(OneSession):
 async def delete(printer: Printer, wanted: DeleteOptions) -> int | None:
     """Remove a session and its messages for good."""
     from holdfast.domain.errors import Code, Invalid
-    from holdfast.services.endings import Heirs
+    from holdfast.services.session_lifecycle import Heirs
 
     if wanted.cascade and wanted.detach:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.cli.house import House
     from holdfast.domain.messages import Message
     from holdfast.domain.queries import Page
-    from holdfast.services.verifications import Verification
+    from holdfast.services.sessions import Verification
 
 # A page may end before the notice which says that its last answer was cut off.
 LOOK_AHEAD = 200

@@ -15,14 +15,14 @@ from holdfast.cli.places import named_path
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.storage.migrate import Migration
-    from holdfast.storage.sqlite import Connection
-    from holdfast.storage.wal_salvage import Salvaged
+    from holdfast.store.sqlite.connection import Connection
+    from holdfast.store.sqlite.migrate import Migration
+    from holdfast.store.sqlite.salvage import Salvaged
 
 
 def status(printer: Printer, _: Nothing) -> None:
     """Show which migrations were applied."""
-    from holdfast.storage.migrate import migrations, newest
+    from holdfast.store.sqlite.migrate import migrations, newest
 
     found = _version(printer.settings.load())
     steps = [
@@ -41,21 +41,21 @@ def status(printer: Printer, _: Nothing) -> None:
 
 def up(printer: Printer, _: Nothing) -> None:
     """Bring the store up to this program."""
-    from holdfast.storage import migrate
+    from holdfast.store.sqlite import migrate as sqlite_migrate
 
     config = printer.settings.load()
     if (schema := schema_of(config)) is not None:
         done, now = schema.up(), schema.version()
     else:
         with _connected(config) as connection:
-            done = migrate.up(connection)
-            now = migrate.version(connection)
+            done = sqlite_migrate.up(connection)
+            now = sqlite_migrate.version(connection)
     printer.done({"store": now, "done": _names(done)}, _told(done, now))
 
 
 def _version(config: "Config") -> int:
     """Return the schema of a store; 0 where there is none."""
-    from holdfast.storage.migrate import version
+    from holdfast.store.sqlite.migrate import version
 
     if (schema := schema_of(config)) is not None:
         return schema.version()
@@ -67,14 +67,14 @@ def _version(config: "Config") -> int:
 
 def forward(config: "Config") -> list[str]:
     """Bring a store that is there up to this program, and return what was done."""
-    from holdfast.storage import migrate
+    from holdfast.store.sqlite import migrate as sqlite_migrate
 
     if (schema := schema_of(config)) is not None:
         return _names(schema.up())
     if not _path(config).exists():
         return []
     with _connected(config) as connection:
-        return _names(migrate.up(connection))
+        return _names(sqlite_migrate.up(connection))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,14 +99,14 @@ def down(printer: Printer, wanted: DownOptions) -> None:
     is backed up beside itself first.
     """
     from holdfast.domain.errors import Code, NotFound
-    from holdfast.storage import migrate
-    from holdfast.storage.files import exclusively
+    from holdfast.store.sqlite import migrate as sqlite_migrate
+    from holdfast.store.sqlite.files import exclusively
 
     # Before the store is touched: a wrong number must not cost a backup, or a row.
-    migrate.require_known(wanted.to)
+    sqlite_migrate.require_known(wanted.to)
     config = printer.settings.load()
     if (schema := schema_of(config)) is not None:
-        migrate.require_not_above(schema.version(), wanted.to)
+        sqlite_migrate.require_not_above(schema.version(), wanted.to)
         if schema.version() > wanted.to:
             require_empty(schema, force=wanted.force)
         done, now = schema.down(wanted.to), schema.version()
@@ -119,11 +119,11 @@ def down(printer: Printer, wanted: DownOptions) -> None:
     with exclusively(path):
         pass
     with _connected(config) as connection:
-        migrate.require_below(connection, wanted.to)
-        changes = migrate.version(connection) > wanted.to
+        sqlite_migrate.require_below(connection, wanted.to)
+        changes = sqlite_migrate.version(connection) > wanted.to
         kept = _keep_rows(config, connection, force=wanted.force) if changes else None
-        done = migrate.down(connection, wanted.to)
-        now = migrate.version(connection)
+        done = sqlite_migrate.down(connection, wanted.to)
+        now = sqlite_migrate.version(connection)
     if kept is not None:
         printer.remark(f"What was there is kept in {kept}.")
     form = {"store": now, "done": _names(done), "kept": str(kept) if kept else None}
@@ -132,10 +132,10 @@ def down(printer: Printer, wanted: DownOptions) -> None:
 
 def _keep_rows(config: "Config", connection: "Connection", *, force: bool) -> Path | None:
     """Back a store up that has something in it, if its owner is willing to lose that."""
-    from holdfast.bootstrap import store_key
+    from holdfast.app import store_key
     from holdfast.domain.errors import Code, Conflict
-    from holdfast.storage.backup import back_up, free_name
-    from holdfast.storage.inspection import is_filled
+    from holdfast.store.sqlite.backup import back_up, free_name
+    from holdfast.store.sqlite.checks import is_filled
 
     if not is_filled(connection):
         return None
@@ -165,8 +165,8 @@ def backup(printer: Printer, wanted: BackupOptions) -> None:
     The copy is consistent, also while others work in the store. It is encrypted with the store's
     own key, which is not in it: keep that too.
     """
-    from holdfast.bootstrap import store_key
-    from holdfast.storage.backup import back_up
+    from holdfast.app import store_key
+    from holdfast.store.sqlite.backup import back_up
 
     config = printer.settings.load()
     require_embedded(config, instead="pg_dump, or the backups of your Postgres")
@@ -198,9 +198,9 @@ def restore(printer: Printer, wanted: RestoreOptions) -> None:
     The store that was there is kept beside it. Refused while another process has the store open,
     when the backup does not verify, and when it would take the encryption away.
     """
-    from holdfast.bootstrap import store_key
-    from holdfast.storage import backup as backups
-    from holdfast.storage.files import private_folder, require_suitable
+    from holdfast.app import store_key
+    from holdfast.store.sqlite import backup as backups
+    from holdfast.store.sqlite.files import private_folder, require_suitable
 
     config = printer.settings.load()
     require_embedded(config, instead="pg_restore, or the backups of your Postgres")
@@ -248,10 +248,10 @@ def salvage(printer: Printer, wanted: SalvageOptions) -> int:
     Writes what is whole into a file for `restore`, and names what is lost. The store stays as it
     is. Refused while another process has it open. Ends with 1 if something is lost.
     """
-    from holdfast.bootstrap import store_key
+    from holdfast.app import store_key
     from holdfast.cli.errors import FINDINGS
     from holdfast.domain.errors import Code, Conflict, NotFound
-    from holdfast.storage.wal_salvage import salvage as recover
+    from holdfast.store.sqlite.salvage import salvage as recover
 
     config = printer.settings.load()
     require_embedded(config, instead="the backups of your Postgres")
@@ -305,8 +305,8 @@ def _write_messages(path: Path, done: "Salvaged") -> None:
     """Write messages as JSON lines into a private file."""
     import msgspec
 
-    from holdfast.storage.backup import clean_failures
-    from holdfast.storage.files import private_file
+    from holdfast.store.sqlite.backup import clean_failures
+    from holdfast.store.sqlite.files import private_file
 
     with clean_failures(path):
         private_file(path)
@@ -314,7 +314,7 @@ def _write_messages(path: Path, done: "Salvaged") -> None:
 
 
 def _path(config: "Config") -> Path:
-    from holdfast.bootstrap import STORE_NAME
+    from holdfast.app import STORE_NAME
 
     return config.home / STORE_NAME
 
@@ -322,9 +322,9 @@ def _path(config: "Config") -> Path:
 @contextmanager
 def _connected(config: "Config") -> Iterator["Connection"]:
     """Open the store's file whatever its schema is."""
-    from holdfast.bootstrap import store_key
-    from holdfast.storage.files import private_file, private_folder
-    from holdfast.storage.sqlite import connect
+    from holdfast.app import store_key
+    from holdfast.store.sqlite.connection import connect
+    from holdfast.store.sqlite.files import private_file, private_folder
 
     path = private_folder(config.home) / _path(config).name
     key = store_key(config, path)

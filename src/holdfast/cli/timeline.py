@@ -19,8 +19,8 @@ from holdfast.domain.errors import Code, Invalid
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
-    from holdfast.domain.histories import TimelinePage
-    from holdfast.domain.timelines import EventType, TimelineEvent
+    from holdfast.observations.queries import TimelinePage
+    from holdfast.observations.timeline import EventType, TimelineEvent
 
 PAGE: Final = 100
 NARROWEST: Final = 20
@@ -77,7 +77,7 @@ async def timeline(printer: Printer, wanted: TimelineOptions) -> None:
 
     Times are those of this machine. A day or time without an offset is one of UTC.
     """
-    from holdfast.domain.timelines import EventType
+    from holdfast.observations.timeline import EventType
     from holdfast.services.history_forms import timeline_form
 
     types = tuple(required(each, EventType, "--type") for each in wanted.types or ())
@@ -103,7 +103,7 @@ async def timeline(printer: Printer, wanted: TimelineOptions) -> None:
 
 def _require_dates(start: str | None, end: str | None) -> None:
     """Refuse days or times that are none, by the names that they have on a command line."""
-    from holdfast.domain.horizons import window
+    from holdfast.observations.as_of import window
 
     for name, given, rule in (
         ("--from", (start,), "must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
@@ -119,7 +119,7 @@ def _require_dates(start: str | None, end: str | None) -> None:
 async def _of_one(
     holdfast: "House", entity_id: str, wanted: TimelineOptions, types: "tuple[EventType, ...]"
 ) -> "TimelinePage":
-    from holdfast.domain.histories import TimelineQuery
+    from holdfast.observations.queries import TimelineQuery
 
     query = TimelineQuery(
         start_date=wanted.start, end_date=wanted.end, event_types=types, limit=wanted.limit
@@ -133,10 +133,10 @@ async def _of_sessions(
     holdfast: "House", wanted: TimelineOptions, types: "tuple[EventType, ...]"
 ) -> "tuple[TimelinePage, bool]":
     """Return the events of the newest sessions that have some, and whether there are older ones."""
-    from holdfast.domain.histories import HistoryQuery, TimelinePage, TimelineQuery
-    from holdfast.domain.horizons import window
-    from holdfast.domain.timelines import events_of
-    from holdfast.domain.timelines import timeline as in_order
+    from holdfast.observations.as_of import window
+    from holdfast.observations.queries import HistoryQuery, TimelinePage, TimelineQuery
+    from holdfast.observations.timeline import events_of
+    from holdfast.observations.timeline import timeline as in_order
 
     if wanted.cursor is not None:
         told = "--cursor goes with an id; for all sessions use --to DAY."

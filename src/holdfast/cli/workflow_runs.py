@@ -20,10 +20,9 @@ from holdfast.config import absolute_model
 from holdfast.domain.agents import Agent
 from holdfast.domain.messages import Role
 from holdfast.domain.turns import turns
-from holdfast.domain.workflow_chains import Stretch, stretches
-from holdfast.domain.workflows import Workflow
 from holdfast.parsing.agent_files import AgentFile, agent_of
-from holdfast.services.snapshots import narrowed
+from holdfast.services.session_create import narrowed
+from holdfast.workflows.model import Stretch, Workflow, stretches
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House

@@ -17,8 +17,8 @@ from holdfast.domain.errors import Code, Invalid, NotFound
 if TYPE_CHECKING:
     from holdfast.cli.house import House
     from holdfast.domain.agents import Agent
-    from holdfast.domain.workflows import Workflow
     from holdfast.parsing.agent_files import AgentFile
+    from holdfast.workflows.model import Workflow
 
 STDIN: Final = "-"
 
@@ -29,7 +29,7 @@ async def validate(printer: Printer, wanted: OneFile) -> int:
     What cannot be read is an error; what can be read and means nothing is a finding. Ends with 1
     if something was found.
     """
-    from holdfast.domain.workflow_checks import check
+    from holdfast.workflows.checks import check
 
     workflow = read(wanted.file)
     findings = check(workflow, await _known_agents(printer, workflow, wanted.file))
@@ -127,7 +127,7 @@ def _text(file: str) -> str:
 
 
 def _why_not_runnable(workflow: "Workflow") -> str | None:
-    from holdfast.domain.workflow_chains import stretches
+    from holdfast.workflows.model import stretches
 
     try:
         stretches(workflow)
@@ -142,7 +142,7 @@ async def _known_agents(
     """Return the agents that a workflow names and does not bring along, by their names."""
     from holdfast.cli.opening import opened
     from holdfast.cli.workflow_runs import folder_of, referred
-    from holdfast.domain.workflow_checks import unresolved
+    from holdfast.workflows.checks import unresolved
 
     known = {ref: _reach(each) for ref, each in referred(workflow, file).items()}
     missing = [ref for ref in unresolved(workflow) if ref not in known]

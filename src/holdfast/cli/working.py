@@ -10,8 +10,8 @@ from holdfast.cli.tool_lines import call_line, outcome
 from holdfast.domain.events import ApprovalAnswered, ApprovalRequested, ToolEnded, ToolStarted
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Message, ResultStatus, ToolCall
-from holdfast.engine.dispatch import REFUSALS
-from holdfast.services.policy import Ruling
+from holdfast.engine.tool_calls import REFUSALS
+from holdfast.services.approval_policy import Ruling
 
 Work = ToolStarted | ToolEnded | ApprovalRequested | ApprovalAnswered
 

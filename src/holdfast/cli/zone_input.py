@@ -16,7 +16,7 @@ from holdfast.domain.errors import Code, Invalid
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
-    from holdfast.domain.zones import OutputAppended
+    from holdfast.zones.model import OutputAppended
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ async def write(printer: Printer, wanted: WriteOptions) -> None:
     """Replace the snapshot of a desk with what comes on stdin."""
     import msgspec
 
-    from holdfast.domain.zones import WRITE_LARGEST, require_definition_id
     from holdfast.http.v1.zones_forms import StateWrittenForm
+    from holdfast.zones.model import WRITE_LARGEST, require_definition_id
 
     # Before anything is read: a command that cannot be right waits for nobody.
     require_definition_id(wanted.id)
@@ -49,8 +49,8 @@ async def write(printer: Printer, wanted: WriteOptions) -> None:
 
 async def append(printer: Printer, wanted: OneDesk) -> None:
     """Append the lines of stdin to the output of a desk, as they come."""
-    from holdfast.domain.zones import require_definition_id
     from holdfast.http.v1.zones_forms import OutputAppendedForm
+    from holdfast.zones.model import require_definition_id
 
     require_definition_id(wanted.id)
     offset, size = None, 0
@@ -65,7 +65,7 @@ async def append(printer: Printer, wanted: OneDesk) -> None:
 
 async def _appended(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppended", None]:
     """Append what comes, a batch for whatever is there at a time; yield what became of each."""
-    from holdfast.domain.zones import APPEND_LARGEST, require_size
+    from holdfast.zones.model import APPEND_LARGEST, require_size
 
     held = b""
     while more := await asyncio.to_thread(_some_of_stdin):

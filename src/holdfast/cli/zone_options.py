@@ -28,7 +28,7 @@ class OneArchive(OneDesk):
 
 def archive_ms(id_: str, text: str) -> int:
     """Return the time of an archive as a person has written it."""
-    from holdfast.domain.zones import archive_not_found, parsed_time, require_definition_id
+    from holdfast.zones.model import archive_not_found, parsed_time, require_definition_id
 
     require_definition_id(id_)
     ms = parsed_time(text)

@@ -92,8 +92,8 @@ async def _follow(printer: Printer, holdfast: "House", wanted: ReadOptions) -> N
 
 
 async def _lines(printer: Printer, holdfast: "House", wanted: ReadOptions) -> None:
-    from holdfast.domain.zone_lines import LINES_USUAL, LineQuery
     from holdfast.http.v1.zones_forms import lines_form
+    from holdfast.zones.lines import LINES_USUAL, LineQuery
 
     limit = LINES_USUAL if wanted.limit is None else wanted.limit
     query = LineQuery(start=wanted.start or 0, limit=limit)

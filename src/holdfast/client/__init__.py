@@ -6,11 +6,8 @@ from holdfast.client.listings import Listing, Page
 from holdfast.client.patience import Patience
 from holdfast.domain.approvals import ApprovalMode, ApprovalScope, ApprovalState
 from holdfast.domain.calls import CallState
-from holdfast.domain.checkpoints import CheckpointState
 from holdfast.domain.costs import CostGroup
-from holdfast.domain.histories import Submitted
 from holdfast.domain.sessions import OnBusy
-from holdfast.domain.timelines import TimelineEvent
 from holdfast.http.api.forms import RepoForm
 from holdfast.http.v1.agents_forms import (
     AcpRuntimeForm,
@@ -87,8 +84,9 @@ from holdfast.http.v1.zones_forms import (
     StateWrittenForm,
     ZoneFileForm,
 )
+from holdfast.observations.queries import CheckpointState, Submitted
+from holdfast.observations.timeline import TimelineEvent
 from holdfast.services.calls import How
-from holdfast.services.exports import ExportFormat
 from holdfast.services.history_forms import (
     EntityForm,
     EntityList,
@@ -98,6 +96,7 @@ from holdfast.services.history_forms import (
     RemovalForm,
     TimelineForm,
 )
+from holdfast.workflows.session_export import ExportFormat
 
 __all__ = [
     "AcpRuntimeForm",

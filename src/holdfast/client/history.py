@@ -5,8 +5,6 @@ from typing import Any, TypeVar
 
 from holdfast.client.requests import Requests, path_of, query_of
 from holdfast.client.transport import ANSWER_SECONDS
-from holdfast.domain.checkpoints import CheckpointState
-from holdfast.domain.histories import Submitted
 from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, RestorationPost
 from holdfast.http.v1.history_forms import (
     CheckpointQuery,
@@ -17,6 +15,7 @@ from holdfast.http.v1.history_forms import (
     RemovalQuery,
 )
 from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
+from holdfast.observations.queries import CheckpointState, Submitted
 from holdfast.services.history_forms import (
     EntityList,
     HistoryForm,

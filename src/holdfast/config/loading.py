@@ -20,7 +20,7 @@ from holdfast.domain.approvals import TIGHTNESS
 from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.models import OFFLINE, model_of
 from holdfast.domain.sessions import OnExceed, cap_of
-from holdfast.domain.texts import is_encodable
+from holdfast.domain.text import is_encodable
 from holdfast.domain.tools import FsTier
 
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhd]?)")

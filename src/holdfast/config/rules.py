@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.storage.database_urls import url_fault
+from holdfast.store.database_url import url_fault
 
 Rule = Callable[[Any], str | None]
 

@@ -16,9 +16,9 @@ from msgspec.structs import asdict, fields
 
 from holdfast.config.files import Given, nearest_to, unknown
 from holdfast.config.rules import entry_fault, passed_on_fault
-from holdfast.domain.credentials import is_credential
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.texts import is_encodable
+from holdfast.domain.secrets import is_credential
+from holdfast.domain.text import is_encodable
 
 # So short that the names of its tools still fit behind it.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")

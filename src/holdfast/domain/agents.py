@@ -1,16 +1,19 @@
 """Agents: who answers. Either a language model with tools, or somebody else's program over ACP."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from math import isfinite
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, is_slug
-from holdfast.domain.texts import require_tags, require_text
+from holdfast.domain.secrets import Scrubber, is_credential
+from holdfast.domain.text import require_tags, require_text
 from holdfast.domain.tools import Grant, ToolSpec
 
 SYSTEM_PROMPT_LONGEST: Final = 1 << 20
@@ -172,3 +175,121 @@ def _refuse_secret_references(prompt: str) -> None:
             "A secret is never put into a prompt; remove {{secrets.…}} from system_prompt.",
             {"field": "system_prompt"},
         )
+
+
+_VARIABLE: Final = re.compile(r"\{\{ctx\.([A-Za-z0-9_-]{1,64})\}\}")
+_OPENER: Final = re.compile(r"\{(?=\{)")
+# Neither a prompt nor a variable may hold this character, so it can mark where a value ends.
+_EDGE: Final = "\x00"
+# Two braces that only meet because of what was put in.
+_SEAM: Final = re.compile(r"\{\x00+(?=\{)")
+
+
+class Rendered(Struct, frozen=True, kw_only=True):
+    """A text with its variables put in, and the names that no variable has, each once."""
+
+    text: str
+    unknown: tuple[str, ...] = ()
+
+
+def render(template: str, variables: Mapping[str, str]) -> Rendered:
+    """Return the template with its variables put in, in one pass; unknown ones stay as written."""
+    names = _VARIABLE.findall(template)
+    # Before anything is put in: a short template can ask for one long value many times.
+    if len(template) + sum(len(variables.get(name, "")) for name in names) > SYSTEM_PROMPT_LONGEST:
+        raise Invalid(
+            Code.INVALID_TEXT,
+            f"With its variables the prompt has more than {SYSTEM_PROMPT_LONGEST} characters.",
+            {"field": "system_prompt"},
+        )
+    marked = _VARIABLE.sub(lambda found: _put_in(found, variables), template)
+    text = _SEAM.sub("{ ", marked).replace(_EDGE, "")
+    return Rendered(text=text, unknown=tuple(dict.fromkeys(n for n in names if n not in variables)))
+
+
+def neutralise(text: str) -> str:
+    """Return the text without openers: one space behind each brace that another one follows."""
+    return _OPENER.sub("{ ", text)
+
+
+def has_secret_reference(text: str) -> bool:
+    """Tell whether a text asks for a secret to be put into it."""
+    return _SECRET_REFERENCE.search(text) is not None
+
+
+def refuse_secrets(variables: Mapping[str, str], scrubber: Scrubber) -> None:
+    """Refuse variables that carry a secret, naming them and never their values."""
+    found = sorted(
+        name
+        for name, value in variables.items()
+        if scrubber.holds(value) or is_credential(value, name)
+    )
+    if found:
+        raise Invalid(
+            Code.SECRET_IN_VARIABLES,
+            f"Variables are kept as plain text; take the secret out of: {', '.join(found)}.",
+            {"variables": found},
+        )
+
+
+def _put_in(found: re.Match[str], variables: Mapping[str, str]) -> str:
+    value = variables.get(found[1])
+    return found[0] if value is None else f"{_EDGE}{neutralise(value)}{_EDGE}"
+
+
+# Kept and written back; nothing here acts on them yet.
+NOT_APPLIED: Final = ("input_schema", "output_schema")
+# What a chain entry says that was made without a number.
+_USUAL_ATTEMPTS: Final = 2
+
+
+def file_form(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> dict[str, Any]:
+    """Return an agent as its file says it; `default` stands where it leaves the model open.
+
+    Its grant, its tags and the rest of its tools' descriptions have no place in a file.
+    """
+    runtime = agent.runtime
+    if not isinstance(runtime, LlmRuntime):
+        raise Invalid(
+            Code.AGENT_INVALID,
+            "An agent with a program of its own has no file form.",
+            {"fields": ["runtime"]},
+        )
+    if not agent.system_prompt:
+        raise Invalid(
+            Code.AGENT_INVALID,
+            f"Agent {agent.slug} has no system prompt, and a file needs one; `holdfast agents edit "
+            f"{agent.slug} --system-prompt TEXT` gives it one.",
+            {"fields": ["system_prompt"]},
+        )
+    chain = [(refs[each.model_id], each.max_attempts) for each in runtime.models]
+    (first, _), *others = chain or [(default, None)]
+    settings = msgspec.to_builtins(runtime)
+    form = {
+        "id": agent.slug,
+        "name": agent.name,
+        "description": agent.description,
+        **_provider_and_model(first),
+        "system_prompt": agent.system_prompt,
+        **{key: settings[key] for key in ("temperature", "max_tokens", "reasoning_effort")},
+        "tools": [tool.name for tool in agent.tools],
+        "mcp_servers": list(agent.mcp_servers),
+        "fallback_chain": [
+            {**_provider_and_model(ref), "max_attempts": attempts or _USUAL_ATTEMPTS}
+            for ref, attempts in others
+        ],
+        "retry": _without_nothing(settings["retry"] or {}),
+        "memory": _without_nothing(settings["memory"] or {}),
+        "recovery": agent.recovery.value,
+    }
+    said = {key: value for key, value in form.items() if value not in (None, [], {})}
+    return said | {key: agent.extra[key] for key in NOT_APPLIED if key in agent.extra}
+
+
+def _provider_and_model(ref: str) -> dict[str, str]:
+    provider, _, model = ref.partition(":")
+    return {"model": model, "provider": provider}
+
+
+def _without_nothing(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}

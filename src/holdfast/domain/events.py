@@ -10,9 +10,8 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.approvals import ApprovalScope
+from holdfast.domain.approvals import Approval, ApprovalScope, Question
 from holdfast.domain.calls import Settlement
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
 from holdfast.domain.ids import (
     ApprovalId,
@@ -25,8 +24,8 @@ from holdfast.domain.ids import (
     uuid7,
 )
 from holdfast.domain.messages import Message, PlanStep, ResultStatus, Role, ToolError
-from holdfast.domain.sessions import Status, StopReason
-from holdfast.domain.times import microseconds
+from holdfast.domain.sessions import SessionContext, Status, StopReason
+from holdfast.domain.time import microseconds
 from holdfast.domain.tools import ToolClass
 
 
@@ -366,3 +365,27 @@ def name_of(payload: Payload | type[Payload]) -> str:
 
 
 NAMES: Final = frozenset(name_of(payload) for payload in get_args(Payload))
+
+
+def question_event(question: Question) -> ApprovalRequested:
+    """Return the news that a question waits for its answer."""
+    return ApprovalRequested(
+        approval_id=question.id,
+        call_id=question.call_id,
+        tool=question.tool,
+        tool_class=question.tool_class,
+        question=question.question,
+        preview=question.preview,
+        is_for_session=question.memory is not None,
+    )
+
+
+def answer_event(approval: Approval) -> ApprovalAnswered:
+    """Return the news that a question has its answer."""
+    return ApprovalAnswered(
+        approval_id=approval.id,
+        call_id=approval.question.call_id,
+        decision=approval.state,
+        scope=approval.scope,
+        by=approval.answered_by or "",
+    )

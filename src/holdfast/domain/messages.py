@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
-from holdfast.domain.texts import is_encodable, require_text
+from holdfast.domain.text import is_encodable, require_text
 
 
 class Role(StrEnum):

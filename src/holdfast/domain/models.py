@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import ModelId
-from holdfast.domain.texts import is_encodable, require_text
+from holdfast.domain.text import is_encodable, require_text
 
 # Fixed for ever: an id made of it is the same on every installation.
 _NAMESPACE: Final[UUID] = uuid5(NAMESPACE_DNS, "holdfast.models")

@@ -1,9 +1,19 @@
-"""A value that must not be seen: a key on its way to the one place that sends it.
-
-Where secrets come from and where they are kept is not decided here.
+"""Secrets: a value that must not be seen, the shapes of credentials, and the scrubber that removes
+both from text.
 """
 
-from typing import Final, NoReturn
+import base64
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from functools import cache
+from typing import Any, Final, NoReturn, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
 
 _HIDDEN: Final = "[secret]"
 
@@ -39,3 +49,412 @@ class Secret:
 
     def __reduce_ex__(self, _: object) -> NoReturn:
         raise TypeError("A secret is not written down.")
+
+
+MASK: Final = "[masked]"
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """A credential as it begins at one of its marks; its group `secret` is what must not be seen.
+
+    `marks` are in lower case. A loose shape is masked, and not refused.
+    """
+
+    marks: tuple[str, ...]
+    pattern: str
+    is_loose: bool = False
+
+
+# Without brackets, dollars and stars, which begin a placeholder such as `${TOKEN}`.
+_VALUE: Final = r"[^\s\"'`,;&<>(){}\[\]|\\$*]"
+_QUOTE: Final = r"(?:\\{0,3}[\"'])?"
+_IS: Final = rf"{_QUOTE}\s{{0,3}}(?:=|:(?!//))\s{{0,3}}{_QUOTE}"
+# With a digit, and no number.
+_CRYPTIC: Final = (
+    rf"(?P<secret>(?={_VALUE}{{0,64}}?[0-9])(?![0-9.:/-]++(?!{_VALUE})){_VALUE}{{8,4096}}+)"
+)
+_IN_URL: Final = r"[^\s/@:\"'?#<>\\]"
+_IN_QUERY: Final = r"[^&\s\"'<>#\\]"
+# Where a word may begin: also behind an escaped line break, and behind a colour.
+_START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=[0-9]m))"
+_SECRET_KEY: Final = "|".join(
+    f"(?<={kind}key)|(?<={kind}[_-]key)"
+    for kind in ("api", "access", "private", "account", "signing", "master", "auth", "secret")
+)
+# "tokens" only counts them.
+_NAME: Final = (
+    rf"(?:key(?:{_SECRET_KEY})|secret(?!ar)|token(?!s|i[sz])|passw(?:or)?d|passphrase|pwd"
+    r"|credential|authorization)"
+)
+_NAME_MARKS: Final = (
+    *("key", "secret", "token", "passw", "passphrase", "pwd", "credential", "authorization"),
+)
+# How keys of the large providers begin, and the rest of them.
+_PREFIXES: Final[Mapping[str, str]] = {
+    "sk-": r"sk-(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{16,512}+",
+    "aiza": r"AIza[A-Za-z0-9_-]{30,512}+",
+    "ghp_": r"ghp_[A-Za-z0-9]{20,512}+",
+    "gho_": r"gho_[A-Za-z0-9]{20,512}+",
+    "ghs_": r"ghs_[A-Za-z0-9]{20,512}+",
+    "ghu_": r"ghu_[A-Za-z0-9]{20,512}+",
+    "ghr_": r"ghr_[A-Za-z0-9]{20,512}+",
+    "github_pat_": r"github_pat_[A-Za-z0-9_]{20,512}+",
+    "xox": r"xox[a-z]-[A-Za-z0-9-]{10,512}+",
+    "xapp-": r"xapp-[0-9]-[A-Za-z0-9-]{10,512}+",
+    "akia": r"AKIA[A-Z0-9]{16}(?![A-Za-z0-9])",
+    "asia": r"ASIA[A-Z0-9]{16}(?![A-Za-z0-9])",
+    "glpat-": r"glpat-[A-Za-z0-9_-]{16,512}+",
+    # Our own tokens, which always have a capital, and those of a provider.
+    "hf_": r"hf_(?:(?=[a-z0-9_-]{0,42}[A-Z])[A-Za-z0-9_-]{43,512}+|[A-Za-z0-9]{20,512}+)",
+    "sk_": r"sk_(?:live|test)_[A-Za-z0-9]{16,512}+",
+    "rk_": r"rk_(?:live|test)_[A-Za-z0-9]{16,512}+",
+    "gsk_": r"gsk_[A-Za-z0-9]{20,512}+",
+    "xai-": r"xai-[A-Za-z0-9]{20,512}+",
+    "npm_": r"npm_[A-Za-z0-9]{30,512}+",
+    "pypi-": r"pypi-[A-Za-z0-9_-]{40,512}+",
+    "ya29.": r"ya29\.[A-Za-z0-9_-]{20,512}+",
+    "sg.": r"SG\.[A-Za-z0-9_-]{16,64}+\.[A-Za-z0-9_-]{16,512}+",
+    "dop_v1_": r"dop_v1_[a-f0-9]{40,512}+",
+    # A JSON Web Token.
+    "eyj": r"eyJ[A-Za-z0-9_-]{8,2048}+\.[A-Za-z0-9_-]{8,8192}+\.[A-Za-z0-9_-]{8,2048}+",
+}
+# Bounded everywhere, so that no text of a stranger's takes more than linear time.
+_PATTERNS: Final[Mapping[tuple[str, ...], str]] = {
+    # A private key, up to the next dashes.
+    ("-----begin",): r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:\\{1,4}[nr]|\s){0,8}(?=[A-Za-z0-9+/]{16}|[A-Z][A-Za-z-]{2,20}: )"
+    r"(?P<secret>[^-]*+(?:-(?!----)[^-]*+)*+)",
+    ("authorization",): rf"(?i:authorization){_IS}(?i:(?:bearer|basic|token|digest)\s{{1,3}})?"
+    rf"(?P<secret>(?!(?i:bearer|basic)\b){_VALUE}{{8,4096}}+)",
+    # Both words are English, too; what follows them must not be.
+    ("bearer", "basic"): r"(?<![A-Za-z0-9])(?i:bearer|basic)\s{1,3}(?P<secret>"
+    r"(?=[A-Za-z+/._~-]{0,64}[0-9]|[A-Za-z+/._~-]{24})[A-Za-z0-9+/._~=-]{8,4096}+)",
+    # name=value and its relatives.
+    _NAME_MARKS: rf"(?=[A-Za-z0-9_-]{{3,48}}+{_IS})(?i:{_NAME}[a-z0-9_-]{{0,32}}){_IS}{_CRYPTIC}",
+    # https://user:password@host, or one long word before the host.
+    ("://",): rf"://(?P<secret>{_IN_URL}{{0,256}}:[^\s/@\"'?#<>\\]{{1,256}}"
+    rf"|{_IN_URL}{{16,256}})(?=@)",
+    # ?key=value
+    ("key=", "sig=", "auth=", "code="): r"(?<=[?&;])(?i:key|sig|auth|code)="
+    rf"(?P<secret>(?={_IN_QUERY}{{0,64}}?[0-9]){_IN_QUERY}{{8,4096}}+)",
+    ("signature=",): rf"(?i:signature)=(?P<secret>{_IN_QUERY}{{16,4096}}+)",
+}
+_LOOSE: Final = (
+    r"(?i:passw(?:or)?d|passphrase|pwd|secret|token)="
+    rf"(?P<secret>(?!(?i:true|false|null|none)\b)[A-Za-z]{_VALUE}{{3,4096}}+)"
+)
+SHAPES: Final = (
+    *(Shape(marks=marks, pattern=pattern) for marks, pattern in _PATTERNS.items()),
+    *(
+        Shape(marks=(mark,), pattern=rf"{_START}(?P<secret>{rest})")
+        for mark, rest in _PREFIXES.items()
+    ),
+    Shape(marks=("passw", "passphrase", "pwd", "secret", "token"), pattern=_LOOSE, is_loose=True),
+)
+_EVERY_MARK: Final = sorted({mark for shape in SHAPES for mark in shape.marks})
+# Enough to tell that there are none: a mark that holds another need not be looked for.
+_MARKS: Final = tuple(
+    mark for mark in _EVERY_MARK if not any(other in mark for other in _EVERY_MARK if other != mark)
+)
+_SECRET_NAME: Final = rf"(?i:{_NAME})"
+# A text of JSON, and the colon behind it where it is the name of a value.
+JSON_TEXT: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")([ \t\r\n]*:[ \t\r\n]*)?', re.DOTALL)
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(str)
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether what is called so is a secret, by its name alone."""
+    return _compiled(_SECRET_NAME).search(name) is not None
+
+
+def is_credential(text: str, name: str = "") -> bool:
+    """Tell whether a text holds a credential; the name of a value may say that it is one."""
+    told = f"{name}={text}" if is_secret_name(name) else text
+    strict = (shape for shape in SHAPES if not shape.is_loose)
+    return next(iter(_spans(bytewise(told), strict)), None) is not None
+
+
+def mask_text(text: str) -> str:
+    """Return the text with its credentials masked; the same object where there are none."""
+    view = bytewise(text)
+    spans = sorted(_spans(view, SHAPES))
+    if not spans:
+        return text
+    pieces, done = [], 0
+    for begin, end in spans:
+        # Two shapes may fit one credential.
+        if begin >= done:
+            pieces += [view[done:begin], MASK]
+        done = max(done, end)
+    return "".join([*pieces, view[done:]]).encode("latin-1").decode("utf-8", "surrogatepass")
+
+
+def mask_json(encoded: bytes) -> bytes:
+    """Return JSON with its credentials masked, valid as before; the same object if it has none."""
+    lowered = encoded.lower().decode("latin-1")
+    present = [mark for mark in _MARKS if mark in lowered]
+    if not present:
+        return encoded
+    marked = sorted(at for mark in present for at in _places(mark, lowered))
+    pieces: list[bytes] = []
+    done, named_until = 0, -1
+    # Text by text: whatever becomes of one, the JSON around it stays as it is.
+    for found in JSON_TEXT.finditer(encoded):
+        is_named = found.start() == named_until
+        nearest = bisect_left(marked, found.start())
+        if not is_named and (nearest == len(marked) or marked[nearest] >= found.end(1)):
+            continue
+        text = _decoder.decode(found[1])
+        # Whole, because the name before the colon says what it is.
+        masked = MASK if is_named and not found[2] and len(text) >= 4 else mask_text(text)
+        named_until = found.end() if found[2] and is_secret_name(text) else -1
+        if masked != text:
+            pieces += [encoded[done : found.start()], _encoder.encode(masked)]
+            done = found.end(1)
+    return b"".join([*pieces, encoded[done:]]) if pieces else encoded
+
+
+def _spans(view: str, shapes: Iterable[Shape]) -> Iterable[tuple[int, int]]:
+    """Yield where secrets stand, shape by shape."""
+    lowered = view.encode("latin-1").lower().decode("latin-1")
+    for shape in shapes:
+        for mark in shape.marks:
+            at = lowered.find(mark)
+            while at >= 0:
+                found = _compiled(shape.pattern).match(view, at)
+                if found is not None:
+                    yield found.span("secret")
+                at = lowered.find(mark, found.end() if found else at + 1)
+
+
+# When it is needed first: all of them at once would cost every start twenty milliseconds.
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+def _places(mark: str, text: str) -> Iterable[int]:
+    at = text.find(mark)
+    while at >= 0:
+        yield at
+        at = text.find(mark, at + 1)
+
+
+def bytewise(text: str) -> str:
+    """Return the text's UTF-8, a character for each byte.
+
+    Lower case has as many bytes then, and Python finds text in text ten times as fast as bytes.
+    """
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+T = TypeVar("T")
+# Shorter ones are left alone: they would be found in words that nobody meant to hide.
+SHORTEST: Final = 8
+_LINE_SHORTEST: Final = 16
+# More than most keys are long, and little enough to be looked at again with every piece.
+_SHOWN_LONGEST: Final = 1024
+_RUN: Final = re.compile(r"[A-Za-z0-9]+")
+_UNNAMEABLE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
+
+
+class _Managed(Struct, frozen=True):
+    """A secret in all its forms; `anchors` are texts of which every form holds one."""
+
+    mark: str
+    anchors: tuple[str, ...]
+    pattern: re.Pattern[str]
+    forms: tuple[str, ...]
+
+
+class Scrubber:
+    """Knows the managed secrets of one moment; it never changes."""
+
+    def __init__(self, secrets: Iterable[tuple[str, Secret]] = ()) -> None:
+        """Take each secret with the name that is shown instead; too short ones are left out."""
+        named: dict[str, str] = {}
+        for name, secret in secrets:
+            named |= dict.fromkeys(_parts(secret.reveal()), name)
+        # The longest first: a secret that begins like another must not leave its end behind.
+        values = sorted((value for value in named if len(value) >= SHORTEST), key=len, reverse=True)
+        self._managed = tuple(_managed(named[value], value) for value in values)
+        self._anchors = tuple(
+            bytewise(anchor) for managed in self._managed for anchor in managed.anchors
+        )
+
+    def clean(self, text: str) -> str:
+        """Return the text with `[secret:name]` for each secret; the same object without one."""
+        for managed in self._managed:
+            for anchor in managed.anchors:
+                if anchor in text:
+                    text = managed.pattern.sub(managed.mark, text)
+                    break
+        return text
+
+    def clean_json(self, encoded: bytes) -> bytes:
+        """Return JSON without the secrets, valid as before; the same object if it has none.
+
+        A text that is nothing but a word of the format itself stays: without its keys, tags and
+        choices a record could not be read again.
+        """
+        # As text of one character a byte: Python finds text in text ten times as fast.
+        view = encoded.decode("latin-1")
+        for anchor in self._anchors:
+            if anchor in view:
+                return self._text_by_text(encoded)
+        return encoded
+
+    def cleaned(self, value: T) -> T:
+        """Return a value made of structs without the secrets; the same object if it has none."""
+        encoded = _encoder.encode(value)
+        clean = self.clean_json(encoded)
+        return value if clean is encoded else msgspec.json.decode(clean, type=type(value))
+
+    def mask(self, encoded: bytes) -> bytes:
+        """Return JSON with what looks like a credential masked; the same object if nothing does."""
+        return mask_json(encoded)
+
+    def clean_and_mask(self, text: str) -> str:
+        """Return text that may be shown and logged: without secrets, and without credentials."""
+        return mask_text(self.clean(text))
+
+    def holds(self, text: str) -> bool:
+        """Tell whether a managed secret stands in the text."""
+        return self.clean(text) is not text
+
+    def unfinished(self, text: str) -> int:
+        """Return where a secret may begin whose end is still to come; the length if nowhere."""
+        return min(
+            (_begun(form, text) for managed in self._managed for form in managed.forms),
+            default=len(text),
+        )
+
+    def _text_by_text(self, encoded: bytes) -> bytes:
+        pieces: list[bytes] = []
+        done = 0
+        # Text by text, so that no replacement can cut an escape in two.
+        for found in JSON_TEXT.finditer(encoded):
+            text = _decoder.decode(found[1])
+            cleaned = self.clean(text)
+            if cleaned is not text and text not in _own_words():
+                pieces += [encoded[done : found.start()], _encoder.encode(cleaned)]
+                done = found.end(1)
+        return b"".join([*pieces, encoded[done:]]) if pieces else encoded
+
+
+class ScrubbedStream:
+    """Text that comes in pieces, without the secrets that a piece's end would cut in two."""
+
+    def __init__(self, scrubber: Callable[[], Scrubber]) -> None:
+        """`scrubber` is asked for every piece, because a secret may have become known since."""
+        self._scrubber = scrubber
+        self._held = ""
+        # The end of what was shown: the first half of a secret that nobody knew then.
+        self._shown = ""
+
+    def feed(self, text: str) -> str:
+        """Return what can be shown; what may be the beginning of a secret waits for more."""
+        scrubber = self._scrubber()
+        shown = scrubber.clean(self._shown)
+        cleaned = _behind(shown, scrubber.clean(shown + self._held + text))
+        cut = scrubber.unfinished(cleaned)
+        self._held = cleaned[cut:]
+        self._shown = (shown + cleaned[:cut])[-_SHOWN_LONGEST:]
+        return cleaned[:cut]
+
+    def rest(self) -> str:
+        """Return what has waited, because nothing more comes."""
+        held, self._held, self._shown = self._held, "", ""
+        return held
+
+
+def _behind(shown: str, cleaned: str) -> str:
+    """Return what comes after that which was shown; a secret that begins in it comes as a mark."""
+    if cleaned.startswith(shown):
+        return cleaned[len(shown) :]
+    pairs = enumerate(zip(shown, cleaned, strict=False))
+    return cleaned[next((at for at, (one, other) in pairs if one != other), len(cleaned)) :]
+
+
+def _own_words() -> set[str]:
+    """Return every word that records are made of: keys, tags and choices."""
+    words: set[str] = set()
+    waiting: list[Any] = [Struct, StrEnum]
+    while waiting:
+        # Looked up when it is needed and not before: modules that are imported later have some.
+        for kind in waiting.pop().__subclasses__():
+            if kind.__module__.startswith("holdfast."):
+                waiting.append(kind)
+                words |= _words_of(kind)
+    return words
+
+
+def _words_of(kind: Any) -> set[str]:
+    if issubclass(kind, StrEnum):
+        return set(map(str, kind))
+    config = kind.__struct_config__
+    return {*kind.__struct_encode_fields__, str(config.tag), str(config.tag_field)}
+
+
+def _parts(value: str) -> list[str]:
+    """Return a value, and of one with several lines also the lines, but for its frame.
+
+    Lines are numbered, indented and compared with others, and then stand apart.
+    """
+    lines = [line.strip() for line in value.splitlines()]
+    long = [line for line in lines if len(line) >= _LINE_SHORTEST and not line.startswith("-----")]
+    return [value, *long] if len(lines) > 1 else [value]
+
+
+def _managed(name: str, value: str) -> _Managed:
+    written = (value, *_base64_cores(value.encode("utf-8", "surrogatepass")))
+    return _Managed(
+        mark=f"[secret:{_UNNAMEABLE.sub('_', name)}]",
+        # Letters and digits are never escaped; a value without any is looked for in every text.
+        anchors=tuple(max(_RUN.findall(form), key=len, default="") for form in written),
+        pattern=re.compile("|".join("".join(map(_anyhow, form)) for form in written)),
+        forms=tuple(dict.fromkeys(spelled for form in written for spelled in _spelled(form))),
+    )
+
+
+def _base64_cores(value: bytes) -> Iterator[str]:
+    """Yield what is sure to be seen of a value in base64, wherever in a longer text it begins."""
+    for offset in range(3):
+        encoded = base64.b64encode(bytes(offset) + value).decode()
+        # The first characters also depend on what is before the value, the last on what follows.
+        yield encoded[-(-offset * 8 // 6) : (offset + len(value)) * 8 // 6]
+
+
+def _spelled(form: str) -> Iterator[str]:
+    """Yield a form as it is, in both alphabets of base64, in JSON and in a URL."""
+    yield form
+    yield form.replace("+", "-").replace("/", "_")
+    yield json.dumps(form, ensure_ascii=False)[1:-1]
+    yield json.dumps(form)[1:-1]
+    encoded = quote(form, safe="", errors="surrogatepass")
+    yield encoded
+    yield re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)
+
+
+def _anyhow(character: str) -> str:
+    """Return the pattern of a character in any spelling, also escaped twice."""
+    if character.isascii() and character.isalnum():
+        return character
+    # The alphabet for URLs has two other characters.
+    plain = {"+": "[+-]", "/": "[/_]", " ": "[ +]"}.get(character, re.escape(character))
+    octets = "".join(f"%{octet:02x}" for octet in character.encode("utf-8", "surrogatepass"))
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    escapes = "".join(rf"\\{{1,3}}u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    short = json.dumps(character)[1:-1] if character < " " else character
+    return rf"(?:\\{{0,3}}{plain}|\\{{1,3}}{re.escape(short[-1])}|(?i:{octets}|{escapes}))"
+
+
+def _begun(form: str, text: str) -> int:
+    """Return where the text ends with a beginning of the form; its length if it does not."""
+    at = text.find(form[0], max(0, len(text) - len(form) + 1))
+    while at >= 0:
+        if form.startswith(text[at:]):
+            return at
+        at = text.find(form[0], at + 1)
+    return len(text)

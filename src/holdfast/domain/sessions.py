@@ -3,22 +3,25 @@
 Running a turn, and writing anything down, is not decided here.
 """
 
+import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from pathlib import PurePath
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.agent_processes import Mooring
 from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import Usage
-from holdfast.domain.errors import Code, Conflict, HoldfastError
+from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, SessionKey
-from holdfast.domain.programs import Mooring
-from holdfast.domain.tools import Grant, ToolSpec
+from holdfast.domain.text import is_encodable, require_tags, require_text
+from holdfast.domain.tools import FsTier, Grant, ToolSpec
 
 TURN_CAP: Final = 50
 TITLE_LONGEST: Final = 60
@@ -106,7 +109,6 @@ class ForkPoint(Struct, frozen=True, kw_only=True):
 
 OPEN: Final = (Status.PENDING, Status.RUNNING, Status.IDLE)
 _CLOSED: Final = (Status.COMPLETED, Status.CANCELLED)
-
 TRANSITIONS: Final[Mapping[tuple[Status, Verb], Status]] = {
     **{(status, Verb.ADMIT): status for status in OPEN},
     **dict.fromkeys([(status, Verb.BEGIN) for status in OPEN], Status.RUNNING),
@@ -153,6 +155,34 @@ class Head(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """Lines of a file that the person has marked."""
+
+    file: str
+    start_line: int
+    end_line: int
+
+
+class SessionContext(Struct, frozen=True, kw_only=True):
+    """Where work happens; `variables` are plain text and never carry a secret."""
+
+    working_dir: str
+    active_file: str | None = None
+    selection: Selection | None = None
+    git_ref: str | None = None
+    fs_scope_tier: FsTier = FsTier.SANDBOXED
+    variables: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        wrong = list(dict.fromkeys(_faults(self)))
+        if wrong:
+            raise Invalid(
+                Code.INVALID_CONTEXT,
+                f"The session's context is not valid; look at: {', '.join(wrong)}.",
+                {"fields": wrong},
+            )
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -245,3 +275,133 @@ def _refusal(status: Status, verb: Verb) -> HoldfastError:
     return Conflict(
         Code.TURN_NOT_RUNNING, f"No turn is running: {verb} needs one.", {"status": status}
     )
+
+
+VARIABLES_MOST: Final = 64
+VARIABLE_LARGEST: Final = 8 << 10
+_VARIABLE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def _faults(context: SessionContext) -> list[str]:
+    """Return the paths of the fields that break a rule, never their values."""
+    marked = context.selection
+    rules = {
+        "working_dir": PurePath(context.working_dir).is_absolute() and _clean(context.working_dir),
+        "active_file": context.active_file is None or _filled(context.active_file),
+        "selection.file": marked is None or _filled(marked.file),
+        "selection.start_line": marked is None or marked.start_line >= 0,
+        "selection.end_line": marked is None or marked.end_line >= marked.start_line,
+        "git_ref": context.git_ref is None or _filled(context.git_ref),
+        "variables": len(context.variables) <= VARIABLES_MOST,
+    }
+    # Paths and no values: a value may be what must not be shown.
+    wrong = [field for field, holds in rules.items() if not holds]
+    return wrong + [
+        f"variables.{key}" if _VARIABLE.fullmatch(key) else "variables"
+        for key, value in context.variables.items()
+        if not (_VARIABLE.fullmatch(key) and _fits(value))
+    ]
+
+
+def _fits(value: str) -> bool:
+    return _clean(value) and len(value.encode()) <= VARIABLE_LARGEST
+
+
+def _filled(text: str) -> bool:
+    return bool(text.strip()) and _clean(text)
+
+
+def _clean(text: str) -> bool:
+    return "\x00" not in text and is_encodable(text)
+
+
+METADATA_LARGEST: Final = 16 << 10
+
+
+class SessionRequest(Struct, frozen=True, kw_only=True):
+    """The wishes of a caller; `None` leaves the choice to the agent and the configuration."""
+
+    title: str | None = None
+    tags: tuple[str, ...] = ()
+    model: str | None = None
+    repo_id: str | None = None
+    context: SessionContext | None = None
+    grant: Grant | None = None
+    tools: tuple[str, ...] | None = None
+    # Where nobody says anything somebody is asked: nobody should learn afterwards what was allowed.
+    approval: ApprovalMode | None = None
+    turn_cap: int | None = None
+    budget: Budget | None = None
+    metadata: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.title is not None:
+            require_text(self.title, field="title", shortest=1, longest=255)
+        if require_tags(self.tags) != self.tags:
+            raise Invalid(Code.INVALID_INPUT, "Each tag once, please.", {"field": "tags"})
+        if self.budget is not None and self.budget.microcents < 0:
+            raise Invalid(
+                Code.INVALID_INPUT, "A budget is zero or more micro-cents.", {"field": "budget"}
+            )
+        _require_storable(self.metadata)
+
+
+class ForkRequest(Struct, frozen=True, kw_only=True):
+    """The wishes of who forks a session; what is left out is as in the parent.
+
+    `at` is the last row to share; without it that is the last one of all, or only of the turns
+    that have settled. With another agent, the fork is as if opened with it.
+    """
+
+    at: int | None = None
+    is_settled: bool = False
+    title: str | None = None
+    tags: tuple[str, ...] | None = None
+    model: str | None = None
+    agent: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.title is not None:
+            require_text(self.title, field="title", shortest=1, longest=255)
+        if self.tags is not None and require_tags(self.tags) != self.tags:
+            raise Invalid(Code.INVALID_INPUT, "Each tag once, please.", {"field": "tags"})
+
+
+# msgspec learns a type at its first use, and two threads must not be the first at once.
+PREPARED: Final = msgspec.json.Decoder(SessionRequest)
+
+
+def digest_of(owner: Owner, *asked: object) -> bytes:
+    """Return what makes a repeated request to make something recognisable."""
+    try:
+        told = msgspec.json.encode([owner, *asked], order="sorted")
+    except UnicodeEncodeError:
+        raise Invalid(
+            Code.INVALID_TEXT, "The request contains a lone surrogate; remove it."
+        ) from None
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        raise Invalid(Code.INVALID_INPUT, "The request must be plain JSON.") from None
+    return hashlib.sha256(told).digest()
+
+
+def _require_storable(metadata: dict[str, Any]) -> None:
+    try:
+        size = len(msgspec.json.encode(metadata))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        raise Invalid(
+            Code.INVALID_INPUT, "metadata must be plain JSON.", {"field": "metadata"}
+        ) from None
+    if size > METADATA_LARGEST:
+        raise Invalid(
+            Code.INVALID_INPUT, "metadata may have 16 KiB at most.", {"field": "metadata"}
+        )
+
+
+T = TypeVar("T")
+
+
+class Made(Struct, Generic[T], frozen=True, kw_only=True):
+    """A thing, and whether this request made it or an equal one before."""
+
+    thing: T
+    is_new: bool

@@ -4,7 +4,7 @@ What a model cannot take, or what would be too much, is named in words instead: 
 on whatever was once put into it. The newest go first where there is not room for all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -13,11 +13,9 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Internal
 from holdfast.domain.messages import Media, Part, Text, media_hash
 from holdfast.domain.models import Intake
-from holdfast.engine.contents import is_what_it_says
 from holdfast.ports import LlmMedia, LlmMessage, Shelf
 
 REFUSED: Final = "the provider refused a request with it"
-
 _MIB: Final = 1 << 20
 _IN_A_RESULT_MOST: Final = 16
 _DEEPEST: Final = 64
@@ -185,3 +183,50 @@ def _unshown(media: LlmMedia, why: str | None = None) -> str:
 
 def _size(count: int) -> str:
     return f"{count / _MIB:.3g} MiB" if count >= _MIB else f"{count} bytes"
+
+
+_LOOK: Final = 1_024
+
+
+def _begins(*starts: bytes) -> Callable[[bytes], bool]:
+    return lambda content: content.startswith(starts)
+
+
+def _riff(kind: bytes) -> Callable[[bytes], bool]:
+    return lambda content: content.startswith(b"RIFF") and content[8:12] == kind
+
+
+def _boxed(content: bytes) -> bool:
+    return content[4:8] == b"ftyp"
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        words = content.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(words.strip()) and "\x00" not in words
+
+
+_LOOKS: Final[Mapping[str, Callable[[bytes], bool]]] = {
+    "application/pdf": lambda content: b"%PDF-" in content[:_LOOK],
+    "audio/flac": _begins(b"fLaC"),
+    # Eleven bits that are set begin a frame, where no tag stands before it.
+    "audio/mpeg": _begins(b"ID3", *(bytes((0xFF, second)) for second in range(0xE0, 0x100))),
+    "audio/ogg": _begins(b"OggS"),
+    "audio/wav": _riff(b"WAVE"),
+    "image/gif": _begins(b"GIF87a", b"GIF89a"),
+    "image/heic": _boxed,
+    "image/heif": _boxed,
+    "image/jpeg": _begins(b"\xff\xd8\xff"),
+    "image/png": _begins(b"\x89PNG\r\n\x1a\n"),
+    "image/webp": _riff(b"WEBP"),
+    "text/plain": _is_text,
+    "video/mp4": _boxed,
+}
+
+
+def is_what_it_says(content: bytes, mime_type: str) -> bool:
+    """Tell whether a content can be of that type; of types that nobody knows, anything can."""
+    look = _LOOKS.get(mime_type)
+    return bool(content) and (look is None or look(content))

@@ -10,10 +10,10 @@ from holdfast.domain.drafts import Draft, Summary
 from holdfast.domain.messages import Message
 from holdfast.domain.turns import turns
 from holdfast.engine.attachments import in_words
-from holdfast.engine.budgets import charge, is_affordable, need_aside, output_limit
-from holdfast.engine.play import Play
+from holdfast.engine.budget import charge, is_affordable, need_aside, output_limit
 from holdfast.engine.projection import GO_ON, dropped_through, project
-from holdfast.engine.step import Answer, ask
+from holdfast.engine.streaming import Answer, ask
+from holdfast.engine.turn_state import Play
 from holdfast.ports import Failed, Llm, LlmMessage, LlmRequest
 
 SUMMARY_TOKENS: Final = 4_096

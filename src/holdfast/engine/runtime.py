@@ -27,25 +27,39 @@ from holdfast.domain.messages import (
     Text,
     ToolCall,
 )
-from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import StopReason
-from holdfast.domain.texts import storable
-from holdfast.domain.times import microseconds
+from holdfast.domain.text import storable
+from holdfast.domain.time import microseconds
 from holdfast.domain.tools import REMOTE, Effect, ResultCode
-from holdfast.engine.cancelling import is_cancelled, stop_if_cancelled, uncancelled
-from holdfast.engine.chain import Chain, Heard
-from holdfast.engine.dispatch import NOT_AN_OBJECT, answer, dispatch, refused
-from holdfast.engine.failures import ROUNDS_USED, TOOLS_FAIL, internal
-from holdfast.engine.play import Play
-from holdfast.engine.results import DEEPEST
-from holdfast.engine.step import AskedCall
-from holdfast.engine.verdicts import verdict
-from holdfast.ports import Clock, Llm, LlmReasoning, Randomness, Toolbox, TurnInput
+from holdfast.engine.cancellation import is_cancelled, stop_if_cancelled, uncancelled
+from holdfast.engine.model_requests import (
+    CUT_BY_BUDGET,
+    FILTERED,
+    ROUNDS_USED,
+    TOOLS_FAIL,
+    Chain,
+    Heard,
+    internal,
+)
+from holdfast.engine.streaming import Answer, AskedCall
+from holdfast.engine.tool_calls import NOT_AN_OBJECT, answer, dispatch, refused
+from holdfast.engine.tool_results import DEEPEST
+from holdfast.engine.turn_state import Play
+from holdfast.ports import (
+    Clock,
+    Failed,
+    FailureKind,
+    Llm,
+    LlmReasoning,
+    Randomness,
+    StepStop,
+    Toolbox,
+    TurnInput,
+)
 
 logger = logging.getLogger("holdfast.engine")
-
 Batch = Sequence[Draft]
-
 # So many rounds in a row without one success are no bad luck any more.
 HOPELESS: Final = 5
 _INVALID_TEXT_LONGEST: Final = 2_048
@@ -360,3 +374,30 @@ def _arguments(text: str) -> dict[str, Any]:
         # Said by the result of the call, which the model can read.
         pass
     return {NOT_AN_OBJECT: storable(text[:_INVALID_TEXT_LONGEST])}
+
+
+def verdict(heard: Heard) -> Outcome | None:
+    """Return how the turn ends with what was heard; nothing when tools have to be run first."""
+    end = heard.answer.end
+    if isinstance(end, Failed):
+        return _failed(heard, end)
+    # Before the calls: one that was cut off must not be taken for one that was asked.
+    if end.reason is StepStop.LENGTH:
+        if heard.is_cut_by_budget:
+            return Outcome(stop_reason=StopReason.BUDGET, failure=CUT_BY_BUDGET)
+        return Outcome(stop_reason=StopReason.LENGTH)
+    if end.reason is StepStop.FILTERED:
+        return _refusal_outcome(heard.answer)
+    return None if heard.answer.calls else Outcome(stop_reason=StopReason.STOP)
+
+
+def _failed(heard: Heard, end: Failed) -> Outcome:
+    if end.kind is FailureKind.FILTERED:
+        return _refusal_outcome(heard.answer)
+    if end.kind is FailureKind.CANCELLED:
+        return Outcome(stop_reason=StopReason.ABORTED)
+    return Outcome(stop_reason=StopReason.ERROR, failure=heard.failure)
+
+
+def _refusal_outcome(answer: Answer) -> Outcome:
+    return Outcome(stop_reason=StopReason.REFUSAL, failure=None if answer.text else FILTERED)

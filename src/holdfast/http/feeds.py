@@ -14,7 +14,7 @@ from holdfast.domain.tokens import Caller
 from holdfast.http.answers import Wire
 from holdfast.http.house import House
 from holdfast.http.sse import HEARTBEAT, Rendering, control_frame
-from holdfast.services.tails import Batch, Item, News, Reader, end_of
+from holdfast.services.event_stream import Batch, Item, News, Reader, end_of
 
 # A little under what is promised, because the clock only ticks.
 HEARTBEAT_SECONDS: Final = 13.0

@@ -5,25 +5,25 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.domain.agent_processes import KnownProgram
     from holdfast.domain.approvals import ApprovalMode
-    from holdfast.domain.programs import KnownProgram
+    from holdfast.observations.service import Observations
+    from holdfast.search.service import Search
     from holdfast.services.agents import Agents
     from holdfast.services.approvals import Approvals
     from holdfast.services.calls import Calls
-    from holdfast.services.compactions import Compactions
     from holdfast.services.costs import Costs
-    from holdfast.services.events import Events
-    from holdfast.services.exports import Exports
+    from holdfast.services.event_stream import Events
     from holdfast.services.media import Media
     from holdfast.services.messages import Messages
     from holdfast.services.models import Models
-    from holdfast.services.observations import Observations
-    from holdfast.services.overviews import Overviews
     from holdfast.services.repos import Repos
-    from holdfast.services.search import Search
+    from holdfast.services.session_views import Overviews
     from holdfast.services.sessions import Sessions
     from holdfast.services.tokens import Tokens
-    from holdfast.services.zones import Zones
+    from holdfast.services.turns import Compactions
+    from holdfast.workflows.session_export import Exports
+    from holdfast.zones.service import Zones
 
 
 class Settings(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.domain.events import Gap
-from holdfast.services.tails import Item, News, end_of
+from holdfast.services.event_stream import Item, News, end_of
 
 HEADERS: Final = {
     "cache-control": "no-cache, no-transform",

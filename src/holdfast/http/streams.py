@@ -16,7 +16,7 @@ from holdfast.domain.tokens import Caller
 from holdfast.http.feeds import CYCLE_RETRY, Feed, Wish
 from holdfast.http.house import House
 from holdfast.http.metrics import Metrics
-from holdfast.services.background import Background
+from holdfast.services.background_tasks import Background
 
 TICK_SECONDS: Final = 1.0
 TOKEN_SECONDS: Final = 1.0

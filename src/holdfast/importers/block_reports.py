@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.zones import is_valid_definition_id
+from holdfast.zones.model import is_valid_definition_id
 
 
 class MigrationStats(Struct, frozen=True, kw_only=True):

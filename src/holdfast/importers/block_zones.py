@@ -16,13 +16,6 @@ from msgspec.structs import asdict, replace
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Owner
-from holdfast.domain.zones import (
-    APPEND_LARGEST,
-    OUTPUT_FILE,
-    SNAPSHOT_FILE,
-    ZoneFile,
-    agent_current_zone,
-)
 from holdfast.importers.block_reports import (
     BlockReport,
     MigrationStats,
@@ -32,10 +25,17 @@ from holdfast.importers.block_reports import (
 from holdfast.importers.marks import block_zones_mark, raise_flag
 from holdfast.ports import Store, Tx
 from holdfast.ports.blocks import Block, BlockFile, BlockSource
-from holdfast.services.desks import definition_for, stamp_of
-from holdfast.services.ink import Ink
-from holdfast.services.zone_files import ZoneFiles, free_archive, make_room
-from holdfast.services.zone_views import archives_of
+from holdfast.services.stamping import Ink
+from holdfast.zones.binding import definition_for, stamp_of
+from holdfast.zones.files import ZoneFiles, free_archive, make_room
+from holdfast.zones.model import (
+    APPEND_LARGEST,
+    OUTPUT_FILE,
+    SNAPSHOT_FILE,
+    ZoneFile,
+    agent_current_zone,
+)
+from holdfast.zones.replay import archives_of
 
 log = logging.getLogger(__name__)
 

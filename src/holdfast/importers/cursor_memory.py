@@ -12,16 +12,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from holdfast.domain.acceptances import Accepted, accepted
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid
-from holdfast.domain.histories import ImportMark, TimelineQuery
 from holdfast.domain.ids import Owner
-from holdfast.domain.observation_documents import decoded
-from holdfast.domain.observations import Entry, Kind, Origin, Subject, observed
-from holdfast.domain.resolutions import resolve
-from holdfast.domain.texts import is_encodable, storable
-from holdfast.domain.timelines import EventType, events_of
+from holdfast.domain.text import is_encodable, storable
 from holdfast.importers.cursor_memory_files import MemoryFolder
 from holdfast.importers.cursor_memory_mapping import Repair, mapped, mark_of, repaired
 from holdfast.importers.cursor_memory_reports import (
@@ -32,8 +25,22 @@ from holdfast.importers.cursor_memory_reports import (
     Skip,
     Verified,
 )
+from holdfast.observations.claims import (
+    Accepted,
+    Entry,
+    ObservationKind,
+    Origin,
+    Subject,
+    accepted,
+    observed,
+)
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import ImportMark, TimelineQuery
+from holdfast.observations.resolve import resolve
+from holdfast.observations.service import Observations
+from holdfast.observations.timeline import EventType, events_of
+from holdfast.observations.validation import decoded
 from holdfast.ports import Store
-from holdfast.services.observations import Observations
 
 log = logging.getLogger(__name__)
 
@@ -238,7 +245,7 @@ def _begins(owner: Owner, found: _Found) -> bool:
     claim = observed(
         owner,
         found.accepted,
-        Origin(kind=Kind.IMPORT),
+        Origin(kind=ObservationKind.IMPORT),
         Entry(ordinal=1, created_at=at, observed_at=at),
     )
     first = _FIRST[claim.subject.entity_type]

@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.domain.entity_types import EntityType
 from holdfast.domain.errors import Code, Invalid
+from holdfast.observations.model import EntityType
 
 FOLDERS: Final = {
     "sessions": EntityType.AGENT_SESSION,

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.domain.canonical import digest
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.histories import ImportMark
-from holdfast.domain.observations import SOURCE_LONGEST
-from holdfast.domain.timestamps import instant_of, moment, spelled
+from holdfast.domain.canonical_json import digest
+from holdfast.domain.time import instant_of, moment, spelled
 from holdfast.importers.cursor_memory_files import MemoryFile
+from holdfast.observations.claims import SOURCE_LONGEST
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import ImportMark
 
 NAME: Final = "cursor-memory"
 IMPORTED: Final = {"type": "session_imported", "result": "success"}

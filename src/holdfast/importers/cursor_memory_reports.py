@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.domain.entity_types import EntityType
 from holdfast.importers.cursor_memory_mapping import Repair
+from holdfast.observations.model import EntityType
 
 # How kinds are called in a report.
 KINDS: Final = {

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from pathlib import Path
 
-from holdfast.domain.zones import MIGRATION_MARKER_V1
+from holdfast.zones.model import MIGRATION_MARKER_V1
 
 log = logging.getLogger(__name__)
 

@@ -14,16 +14,11 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import AgentId, Owner, is_uuid
 from holdfast.domain.queries import SessionQuery
-from holdfast.domain.zones import (
-    TEMPLATE_TAG,
-    archive_time,
-    definition_of,
-    renamed,
-)
 from holdfast.ports import Store, Tx
-from holdfast.services.desks import stamp_of
-from holdfast.services.ink import Ink
-from holdfast.services.zone_moves import move_zone
+from holdfast.services.stamping import Ink
+from holdfast.zones.binding import stamp_of
+from holdfast.zones.merge import move_zone
+from holdfast.zones.model import TEMPLATE_TAG, archive_time, definition_of, renamed
 
 log = logging.getLogger(__name__)
 

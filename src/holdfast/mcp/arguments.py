@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.observation_issues import Issue, rejection
-from holdfast.domain.observation_schema import member_faults
-from holdfast.domain.shapes import ANYTHING, Kind, Member
+from holdfast.observations.issues import Issue, rejection
+from holdfast.observations.model import ANYTHING, Kind, Member
+from holdfast.observations.validation import member_faults
 
 
 class Whole(Struct, frozen=True, kw_only=True):

@@ -2,14 +2,12 @@
 
 from typing import Final
 
-from holdfast.domain.entity_queries import EntityOrder
-from holdfast.domain.entity_types import SIBLINGS, EntityType
-from holdfast.domain.histories import PAGE, Direction, EntityQuery, Submitted
-from holdfast.domain.shapes import OBJECT, Choice
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.arguments import Argument
 from holdfast.mcp.history_tools import CURSOR, KEY, LIMIT, ORDER, ORDER_BY
 from holdfast.mcp.table import Asked, Told, Tool
+from holdfast.observations.model import OBJECT, SIBLINGS, Choice, EntityType
+from holdfast.observations.queries import PAGE, Direction, EntityOrder, EntityQuery, Submitted
 from holdfast.services.history_forms import EntityList, entity_list
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from holdfast.domain.histories import EntityPage
+from holdfast.observations.queries import EntityPage
 from holdfast.services.history_forms import EntityForm, NextCursor, Total, entity_form
 
 

@@ -2,35 +2,36 @@
 
 from typing import Final
 
-from holdfast.domain.acceptances import CORRECTABLE, REASON_LONGEST
-from holdfast.domain.checkpoints import CheckpointState
-from holdfast.domain.entity_queries import EntityOrder
-from holdfast.domain.entity_types import SHAPES, EntityType
-from holdfast.domain.histories import (
-    OFFSET_MOST,
-    PAGE,
-    PAGE_MOST,
-    Correction,
-    Direction,
-    HistoryQuery,
-    Submitted,
-    TimelineQuery,
-)
-from holdfast.domain.shapes import (
-    ANYTHING,
-    INSTANT,
-    NAME,
-    STRING_LONGEST,
-    TEXT,
-    Choice,
-    Listing,
-    Text,
-)
-from holdfast.domain.timelines import EventType
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.arguments import Argument, Whole
 from holdfast.mcp.history_forms import SessionsForm, sessions_form
 from holdfast.mcp.table import Asked, Told, Tool
+from holdfast.observations.claims import CORRECTABLE, REASON_LONGEST
+from holdfast.observations.model import (
+    ANYTHING,
+    INSTANT,
+    NAME,
+    SHAPES,
+    STRING_LONGEST,
+    TEXT,
+    Choice,
+    EntityType,
+    Listing,
+    Text,
+)
+from holdfast.observations.queries import (
+    OFFSET_MOST,
+    PAGE,
+    PAGE_MOST,
+    CheckpointState,
+    Correction,
+    Direction,
+    EntityOrder,
+    HistoryQuery,
+    Submitted,
+    TimelineQuery,
+)
+from holdfast.observations.timeline import EventType
 from holdfast.services.history_forms import (
     HistoryForm,
     ObservationList,

@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from holdfast.observations.service import Observations
+    from holdfast.search.service import Search
     from holdfast.services.calls import Calls
-    from holdfast.services.exports import Exports
     from holdfast.services.messages import Messages
-    from holdfast.services.observations import Observations
-    from holdfast.services.overviews import Overviews
-    from holdfast.services.search import Search
+    from holdfast.services.session_views import Overviews
     from holdfast.services.sessions import Sessions
+    from holdfast.workflows.session_export import Exports
 
 
 class House(Protocol):

@@ -6,11 +6,11 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid, NotFound
-from holdfast.domain.histories import HistoryQuery
 from holdfast.domain.ids import Owner
 from holdfast.mcp.house import House
 from holdfast.mcp.resources import JSON, Content, history_uri
 from holdfast.mcp.wire import plain, text_of
+from holdfast.observations.queries import HistoryQuery
 from holdfast.services.history_forms import history_form
 
 CONTINUE: Final = "continue_session"

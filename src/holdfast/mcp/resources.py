@@ -13,8 +13,8 @@ from holdfast.domain.sessions import Session
 from holdfast.mcp.house import House
 from holdfast.mcp.session_forms import CostsForm, SessionForm, costs_form, session_form
 from holdfast.mcp.wire import plain, text_of
-from holdfast.services.exports import ExportFormat
 from holdfast.services.history_forms import history_form
+from holdfast.workflows.session_export import ExportFormat
 
 JSON: Final = "application/json"
 MARKDOWN: Final = "text/markdown"

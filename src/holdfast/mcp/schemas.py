@@ -6,18 +6,18 @@ from typing import Any, Final, assert_never
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain import shapes
-from holdfast.domain.shapes import Kind, Member, Shape
 from holdfast.mcp.arguments import Argument, Flag, Whole
 from holdfast.mcp.forms import ErrorForm
+from holdfast.observations import model as observation_model
+from holdfast.observations.model import Kind, Member, Shape
 
 Schema = dict[str, Any]
 
 _PLAIN: Final[Mapping[type, Schema]] = {
     Flag: {"type": "boolean"},
-    shapes.Number: {"type": "number", "exclusiveMinimum": 0},
-    shapes.Mapping: {"type": "object"},
-    shapes.Anything: {},
+    observation_model.Number: {"type": "number", "exclusiveMinimum": 0},
+    observation_model.ObjectShape: {"type": "object"},
+    observation_model.Anything: {},
 }
 
 
@@ -56,26 +56,36 @@ def _kind(kind: Kind | Whole | Flag) -> Schema:
     match kind:
         case Whole():
             return _whole(kind)
-        case shapes.Listing():
+        case observation_model.Listing():
             return _listing(kind)
         case Shape():
             return _object(kind.members, is_open=True)
-        case shapes.Text() | shapes.Pattern() | shapes.Choice() | shapes.Instant():
+        case (
+            observation_model.Text()
+            | observation_model.Pattern()
+            | observation_model.Choice()
+            | observation_model.Instant()
+        ):
             return _text(kind)
         case _:
             return dict(_PLAIN[type(kind)])
 
 
-def _text(kind: shapes.Text | shapes.Pattern | shapes.Choice | shapes.Instant) -> Schema:
+def _text(
+    kind: observation_model.Text
+    | observation_model.Pattern
+    | observation_model.Choice
+    | observation_model.Instant,
+) -> Schema:
     match kind:
-        case shapes.Text():
+        case observation_model.Text():
             least = {"minLength": kind.shortest} if kind.shortest else {}
             return {"type": "string", **least, "maxLength": kind.longest}
-        case shapes.Pattern(expression):
+        case observation_model.Pattern(expression):
             return {"type": "string", "pattern": f"^{expression}$"}
-        case shapes.Choice(words):
+        case observation_model.Choice(words):
             return {"type": "string", "enum": list(words)}
-        case shapes.Instant():
+        case observation_model.Instant():
             # Not `format: date-time`: a bare date and a time without a zone are taken, too.
             return {"type": "string", "examples": ["2025-12-31T11:00:00Z", "2025-12-31"]}
         case _ as never:
@@ -88,7 +98,7 @@ def _whole(kind: Whole) -> Schema:
     return {"type": "integer", "minimum": kind.least, **most, **usual}
 
 
-def _listing(kind: shapes.Listing) -> Schema:
+def _listing(kind: observation_model.Listing) -> Schema:
     schema: Schema = {"type": "array", "items": _kind(kind.item)}
     if kind.shortest:
         schema["minItems"] = kind.shortest

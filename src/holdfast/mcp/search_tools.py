@@ -6,12 +6,12 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from holdfast.domain.messages import Role
-from holdfast.domain.search import Hit, SearchQuery
-from holdfast.domain.shapes import INSTANT, NAME, TEXT, Choice, Text
-from holdfast.domain.timestamps import instant_of, moment
+from holdfast.domain.time import instant_of, moment
 from holdfast.mcp.arguments import Argument, Whole
 from holdfast.mcp.forms import instant
 from holdfast.mcp.table import Asked, Told, Tool
+from holdfast.observations.model import INSTANT, NAME, TEXT, Choice, Text
+from holdfast.search.query import Hit, SearchQuery
 from holdfast.services.history_forms import NextCursor
 
 PAGE: Final = 20

@@ -20,7 +20,6 @@ from holdfast.domain.errors import (
     NotFound,
     out_of_memory,
 )
-from holdfast.domain.observations import SOURCE_LONGEST
 from holdfast.domain.tokens import Caller
 from holdfast.mcp import prompts, resources
 from holdfast.mcp.forms import error_form
@@ -28,6 +27,7 @@ from holdfast.mcp.house import House
 from holdfast.mcp.table import Asked, Tool
 from holdfast.mcp.tools import TOOLS
 from holdfast.mcp.wire import plain, text_of
+from holdfast.observations.claims import SOURCE_LONGEST
 
 log = logging.getLogger(__name__)
 

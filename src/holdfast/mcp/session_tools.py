@@ -9,7 +9,6 @@ from holdfast.domain.calls import Call, CallState
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import SessionId
 from holdfast.domain.queries import MessageQuery
-from holdfast.domain.shapes import ANYTHING, NAME, TEXT, Choice, Text
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.arguments import Argument, Flag, Whole
 from holdfast.mcp.session_forms import (
@@ -23,6 +22,7 @@ from holdfast.mcp.session_forms import (
     session_form,
 )
 from holdfast.mcp.table import Asked, Told, Tool
+from holdfast.observations.model import ANYTHING, NAME, TEXT, Choice, Text
 from holdfast.services.batches import Scan
 from holdfast.services.calls import NOTE_LONGEST, How, Wish
 

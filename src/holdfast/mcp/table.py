@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.ids import Owner
-from holdfast.domain.shapes import Member
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.mcp.arguments import Argument, judged
 from holdfast.mcp.house import House
 from holdfast.mcp.schemas import Schema, input_schema, output_schema
+from holdfast.observations.model import Member
 
 
 class Asked(Struct, frozen=True, kw_only=True):

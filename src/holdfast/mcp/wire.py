@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.texts import is_encodable, storable
+from holdfast.domain.text import is_encodable, storable
 
 
 def plain(form: Struct) -> dict[str, Any]:

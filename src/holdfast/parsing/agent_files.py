@@ -13,15 +13,22 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from holdfast.domain.agent_forms import NOT_APPLIED, file_form
-from holdfast.domain.agents import Agent, LlmRuntime, Memory, ModelChoice, Recovery, Retry
-from holdfast.domain.credentials import is_credential
+from holdfast.domain.agents import (
+    NOT_APPLIED,
+    Agent,
+    LlmRuntime,
+    Memory,
+    ModelChoice,
+    Recovery,
+    Retry,
+    file_form,
+    has_secret_reference,
+)
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import ModelId, is_slug
 from holdfast.domain.models import model_of
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.texts import is_encodable
-from holdfast.domain.variables import has_secret_reference
+from holdfast.domain.secrets import Scrubber, is_credential
+from holdfast.domain.text import is_encodable
 from holdfast.parsing.agent_schema import AgentForm, form_of
 from holdfast.parsing.faults import Fault, FormError
 from holdfast.parsing.files import FileError, read_text

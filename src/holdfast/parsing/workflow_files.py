@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, Invalid, NotFound
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.workflows import Workflow
+from holdfast.domain.secrets import Scrubber
 from holdfast.parsing.agent_files import agent_of
 from holdfast.parsing.faults import Fault, repeated
 from holdfast.parsing.files import FileError, read_text
@@ -16,6 +15,7 @@ from holdfast.parsing.workflow_rules import faults_of, texts_in, unreadable
 from holdfast.parsing.workflow_secrets import secret_places
 from holdfast.parsing.yaml_files import LARGEST, YamlError, read_yaml
 from holdfast.parsing.yaml_output import write_yaml
+from holdfast.workflows.model import Workflow
 
 _FAULTS_TOLD: Final = 10
 _PATH_LONGEST: Final = 200

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct
 
-from holdfast.domain.texts import is_encodable
+from holdfast.domain.text import is_encodable
 from holdfast.parsing.faults import Fault, fault_of, repeated
 from holdfast.parsing.workflow_nodes import AgentNode, MergeNode, NodeForm, OutputNode
 from holdfast.parsing.workflow_schema import (

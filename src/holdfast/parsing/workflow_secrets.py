@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from holdfast.domain.workflows import placeholders
 from holdfast.parsing.workflow_rules import texts_in
+from holdfast.workflows.model import placeholders
 
 _SECRETS: Final = re.compile(r"(?<![\w.])secrets\s*[.\[]")
 _NAMED: Final = re.compile(r"(?<![\w.])(inputs?|ctx|context)\s*(?:\.\s*|\[\s*[\"'])([\w-]+)")

@@ -1,6 +1,6 @@
 """What we need from outside, as narrow as it goes. Adapters implement it, services ask for it."""
 
-from holdfast.ports.files import COVERED_VARIABLE, FileTrouble, PlannedWrite, RepositoryFiles
+from holdfast.ports.agent_processes import Berth, Harbour, ProgramTable
 from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
@@ -22,7 +22,6 @@ from holdfast.ports.llm import (
     TextDelta,
     ToolChoice,
 )
-from holdfast.ports.machine import Bell, Clock, Doorbell, Machine, Randomness, Told
 from holdfast.ports.observations import (
     EventWish,
     Fact,
@@ -31,36 +30,35 @@ from holdfast.ports.observations import (
     Projection,
     ProjectionTable,
 )
-from holdfast.ports.programs import Berth, Harbour, ProgramTable
-from holdfast.ports.registers import AgentTable, ModelTable, RepoTable
-from holdfast.ports.running import (
-    Approver,
-    Coordinator,
-    Limits,
-    Runtime,
-    Standing,
-    TurnInput,
-)
+from holdfast.ports.runtime import Approver, Coordinator, Limits, Runtime, Standing, TurnInput
 from holdfast.ports.store import (
+    AgentTable,
     Brief,
     CallTable,
     CostTable,
     EventTable,
     Frame,
     MessageTable,
+    ModelTable,
     NewRow,
+    RepoTable,
     Segment,
     SessionTable,
     Store,
     Tx,
 )
+from holdfast.ports.system import Bell, Clock, Doorbell, Machine, Randomness, Told
 from holdfast.ports.tools import (
+    COVERED_VARIABLE,
     Asked,
     Companion,
     Companions,
     Company,
     Done,
+    FileTrouble,
     Planned,
+    PlannedWrite,
+    RepositoryFiles,
     Shelf,
     Slice,
     Toolbox,

@@ -5,18 +5,18 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.domain.entity_listings import Hosted, Listed, Listing
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.horizons import Window
 from holdfast.domain.ids import EntityId, Owner, SessionKey
-from holdfast.domain.observations import Kind, Observation, Subject
-from holdfast.domain.timelines import EventType, TimelineEvent
+from holdfast.observations.as_of import Window
+from holdfast.observations.claims import Observation, ObservationKind, Subject
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import Hosted, Listed, Listing
+from holdfast.observations.timeline import EventType, TimelineEvent
 
 
 class Newest(Struct, frozen=True):
     """The claim that was written last about an entity, without what it says."""
 
-    kind: Kind
+    kind: ObservationKind
     content_hash: str
     created_ms: int
 

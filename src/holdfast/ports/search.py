@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from holdfast.domain.ids import AgentId, Owner, RepoId, SessionId
 from holdfast.domain.messages import Message, Role
-from holdfast.domain.search_terms import Terms
+from holdfast.search.query import Terms
 
 # Documents in one transaction, and what they weigh; others write between two of them.
 TOGETHER: Final = 512

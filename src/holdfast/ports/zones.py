@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from holdfast.domain.ids import Owner, SessionKey
-from holdfast.domain.zone_lines import Tally
-from holdfast.domain.zones import ZoneFile
+from holdfast.zones.lines import Tally
+from holdfast.zones.model import ZoneFile
 
 
 class ZoneTable(Protocol):

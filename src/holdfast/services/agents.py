@@ -7,25 +7,22 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import asdict, replace
 
+from holdfast.domain.agent_processes import options_of
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime, ModelChoice
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
-from holdfast.domain.openings import digest_of
-from holdfast.domain.programs import options_of
-from holdfast.domain.queries import AgentQuery, Page, require_limit
-from holdfast.domain.repeats import Made
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.texts import require_text
+from holdfast.domain.queries import AgentQuery, Page, decode_cursor, encode_cursor, require_limit
+from holdfast.domain.secrets import Scrubber
+from holdfast.domain.sessions import Made, digest_of
+from holdfast.domain.text import require_text
 from holdfast.domain.tools import tool_fields
 from holdfast.ports import Clock, Store, Tx
-from holdfast.services.cursors import decode_cursor, encode_cursor
-from holdfast.services.desks import stamp_of
-from holdfast.services.heads import stale
-from holdfast.services.ink import Ink
-from holdfast.services.mint import Mint
+from holdfast.services.batches import filled
+from holdfast.services.journal import stale
 from holdfast.services.models import Models
-from holdfast.services.page_sizes import filled
-from holdfast.services.zone_moves import adopt_zones
+from holdfast.services.stamping import Ink, Mint
+from holdfast.zones.binding import stamp_of
+from holdfast.zones.merge import adopt_zones
 
 BUILT_IN: Final = "holdfast"
 TOOLS_LARGEST: Final = 256 << 10

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain import answers
+from holdfast.domain import events
 from holdfast.domain.approvals import (
     NOTE_LONGEST,
     Answer,
@@ -23,15 +23,20 @@ from holdfast.domain.approvals import (
 )
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import ApprovalId, Owner, SessionId, SessionKey
-from holdfast.domain.queries import LIMIT_MOST, Page, WorkQuery, require_limit
+from holdfast.domain.queries import (
+    LIMIT_MOST,
+    Page,
+    WorkQuery,
+    decode_count,
+    encode_count,
+    require_limit,
+)
 from holdfast.domain.sessions import Head
-from holdfast.domain.texts import require_text
+from holdfast.domain.text import require_text
 from holdfast.domain.tools import ToolClass
 from holdfast.ports import Brief, Clock, Doorbell, Standing, Store, Tx
-from holdfast.services.cursors import decode_count, encode_count
-from holdfast.services.heads import find_head, session_not_found
-from holdfast.services.journal import Journal, Pen
-from holdfast.services.page_sizes import filled
+from holdfast.services.batches import filled
+from holdfast.services.journal import Journal, Pen, find_head, session_not_found
 
 DAY: Final = timedelta(hours=24)
 # Who has answered when nobody did.
@@ -274,7 +279,7 @@ class SessionApprover:
 async def close(pen: Pen, approval: Approval) -> None:
     """Write an answer down, and tell of it."""
     await pen.tx.approvals.save(pen.head.key, approval)
-    await pen.tell(answers.answered(approval))
+    await pen.tell(events.answer_event(approval))
 
 
 async def expire(pen: Pen, *, by: str, which: Callable[[Approval], bool] = lambda _: True) -> None:

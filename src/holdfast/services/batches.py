@@ -4,10 +4,11 @@ Each batch is read on a snapshot of its own. Rows never change, so batches up to
 read first are the same as one snapshot. What a batch is turned into is decided elsewhere.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.domain.ids import MessageId, SessionKey
@@ -16,8 +17,15 @@ from holdfast.domain.queries import MessageQuery
 from holdfast.domain.sessions import Head
 from holdfast.domain.turns import Endings
 from holdfast.ports import Store, Tx
-from holdfast.services.heads import session_not_found
-from holdfast.services.histories import Stretch, rows_of
+from holdfast.services.history_cache import Stretch, rows_of
+from holdfast.services.journal import session_not_found
+
+T = TypeVar("T")
+
+# A page of what may be large ends here; its cursor leads on.
+LIST_BYTES: Final = 4 << 20
+READ_AT_ONCE: Final = 50
+encode: Final = msgspec.json.Encoder().encode
 
 # SQLite reads some rows whole to find one: with smaller batches that would take most of the time.
 BATCH_BYTES: Final = 2 << 20
@@ -109,3 +117,25 @@ async def _read(store: Store, key: SessionKey, stretch: Stretch) -> list[Message
         return await rows_of(tx, head, stretch)
 
     return await store.read(read)
+
+
+async def filled(
+    read: Callable[[T | None, int], Awaitable[list[T]]], limit: int
+) -> tuple[tuple[T, ...], bool]:
+    """Return items up to a limit or a size, and whether there are more.
+
+    `read` returns so many items behind another one, or the first. Few are read at a time, because
+    how large they are is known only then.
+    """
+    found: list[T] = []
+    size = 0
+    while True:
+        wanted = min(limit + 1 - len(found), READ_AT_ONCE)
+        more = await read(found[-1] if found else None, wanted)
+        for item in more:
+            if len(found) == limit or size > LIST_BYTES:
+                return tuple(found), True
+            found.append(item)
+            size += len(encode(item))
+        if len(more) < wanted:
+            return tuple(found), False

@@ -15,15 +15,20 @@ from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import CallSettled
 from holdfast.domain.ids import CallId, Owner, SessionId
 from holdfast.domain.messages import Notice, NoticeCode, Role, ToolCall
-from holdfast.domain.queries import LIMIT_MOST, Page, WorkQuery, require_limit
+from holdfast.domain.queries import (
+    LIMIT_MOST,
+    Page,
+    WorkQuery,
+    decode_count,
+    encode_count,
+    require_limit,
+)
 from holdfast.domain.sessions import admitting, has_waiting_turn
-from holdfast.domain.texts import require_text
+from holdfast.domain.text import require_text
 from holdfast.ports import Coordinator, Store, Tx
-from holdfast.services.cursors import decode_count, encode_count
-from holdfast.services.heads import find_head
-from holdfast.services.journal import Journal, Pen
-from holdfast.services.mint import Mint
-from holdfast.services.page_sizes import filled
+from holdfast.services.batches import filled
+from holdfast.services.journal import Journal, Pen, find_head
+from holdfast.services.stamping import Mint
 
 NOTE_LONGEST: Final = 500
 RESULT_LARGEST: Final = 16 << 10

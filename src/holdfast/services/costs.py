@@ -5,9 +5,12 @@ from functools import reduce
 
 from msgspec.structs import replace
 
+from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.costs import CostGroup, CostQuery, CostReport, CostSum
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.ids import AgentId, ModelId, Owner, SessionId
+from holdfast.domain.ids import AgentId, ModelId, Owner, SessionId, SessionKey
+from holdfast.domain.queries import WorkQuery
+from holdfast.domain.sessions import Budget, Head, OnExceed, Session, tightened
 from holdfast.ports import Store, Tx
 
 
@@ -72,3 +75,27 @@ def _together(one: CostSum, other: CostSum) -> CostSum:
         microcents=one.microcents + other.microcents,
         unpriced_requests=one.unpriced_requests + other.unpriced_requests,
     )
+
+
+async def budget_of(
+    tx: Tx, session: Session, key: SessionKey, configured: Budget | None
+) -> Budget | None:
+    """Return the session's budget, made stricter by a configuration that became so."""
+    if session.budget is None or configured is None or session.budget == configured:
+        return session.budget or configured
+    said = WorkQuery(owner=session.owner, key=key, states=(ApprovalState.ALLOWED,))
+    granted = sum(each.question.amount or 0 for each in await tx.approvals.page(said))
+    return tightened(session.budget, configured, granted)
+
+
+async def turns_left(tx: Tx, session: Session, head: Head, configured: Budget | None) -> int:
+    """Return how many more turns may ask a model; none where the budget is spent already."""
+    budget = await budget_of(tx, session, head.key, configured)
+    if budget is not None and _is_spent(budget, head.microcents):
+        return 0
+    return max(session.turn_cap - await tx.costs.engaged(head), 0)
+
+
+def _is_spent(budget: Budget, microcents: int) -> bool:
+    # One that only warns stops nobody, and nought is no budget.
+    return budget.on_exceed is not OnExceed.WARN and 0 < budget.microcents <= microcents

@@ -7,13 +7,18 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from holdfast.domain.entities import Entity
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.histories import EntityPage, History, ObservationPage, Removal, TimelinePage
-from holdfast.domain.observation_issues import SchemaWarning
-from holdfast.domain.observations import Kind, Observation
-from holdfast.domain.timelines import TimelineEvent
-from holdfast.domain.timestamps import milliseconds, spelled
+from holdfast.domain.time import milliseconds, spelled
+from holdfast.observations.claims import Observation, ObservationKind
+from holdfast.observations.issues import SchemaWarning
+from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.queries import (
+    EntityPage,
+    History,
+    ObservationPage,
+    Removal,
+    TimelinePage,
+)
+from holdfast.observations.timeline import TimelineEvent
 
 _INSTANT = {"format": "date-time"}
 EntityIdForm = Annotated[str, Meta(description="What the entity is always known by: ent_….")]
@@ -37,7 +42,7 @@ class ObservationForm(Struct, frozen=True, kw_only=True):
     ordinal: Annotated[int, Meta(description="The how-manieth claim about the entity.")]
     fields: Annotated[dict[str, Any], Meta(description="What was claimed, as it was sent.")]
     content_hash: Annotated[str, Meta(description="SHA-256 of the canonical fields.")]
-    kind: Annotated[Kind, Meta(description="How it came about.")]
+    kind: Annotated[ObservationKind, Meta(description="How it came about.")]
     priority: Annotated[int, Meta(description="What it weighs against others.")]
     source: Annotated[str, Meta(description="Through whom: a client's name, or a file.")]
     observed_at: Annotated[str, Meta(description="When it was true.", extra_json_schema=_INSTANT)]

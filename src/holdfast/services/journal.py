@@ -3,14 +3,15 @@
 It decides nothing about turns (`turns.py`) and rings no bell before the commit.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.domain import answers, calls
+from holdfast.domain import calls
+from holdfast.domain import events as domain_events
 from holdfast.domain.approvals import Approval, Question, answered
 from holdfast.domain.calls import Call
 from holdfast.domain.drafts import (
@@ -24,12 +25,14 @@ from holdfast.domain.drafts import (
     Titled,
     ToolsFound,
 )
-from holdfast.domain.errors import Code, Conflict, Internal
+from holdfast.domain.errors import Code, Conflict, Internal, NotFound
 from holdfast.domain.events import (
     CallSettled,
+    Channel,
     Event,
     Payload,
     SessionCompacted,
+    StepDelta,
     ToolStarted,
     event_id,
     event_of,
@@ -46,14 +49,12 @@ from holdfast.domain.messages import (
     ToolResult,
     link,
 )
+from holdfast.domain.secrets import ScrubbedStream, Scrubber
 from holdfast.domain.sessions import Head, Session
-from holdfast.domain.times import instant, microseconds
-from holdfast.domain.tools import Effect
+from holdfast.domain.time import instant, microseconds
+from holdfast.domain.tools import Effect, ToolSpec
 from holdfast.ports import Brief, Doorbell, NewRow, Store, Told, Tx
-from holdfast.services.deltas import CleanDeltas
-from holdfast.services.discoveries import keep_tools
-from holdfast.services.heads import find_head, session_not_found
-from holdfast.services.ink import Ink, cleaned, idempotency_key, masked
+from holdfast.services.stamping import Ink, cleaned, idempotency_key, masked
 
 T = TypeVar("T")
 
@@ -215,7 +216,7 @@ class Pen:
     async def _ask(self, question: Question, turn: int) -> None:
         """Write a question down; it waits for its answer from here on."""
         question = self.cleaned(question)
-        at = (await self.tell(answers.asked(question), turn)).at
+        at = (await self.tell(domain_events.question_event(question), turn)).at
         await self.tx.approvals.save(self.head.key, self._approval(question, at))
 
     async def _decide(self, draft: Decided) -> None:
@@ -223,7 +224,7 @@ class Pen:
         at = self.now()
         decided = answered(self._approval(self.cleaned(draft.question), at), draft.answer, at=at)
         await self.tx.approvals.save(self.head.key, decided)
-        await self.tell(answers.answered(decided))
+        await self.tell(domain_events.answer_event(decided))
 
     def _approval(self, question: Question, at: datetime) -> Approval:
         return Approval(session_id=self.head.session_id, question=question, asked_at=at)
@@ -328,6 +329,49 @@ class Entry:
         return pen
 
 
+class CleanDeltas:
+    """The drafts of one turn, passed on in their order."""
+
+    def __init__(self, scrubber: Callable[[], Scrubber]) -> None:
+        self._open: StepDelta | None = None
+        self._stream = ScrubbedStream(scrubber)
+        # How much was passed on of each channel: deltas have to add up to the row they announce.
+        self._passed: dict[tuple[int, Channel], int] = {}
+
+    def passed(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """Return the drafts that can be written now; perhaps none, if all of a piece has to wait.
+
+        What waits is passed on before the next draft that is no piece of the same text.
+        """
+        found: list[Draft] = []
+        for draft in drafts:
+            if not isinstance(draft, StepDelta) or not self._goes_on(draft):
+                found += self._rest()
+            if isinstance(draft, StepDelta):
+                self._open = draft
+                found += self._piece(self._stream.feed(draft.text))
+            else:
+                found.append(draft)
+        return found
+
+    def _goes_on(self, delta: StepDelta) -> bool:
+        before = self._open
+        return before is None or (before.step, before.channel) == (delta.step, delta.channel)
+
+    def _rest(self) -> list[StepDelta]:
+        held = self._piece(self._stream.rest())
+        self._open = None
+        return held
+
+    def _piece(self, text: str) -> list[StepDelta]:
+        if not text or self._open is None:
+            return []
+        place = self._open.step, self._open.channel
+        offset = self._passed.get(place, 0)
+        self._passed[place] = offset + len(text)
+        return [replace(self._open, offset=offset, text=text)]
+
+
 class Journal:
     """Writes entries; whoever gets an answer from here can pull the plug."""
 
@@ -398,3 +442,37 @@ class Journal:
             return await compose(await entry.open_by_key(key, lease=lease))
 
         return await self.enter(entered, is_brief=True)
+
+
+async def find_head(tx: Tx, owner: Owner, session_id: SessionId) -> Head:
+    """Return where the owner's session stands, or say that there is none."""
+    head = await tx.sessions.head(owner, session_id)
+    if head is None:
+        raise session_not_found()
+    return head
+
+
+def session_not_found() -> NotFound:
+    """Return the one answer for a missing, a deleted and a foreign session."""
+    return NotFound(
+        Code.SESSION_NOT_FOUND, "There is no such session; `holdfast sessions list` shows yours."
+    )
+
+
+def stale() -> Conflict:
+    """Return the answer to a change of what is not as its sender believes."""
+    return Conflict(
+        Code.STALE_ETAG, "It was changed since you read it; read it again, then change it."
+    )
+
+
+async def keep_tools(tx: Tx, key: SessionKey, names: Iterable[str]) -> None:
+    """Add tools to those that the session has."""
+    found = await tx.sessions.get_by_key(key)
+    if found is None:
+        raise session_not_found()
+    session, _ = found
+    known = {tool.name for tool in session.tools}
+    # By their names alone: what a server says about them may change, and is asked about then.
+    fresh = tuple(ToolSpec(name=name) for name in names if name not in known)
+    await tx.sessions.patch(key, replace(session, tools=(*session.tools, *fresh)))

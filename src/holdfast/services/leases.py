@@ -14,8 +14,7 @@ from holdfast.domain.sessions import Head, Status, has_waiting_turn
 from holdfast.domain.turns import after_crash, after_restart
 from holdfast.ports import Clock, Machine, Store
 from holdfast.services.approvals import expire
-from holdfast.services.heads import session_not_found
-from holdfast.services.journal import Journal, Pen
+from holdfast.services.journal import Journal, Pen, session_not_found
 from holdfast.services.turns import IsWanted, any_turn, begin, mend, open_step
 
 

@@ -7,7 +7,7 @@ from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.messages import is_media_type, media_handle
 from holdfast.ports import Slice, Store, Tx
-from holdfast.services.heads import find_head, session_not_found
+from holdfast.services.journal import find_head, session_not_found
 
 CONTENT_LARGEST: Final = 32 << 20
 

@@ -17,8 +17,7 @@ from holdfast.domain.models import (
     described,
     model_of,
 )
-from holdfast.domain.repeats import Made
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Made, Session
 from holdfast.ports import Store, Tx
 
 

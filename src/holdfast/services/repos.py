@@ -10,11 +10,11 @@ from typing import Literal
 
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
 from holdfast.domain.ids import Owner, RepoId
-from holdfast.domain.repeats import Made
 from holdfast.domain.repos import Repo, is_within
-from holdfast.domain.texts import is_encodable, require_text
+from holdfast.domain.sessions import Made
+from holdfast.domain.text import is_encodable, require_text
 from holdfast.ports import Clock, Store, Tx
-from holdfast.services.mint import Mint
+from holdfast.services.stamping import Mint
 
 log = logging.getLogger(__name__)
 

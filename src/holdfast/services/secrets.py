@@ -12,8 +12,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid, NotFound, Unavailable
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import Scrubber, Secret
 
 LARGEST: Final = 16 << 10
 USUAL_KEY: Final = "default"

@@ -4,29 +4,57 @@ Every verb takes its owner, and somebody else's session looks exactly like a mis
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
-from holdfast.domain.contexts import SessionContext
-from holdfast.domain.errors import Code, Invalid, NotFound
+from msgspec import Struct
+
+from holdfast.domain.agent_processes import Ending
+from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
-from holdfast.domain.openings import ForkRequest, SessionRequest
-from holdfast.domain.programs import Ending
 from holdfast.domain.queries import Page, SessionQuery, require_limit
-from holdfast.domain.repeats import Made
-from holdfast.domain.sessions import OPEN, Head, Session, Status, Verb, moved
+from holdfast.domain.sessions import (
+    OPEN,
+    ForkRequest,
+    Head,
+    Made,
+    Session,
+    SessionContext,
+    SessionRequest,
+    Status,
+    Verb,
+    moved,
+)
 from holdfast.ports import Brief, Coordinator, Store, Tx
-from holdfast.services.endings import CLOSING, Heirs, close, delete, require_reason
-from holdfast.services.heads import find_head, session_not_found, stale
-from holdfast.services.interruptions import Interruption, Interruptions, Stop
-from holdfast.services.journal import Entry, Journal, Pen
+from holdfast.services.batches import read_batches
+from holdfast.services.journal import Entry, Journal, Pen, find_head, session_not_found, stale
 from holdfast.services.leases import Leases
-from holdfast.services.openings import Openings
-from holdfast.services.overviews import found_page, shown
-from holdfast.services.resumptions import Resumption, move
-from holdfast.services.verifications import Verification, verified
+from holdfast.services.session_create import Openings
+from holdfast.services.session_lifecycle import (
+    CLOSING,
+    Heirs,
+    Interruption,
+    Interruptions,
+    Resumption,
+    Stop,
+    close,
+    delete,
+    move,
+    require_reason,
+)
+from holdfast.services.session_views import found_page, shown
 
 CHANGEABLE: Final = frozenset({"title", "tags", "model", "approval", "metadata"})
 IDLE: Final = "idle_timeout"
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """Whether a session's record is what was written."""
+
+    session_id: SessionId
+    messages: int
+    head: str
+    faults: tuple[str, ...] = ()
 
 
 class Sessions:
@@ -297,3 +325,22 @@ async def _found(tx: Tx, owner: Owner, session_id: SessionId) -> tuple[Session, 
     if found is None:
         raise session_not_found()
     return found
+
+
+async def verified(store: Store, head: Head) -> Verification:
+    """Check every row of a session against its chain, inherited rows included."""
+    chain = head.chain.hex()
+    count, last = 0, chain
+    try:
+        async with aclosing(read_batches(store, head)) as batches:
+            async for batch in batches:
+                count, last = count + len(batch.rows), batch.rows[-1].hash
+    except NotFound:
+        raise
+    except HoldfastError as error:
+        return Verification(
+            session_id=head.session_id, messages=0, head=chain, faults=(error.message,)
+        )
+    # The rows prove one another; that nothing is missing behind the last one, only the head tells.
+    faults = () if last == chain else ("The last message is not the one the session ends with.",)
+    return Verification(session_id=head.session_id, messages=count, head=chain, faults=faults)

@@ -4,17 +4,20 @@ What a caller may do with a token is asked for at the surfaces. The file of the 
 read and written by whoever implements `TokenFile`.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFound
+from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, LimitReached, NotFound
 from holdfast.domain.ids import LOCAL_OWNER, Owner, TokenId
 from holdfast.domain.secrets import Secret
-from holdfast.domain.texts import require_text
+from holdfast.domain.text import require_text
 from holdfast.domain.tokens import (
     Caller,
     Scope,
@@ -26,14 +29,11 @@ from holdfast.domain.tokens import (
     is_secret,
 )
 from holdfast.ports import Brief, Clock, Store, Tx
-from holdfast.services.guesses import Guesses
-from holdfast.services.known_tokens import KnownTokens
-from holdfast.services.mint import Mint
+from holdfast.services.stamping import Mint
 
 LIFE_LONGEST: Final = timedelta(days=3_650)
 CODE_LIFE: Final = timedelta(minutes=10)
 PAGE_LIFE: Final = timedelta(days=30)
-
 Remember = Callable[[str, Secret], None]
 
 
@@ -290,3 +290,112 @@ def _spent() -> Denied:
         Code.UNAUTHENTICATED,
         "This sign-in link was used before, or is too old; `holdfast token link` makes a new one.",
     )
+
+
+WRONG_CODES_MOST: Final = 10
+WINDOW_MS: Final = 60_000
+
+
+class Guesses:
+    """Counts the wrong tries of the last minute."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wrong: deque[int] = deque()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a try, unless it goes well or fails by no fault of its own."""
+        now = self._clock.boot_ms()
+        while self._wrong and now - self._wrong[0] >= WINDOW_MS:
+            self._wrong.popleft()
+        if len(self._wrong) >= WRONG_CODES_MOST:
+            raise _too_many(self._wrong[0] + WINDOW_MS - now)
+        # Counted before it is known: of many tries at once none may slip through meanwhile.
+        self._wrong.append(now)
+        try:
+            yield
+        except Denied:
+            raise
+        except BaseException:
+            self._take_back(now)
+            raise
+        self._take_back(now)
+
+    def _take_back(self, at: int) -> None:
+        # It may have left by itself, if the answer took more than the minute.
+        with suppress(ValueError):
+            self._wrong.remove(at)
+
+
+def _too_many(wait_ms: int) -> LimitReached:
+    seconds = ceil(wait_ms / 1000)
+    return LimitReached(
+        Code.SIGN_IN_LIMIT,
+        f"Too many wrong sign-in codes; try again in {seconds} s.",
+        {"retry_after": seconds},
+    )
+
+
+FRESH_MS: Final = 1_000
+LONGEST_MS: Final = 2_000
+# Of each kind: guesses push out other guesses, and never a token that is good.
+CACHED_TOKENS_MOST: Final = 1_024
+Key = bytes | str
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What was found, and when; `is_asked` while somebody asks again."""
+
+    token: Token | None
+    at: int
+    is_asked: bool = False
+
+
+class KnownTokens:
+    """Answers by what was asked for: the digest of a secret, or the id of a token."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._found: dict[Key, _Answer] = {}
+        self._missing: dict[Key, _Answer] = {}
+        self._changes = 0
+
+    async def ask(self, key: Key, look: Callable[[], Awaitable[Token | None]]) -> Token | None:
+        """Return what is known of a key, or look."""
+        now, changes = self._clock.boot_ms(), self._changes
+        answer = self._found.get(key) or self._missing.get(key)
+        if answer is not None:
+            # While one asks the others make do: a thousand streams must not ask all at once.
+            longest = LONGEST_MS if answer.is_asked else FRESH_MS
+            if now - answer.at < longest:
+                return answer.token
+            answer.is_asked = True
+        token = await look()
+        # What was read before a change is an answer still, and nothing to be kept.
+        if changes == self._changes:
+            if answer is not None and _rights(answer.token) != _rights(token):
+                # Changed elsewhere: what is known of it by its other name is as old.
+                self.forget()
+            self._keep(key, _Answer(token, now))
+        return token
+
+    def forget(self) -> None:
+        """Believe nothing any more, because a token has changed."""
+        self._changes += 1
+        self._found.clear()
+        self._missing.clear()
+
+    def _keep(self, key: Key, answer: _Answer) -> None:
+        for answers in (self._found, self._missing):
+            answers.pop(key, None)
+        answers = self._missing if answer.token is None else self._found
+        if len(answers) >= CACHED_TOKENS_MOST:
+            # The oldest: what is asked for again is put back at the end.
+            del answers[next(iter(answers))]
+        answers[key] = answer
+
+
+def _rights(token: Token | None) -> tuple[object, ...] | None:
+    return (token.scope, token.revoked_at, token.expires_at) if token is not None else None

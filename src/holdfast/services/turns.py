@@ -7,11 +7,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from enum import Enum, auto
+from typing import Final
 
+from msgspec.structs import replace
+
+from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
 from holdfast.domain.costs import Usage
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome
-from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome, Summary
+from holdfast.domain.errors import Code, Conflict, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import (
     Channel,
     Failure,
@@ -25,21 +29,30 @@ from holdfast.domain.events import (
     TurnStarted,
     name_of,
 )
-from holdfast.domain.ids import SessionId, SessionKey
+from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
-from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.sessions import Head, Status, StopReason, Verb, has_waiting_turn, moved
+from holdfast.domain.messages import Message, Notice, NoticeCode, Role
+from holdfast.domain.sessions import (
+    Head,
+    Session,
+    Status,
+    StopReason,
+    Verb,
+    has_waiting_turn,
+    moved,
+)
 from holdfast.domain.turns import Mend, OpenStep, closing_notice, cut_short
-from holdfast.ports import Runtime, Store, Tx
-from holdfast.services.approvals import expire
-from holdfast.services.desks import leave_desk
-from holdfast.services.inputs import Inputs
-from holdfast.services.journal import Journal, Pen
-from holdfast.services.slots import Slots
+from holdfast.ports import Berth, Brief, Limits, Runtime, Store, TurnInput, Tx
+from holdfast.services.agent_processes import Slots
+from holdfast.services.approvals import Approvals, expire
+from holdfast.services.costs import budget_of
+from holdfast.services.history_cache import Histories
+from holdfast.services.journal import Journal, Pen, find_head, session_not_found
+from holdfast.services.models import Models
+from holdfast.services.workspaces import Places
+from holdfast.zones.binding import leave_desk
 
 log = logging.getLogger(__name__)
-
-
 # Tells of a turn, by its number, whether this process is to play it.
 IsWanted = Callable[[int], bool]
 
@@ -55,6 +68,93 @@ class Written(Enum):
     GOES_ON = auto()
     NEXT_TURN_WAITS = auto()
     ALL_ENDED = auto()
+
+
+class Inputs:
+    """Gathers what turns are played with."""
+
+    def __init__(
+        self,
+        models: Models,
+        places: Places,
+        approvals: Approvals,
+        limits: Limits,
+        berth: Callable[[Session, SessionKey], Berth | None] = lambda *_: None,
+    ) -> None:
+        """`berth` tells where the program of a session has its place, if its agent is one."""
+        self._berth = berth
+        self._models = models
+        self._places = places
+        self._approvals = approvals
+        self._limits = limits
+        self._histories = Histories()
+
+    def forget(self, key: SessionKey) -> None:
+        """Remember nothing of a session that has ended."""
+        self._histories.forget(key)
+
+    async def gathered(self, store: Store, key: SessionKey) -> TurnInput | Outcome:
+        """Gather on a snapshot of its own, at once unless a long history has to be read."""
+
+        async def gather(tx: Tx) -> TurnInput | Outcome:
+            return await self.gather(tx, key)
+
+        async def gather_if_short(tx: Tx) -> TurnInput | Outcome | None:
+            head = None if self._histories.knows(key) else await tx.sessions.head_by_key(key)
+            is_long = head is not None and head.messages > ROWS_BRIEF
+            return None if is_long else await self.gather(tx, key)
+
+        found = await store.read(Brief(gather_if_short))
+        found = found if found is not None else await store.read(gather)
+        if isinstance(found, TurnInput):
+            await self._models.keep(found.models)
+        return found
+
+    async def gather(self, tx: Tx, key: SessionKey) -> TurnInput | Outcome:
+        """Return what the next turn is played with, or how it ends if it may not be played."""
+        found = await tx.sessions.get_by_key(key)
+        if found is None:
+            raise session_not_found()
+        session, head = found
+        if await self._is_past_the_cap(tx, session, head):
+            return _past_the_cap(session)
+        turn = head.settled + 1
+        # One snapshot: rows and calls of two instants could contradict each other.
+        history = await self._histories.read(tx, head)
+        newest = await tx.costs.newest(head) if head.requests else None
+        return TurnInput(
+            agent=session.agent,
+            models=await self._models.chain(tx, session),
+            context=session.context,
+            history=history,
+            # Every call has a row: where there is none, the table need not be asked.
+            calls=tuple(await tx.calls.of_turn(head, turn)) if _asks(history, turn) else (),
+            turn=turn,
+            step=await _steps(tx, head) + 1,
+            ordinal=head.requests + 1,
+            shelf=self._places.shelf(key),
+            place=self._places.of(session, key),
+            tools=session.tools,
+            approver=self._approvals.of(key),
+            berth=self._berth(session, key),
+            limits=_limits(session.agent, self._limits),
+            budget=await budget_of(tx, session, key, self._limits.budget),
+            spent=head.microcents,
+            last_usage=newest.usage if newest else None,
+            last_model=newest.model_id if newest else None,
+        )
+
+    async def _is_past_the_cap(self, tx: Tx, session: Session, head: Head) -> bool:
+        """Tell whether the session has had all its turns, this one not being among them."""
+        turn = head.settled + 1
+        # Counted only where it can matter: no more turns are engaged than have settled.
+        if head.settled < session.turn_cap or await tx.costs.of_turn(head, turn):
+            return False
+        if await tx.costs.engaged(head) < session.turn_cap:
+            return False
+        # A call that is run again asks no model, and the cap has nothing to say to it.
+        rows = await self._histories.read(tx, head)
+        return any(row.turn == turn and row.role is Role.USER for row in rows)
 
 
 class Turns:
@@ -267,3 +367,97 @@ def _may_pass(error: HoldfastError) -> bool:
     """Tell whether the turn can go on later: it is fenced, or the store cannot be written now."""
     # To end the turn now would need the very write that fails.
     return is_fenced(error) or isinstance(error, Unavailable | StorageFull)
+
+
+# So many rows are read in well under a millisecond.
+ROWS_BRIEF: Final = 50
+
+
+async def _steps(tx: Tx, head: Head) -> int:
+    """Return how many steps of the turn have begun; a turn that began just now has none."""
+    if head.events == head.began:
+        return 0
+    return len(await tx.events.since(head, head.began, [name_of(StepStarted)]))
+
+
+def _asks(history: Sequence[Message], turn: int) -> bool:
+    """Tell whether a row of the turn asks for a call."""
+    for row in reversed(history):
+        # Not further back: rows of a turn are written after the one before it began.
+        if 0 < row.turn < turn - 1:
+            return False
+        if row.turn == turn and row.role is Role.TOOL_CALL:
+            return True
+    return False
+
+
+def _past_the_cap(session: Session) -> Outcome:
+    failure = Failure(
+        code=FailureCode.TURN_LIMIT,
+        message=f"The session has had its {session.turn_cap} turns. Open a new one, or fork this.",
+    )
+    return Outcome(stop_reason=StopReason.TURN_LIMIT, failure=failure)
+
+
+def _limits(agent: Agent, configured: Limits) -> Limits:
+    """Return how far a turn may go, with the window that the agent itself asks for."""
+    memory = agent.runtime.memory if isinstance(agent.runtime, LlmRuntime) else None
+    if memory is None or memory.window_size is None:
+        return configured
+    return replace(configured, max_messages=memory.window_size)
+
+
+class Compactions:
+    """Shortens what a model sees of a session; no row is removed or changed."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        inputs: Inputs,
+        runtimes: Mapping[type[AgentRuntime], Runtime],
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._inputs = inputs
+        self._runtimes = runtimes
+        self._busy: set[SessionKey] = set()
+
+    async def compact(self, owner: Owner, session_id: SessionId) -> bool:
+        """Fold everything before the last answered turn; `False` when there is nothing to fold."""
+
+        async def read(tx: Tx) -> tuple[Head, TurnInput | Outcome]:
+            head = await find_head(tx, owner, session_id)
+            _require_rest(head)
+            return head, await self._inputs.gather(tx, head.key)
+
+        head, turn = await self._store.read(read)
+        # Past its cap nothing is asked any more, so nothing has to be shorter.
+        if isinstance(turn, Outcome):
+            return False
+        # Two at once would each be held against all the money that is left.
+        if head.key in self._busy:
+            raise Conflict(Code.TURN_RUNNING, "The session is being compacted; wait for its end.")
+        self._busy.add(head.key)
+        try:
+            return await self._fold(head, turn)
+        finally:
+            self._busy.discard(head.key)
+
+    async def _fold(self, head: Head, turn: TurnInput) -> bool:
+        drafts = await self._runtimes[type(turn.agent.runtime)].compact(turn)
+
+        async def write(pen: Pen) -> None:
+            # The summary was made of what was there; what came since must not be thought of as in.
+            if pen.head.messages != head.messages:
+                _require_rest(pen.head)
+            await pen.write(drafts, 0)
+
+        if drafts:
+            await self._journal.write_by_key(head.key, write)
+        return any(isinstance(draft, Summary) for draft in drafts)
+
+
+def _require_rest(head: Head) -> None:
+    if has_waiting_turn(head):
+        raise Conflict(Code.TURN_RUNNING, "A turn runs or waits; compact when it has ended.")

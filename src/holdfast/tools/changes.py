@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast.domain.text import visible
 from holdfast.domain.tools import ToolClass
-from holdfast.domain.wording import visible
 from holdfast.tools.diffs import addition, diff
 from holdfast.tools.floors import folded_path, is_sensitive
 from holdfast.tools.reading import is_binary

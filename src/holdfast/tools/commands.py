@@ -14,9 +14,8 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from holdfast.domain.texts import is_encodable
+from holdfast.domain.text import is_encodable, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.domain.wording import visible
 from holdfast.ports import Asked, Workplace
 from holdfast.tools.allowlists import has_entries, is_allowed
 from holdfast.tools.children import NotStarted, Order

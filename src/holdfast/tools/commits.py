@@ -11,9 +11,8 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from holdfast.domain.texts import is_encodable
+from holdfast.domain.text import is_encodable, quoted, visible
 from holdfast.domain.tools import ResultCode, ToolClass
-from holdfast.domain.wording import quoted, visible
 from holdfast.tools.indexes import index_locked
 from holdfast.tools.pathspecs import pathspec, protected_among
 from holdfast.tools.patience import to_its_end

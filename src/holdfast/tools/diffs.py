@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import Final
 
-from holdfast.domain.wording import visible
+from holdfast.domain.text import visible
 
 _CONTEXT: Final = 3
 # Beyond it the comparison itself would take long, and the old and the new are shown whole.

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from threading import Event
 from typing import Final, TypeVar
 
+from holdfast.domain.text import visible
 from holdfast.domain.tools import FsTier, ResultCode, ToolClass
-from holdfast.domain.wording import visible
 from holdfast.ports import FileTrouble, PlannedWrite
-from holdfast.ports.files import Trouble
+from holdfast.ports.tools import Trouble
 from holdfast.tools.changes import Change, class_of, resolved_of
 from holdfast.tools.diffs import addition, diff
 from holdfast.tools.floors import folded_path

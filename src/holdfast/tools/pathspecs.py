@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from holdfast.domain.texts import is_encodable
+from holdfast.domain.text import is_encodable
 from holdfast.domain.tools import ResultCode
 from holdfast.tools.environments import is_below
 from holdfast.tools.floors import Floors, folded_path

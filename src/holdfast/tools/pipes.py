@@ -15,8 +15,8 @@ from mcp.shared.memory import MessageStream, create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
+from holdfast.domain.text import visible
 from holdfast.domain.tools import ResultCode
-from holdfast.domain.wording import visible
 from holdfast.tools.children import FUSE, Child, NotStarted, Order
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.outputs import Kept

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from holdfast.domain.text import visible
 from holdfast.domain.tools import ResultCode
-from holdfast.domain.wording import visible
 from holdfast.tools.children import NotStarted, Order
 from holdfast.tools.launcher import Finished, Launcher
 from holdfast.tools.programs import Program, executables, needed_by

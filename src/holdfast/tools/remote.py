@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.errors import Invalid
+from holdfast.domain.text import quoted, visible, visible_json
 from holdfast.domain.tools import REMOTE, Effect, ResultCode, ToolClass, remote_id
-from holdfast.domain.wording import quoted, visible, visible_json
 from holdfast.ports import Asked, LlmTool, Workplace
 from holdfast.tools.lines import Line, McpSettings
 from holdfast.tools.servers import (

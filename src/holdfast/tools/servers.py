@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.text import visible
 from holdfast.domain.tools import Effect
-from holdfast.domain.wording import visible
 
 _QUOTED: Final = re.compile(r"`(?:\$\.)?([^`]*)`")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from holdfast.domain.text import visible
 from holdfast.domain.tools import ResultCode
-from holdfast.domain.wording import visible
 from holdfast.tools.launcher import Finished
 from holdfast.tools.plumbing import Git, records, said
 from holdfast.tools.repositories import Shadow

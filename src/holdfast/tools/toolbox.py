@@ -14,11 +14,11 @@ import msgspec
 
 from holdfast.domain.approvals import digest_of
 from holdfast.domain.messages import ResultStatus, ToolError
-from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.secrets import Scrubber
+from holdfast.domain.text import is_light
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.domain.weights import is_light
 from holdfast.ports import Asked, Done, LlmTool, Planned, Workplace
-from holdfast.services import background
+from holdfast.services import background_tasks
 from holdfast.tools.remote import McpTools
 from holdfast.tools.tool import Tool, ToolTrouble, Unanswered
 
@@ -123,7 +123,7 @@ class LocalToolbox:
     async def rest(self, *, after: float = REST_AFTER) -> None:
         """Let go, again and again, of what sessions have not used for a while; never returns."""
         while True:
-            await background.rest(after / 10)
+            await background_tasks.rest(after / 10)
             with suppress(MemoryError):
                 await self._leave_unused(asyncio.get_running_loop().time() - after)
 

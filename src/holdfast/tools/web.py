@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from holdfast.domain.text import quoted, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.domain.wording import quoted, visible
 from holdfast.ports import Asked, Workplace
 from holdfast.tools.bodies import whole_body
 from holdfast.tools.fetching import OURS, WebSettings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.bootstrap import Holdfast
+from holdfast.app import Holdfast
 from holdfast.cli.live.meter import Meter
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import Gap, StepEnded, StepStarted

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.http.assembly import Door, application
 from tests.houses import open_house
 from tests.http.asgi import Answer

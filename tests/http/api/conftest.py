@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Acp, Config
 from tests.http.api.client import Client, client_of
 from tests.new_homes import furnish

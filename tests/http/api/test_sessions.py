@@ -414,7 +414,7 @@ async def test_a_large_session_of_api_is_complete_and_has_a_tag(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.http.bodies.WHOLE_LARGEST", 1_000)
-    monkeypatch.setattr("holdfast.services.excerpts.BATCH_BYTES", 700)
+    monkeypatch.setattr("holdfast.services.messages.BATCH_BYTES", 700)
     session = await client.opened()
     for number in range(6):
         await client.house.messages.send(

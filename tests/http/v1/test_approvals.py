@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
 from tests.houses import news_until

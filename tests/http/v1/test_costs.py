@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
 from tests.tooled import a_config, says
 

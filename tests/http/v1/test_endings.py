@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.events import Event, SessionExported
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import model_of
@@ -74,7 +74,7 @@ async def test_of_interrupts_that_arrive_together_one_has_stopped_the_turn(
 async def test_an_interrupt_that_takes_too_long_is_accepted(
     home: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.services.interruptions.PATIENCE", 0.05)
+    monkeypatch.setattr("holdfast.services.session_lifecycle.PATIENCE", 0.05)
     gate = Gate()
     runtime = GatedRuntime([gate])
     outside = replace(outside, wrap=HeldStore)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.acceptances import START_HINT
 from holdfast.domain.tokens import Scope
+from holdfast.observations.claims import START_HINT
 from tests.http.asgi import Answer
 from tests.http.v1.visitor import Visitor, refusal
 from tests.stand_ins import SettableClock

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from tests.http.v1.test_history import MINIMAL
 from tests.http.v1.visitor import refusal, visiting

@@ -8,7 +8,7 @@ import pytest
 from msgspec.json import Decoder
 
 from holdfast import Event, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tools import CATALOGUE
 from tests.http.listening import listening

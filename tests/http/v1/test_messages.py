@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import model_of
 from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting

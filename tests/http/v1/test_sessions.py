@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from holdfast.domain.models import model_of
 from tests.http.asgi import Answer

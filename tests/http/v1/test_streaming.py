@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from tests.http.listening import listening
 from tests.http.v1.visitor import visiting
 from tests.marks import demands

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.storage.backup import back_up
+from holdfast.store.sqlite.backup import back_up
 from tests.torture.notebooks import key_beside
 
 

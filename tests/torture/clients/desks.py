@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.ports import Tx
 from tests.torture.clients.house import settings
 from tests.torture.desk_model import AGENT, Desks, done, found, next_step
@@ -45,8 +45,8 @@ async def _live(house: Holdfast, file: TextIO, luck: random.Random, now: Desks, 
 
 async def _by_halves(house: Holdfast) -> None:
     """Archive as nobody should: copy first, and take away in a second transaction."""
-    from holdfast.services.desks import stamp_of
-    from holdfast.services.zone_files import ZoneFiles, free_archive
+    from holdfast.zones.binding import stamp_of
+    from holdfast.zones.files import ZoneFiles, free_archive
 
     desk = await house.zones.show(house.owner, AGENT)
     id_ = desk.zone.split(":")[1]

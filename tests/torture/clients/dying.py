@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from tests.torture.attempts import Record
 from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.disks import Disk, Operation

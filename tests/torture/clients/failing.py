@@ -64,7 +64,7 @@ class Watch:
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         is_starved = isinstance(context.get("exception"), MemoryError) and "handle" in context
-        if is_starved and "holdfast/storage" not in repr(context["handle"]):
+        if is_starved and "holdfast/store" not in repr(context["handle"]):
             self._has_lost_its_own = True
         loop.default_exception_handler(context)
 

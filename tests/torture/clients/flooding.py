@@ -12,8 +12,7 @@ from typing import Any
 
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.events import Event, TurnEnded
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionRequest
 from tests.acp.aboard import END, Aboard, aboard
 from tests.acp.peers import Peer
 from tests.houses import played

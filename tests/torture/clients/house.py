@@ -12,9 +12,8 @@ from holdfast import Event, Gap, Holdfast, HoldfastError, OnBusy, Session
 from holdfast.config import Config, load
 from holdfast.domain.events import encode_payload
 from holdfast.domain.ids import SessionId
-from holdfast.domain.openings import SessionRequest
-from holdfast.services.interruptions import Interruption
-from holdfast.services.resumptions import Resumption
+from holdfast.domain.sessions import SessionRequest
+from holdfast.services.session_lifecycle import Interruption, Resumption
 from tests.torture.attempts import Record, meant
 from tests.torture.machine import DATABASE
 

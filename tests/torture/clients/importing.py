@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Outside
-from holdfast.equipment import bring_in
+from holdfast.app import Outside
+from holdfast.wiring import bring_in
 from tests.torture.clients.house import settings
 from tests.torture.disks import Disk, Operation
 

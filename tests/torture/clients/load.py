@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Event, NotFound, OnBusy, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.events import TurnEnded
 from tests.torture.attempts import Attempt, Record, read_attempts
 from tests.torture.clients.house import Client, new_id, settings

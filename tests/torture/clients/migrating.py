@@ -5,9 +5,9 @@ import signal
 from pathlib import Path
 
 from holdfast import Scope, open_holdfast
-from holdfast.bootstrap import Outside
-from holdfast.storage import migrate
-from holdfast.storage.sqlite import connect
+from holdfast.app import Outside
+from holdfast.store.sqlite import migrate as sqlite_migrate
+from holdfast.store.sqlite.connection import connect
 from tests.torture.clients.house import settings
 from tests.torture.disks import Disk, Operation
 from tests.torture.notebooks import key_beside
@@ -36,9 +36,9 @@ async def _change(home: str, direction: str, disk: Disk) -> None:
             return
     connection = connect(Path(home) / "history.db", key_beside(Path(home)), vfs=disk.vfs)
     if direction == "down":
-        migrate.down(connection, 0)
+        sqlite_migrate.down(connection, 0)
     elif direction == "down without a transaction":
-        connection.query(migrate.migrations()[0].down)
+        connection.query(sqlite_migrate.migrations()[0].down)
     else:
-        migrate.up(connection)
+        sqlite_migrate.up(connection)
     connection.close()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from holdfast import Event, Holdfast, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.domain.events import StepDelta, StepStarted, TurnEnded
 from holdfast.domain.ids import LOCAL_OWNER, SessionId
 from holdfast.ports import Store

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from holdfast import HoldfastError
-from holdfast.storage.backup import restore
+from holdfast.store.sqlite.backup import restore
 from tests.torture.notebooks import key_beside
 
 

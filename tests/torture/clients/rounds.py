@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast import Event, Holdfast, SessionRequest
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from holdfast.config import Config
 from holdfast.domain.approvals import Answer, ApprovalMode, ApprovalState
 from holdfast.domain.calls import CallState
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import SessionContext
 from holdfast.ports import Asked, Done, Planned, Store, Toolbox, Tx, Workplace
 from holdfast.services.calls import How, Wish
 from tests.builders import an_id

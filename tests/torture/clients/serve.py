@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from tests.torture.clients.house import settings
 from tests.torture.machine import DATABASE
 from tests.torture.spies import UnfencedStore
@@ -53,9 +53,9 @@ def steps(said: str, delay_ms: int, *, tools: bool) -> list[dict[str, Any]]:
 
 def save_anyway() -> None:
     """Take the second fence away: the epoch in what Postgres is given, and beside it."""
-    from holdfast.storage import session_sql
-    from holdfast.storage.postgres_heads import Heads
-    from holdfast.storage.postgres_texts import TWINS
+    from holdfast.store import sessions
+    from holdfast.store.postgres.heads import Heads
+    from holdfast.store.postgres.sql_overrides import TWINS
 
-    TWINS[session_sql.SAVE] = session_sql.SAVE  # type: ignore[index]
+    TWINS[sessions.SAVE] = sessions.SAVE  # type: ignore[index]
     Heads.is_ahead = lambda *_: False  # type: ignore[method-assign, assignment]

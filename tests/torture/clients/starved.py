@@ -13,7 +13,7 @@ from typing import Any
 
 import holdfast
 from holdfast import HoldfastError, OnBusy, SessionId, open_holdfast
-from holdfast.bootstrap import Outside
+from holdfast.app import Outside
 from tests.torture.attempts import Record
 from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.spies import FrankStore, SulkingStore
@@ -132,8 +132,8 @@ def place_of(error: Exception) -> str:
     """Return whether an error comes out of the store, out of something else of ours, or neither."""
     frames = traceback.extract_tb(error.__traceback__)
     files = [each.filename.removeprefix(PRODUCT) for each in frames if PRODUCT in each.filename]
-    if any(file.startswith("/storage/") for file in files):
+    if any(file.startswith("/store/") for file in files):
         return "the store"
-    if "/bootstrap.py" in files:
+    if "/app.py" in files:
         return "the house"
     return files[-1].strip("/") if files else "the client"

@@ -12,7 +12,7 @@ from holdfast.domain.errors import StorageFull, Unavailable
 from holdfast.domain.events import encode_payload
 from holdfast.domain.ids import LOCAL_OWNER, SessionId
 from holdfast.domain.messages import Message
-from holdfast.domain.openings import SessionRequest
+from holdfast.domain.sessions import SessionRequest
 from holdfast.services.calls import How, Wish
 from tests.torture.attempts import OK, Attempt, digest, meant
 from tests.torture.clients.house import new_id, words_for

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.domain.errors import Code, StorageFull, Unavailable
 from holdfast.ports import Tx
-from holdfast.storage.jobs import drive
-from holdfast.storage.sqlite import connect
-from holdfast.storage.store import Tables
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.jobs import drive
+from holdfast.store.sqlite.store import Tables
 
 T = TypeVar("T")
 Work = Callable[[Tx], Coroutine[Any, Any, T]]

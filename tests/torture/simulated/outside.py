@@ -7,7 +7,7 @@ from holdfast.domain.approvals import digest_of
 from holdfast.domain.costs import Usage
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.engine.dispatch import refused
+from holdfast.engine.tool_calls import refused
 from holdfast.ports import (
     Asked,
     CallArguments,

@@ -11,26 +11,23 @@ from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.leases import Holder
 from holdfast.domain.tools import Grant
 from holdfast.engine.runtime import EngineRuntime
-from holdfast.execution.local import LocalCoordinator
+from holdfast.execution.coordinator import LocalCoordinator
+from holdfast.execution.workspace_folders import Workspaces
 from holdfast.ports import Limits
+from holdfast.services.agent_processes import Slots
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.calls import Calls
-from holdfast.services.events import Events
-from holdfast.services.ink import Ink
-from holdfast.services.inputs import Inputs
+from holdfast.services.event_stream import Events
 from holdfast.services.journal import Journal
 from holdfast.services.leases import Leases
 from holdfast.services.messages import Messages
-from holdfast.services.mint import Mint
 from holdfast.services.models import Models
-from holdfast.services.openings import Openings
-from holdfast.services.places import Places
 from holdfast.services.repos import Repos
+from holdfast.services.session_create import OpeningRules, Openings
 from holdfast.services.sessions import Sessions
-from holdfast.services.slots import Slots
-from holdfast.services.snapshots import OpeningRules
-from holdfast.services.turns import Turns
-from holdfast.storage.workspaces import Workspaces
+from holdfast.services.stamping import Ink, Mint
+from holdfast.services.turns import Inputs, Turns
+from holdfast.services.workspaces import Places
 from tests.houses import Anything
 from tests.torture.simulated.disks import SimulatedStore
 from tests.torture.simulated.outside import SimulatedLlm, SimulatedToolbox

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from holdfast.domain.approvals import Answer, Approval, ApprovalMode, ApprovalState
-    from holdfast.domain.contexts import SessionContext
     from holdfast.domain.events import Event, Gap
     from holdfast.domain.ids import Owner, SessionId
     from holdfast.domain.messages import Message, Part
     from holdfast.domain.models import Model
-    from holdfast.domain.openings import SessionRequest
     from holdfast.domain.queries import Page, SessionQuery
     from holdfast.domain.repos import Repo
-    from holdfast.domain.sessions import Session
-    from holdfast.services.interruptions import Interruption
-    from holdfast.services.resumptions import Resumption
+    from holdfast.domain.sessions import Session, SessionContext, SessionRequest
+    from holdfast.services.session_lifecycle import Interruption, Resumption
 
 
 class Settings(Protocol):

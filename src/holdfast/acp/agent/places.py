@@ -9,13 +9,11 @@ from msgspec import Struct
 
 from holdfast.acp.agent.house import House
 from holdfast.acp.agent.refusals import bad_params
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import SessionId
-from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import SessionOrder, SessionQuery
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionContext, SessionRequest
 from holdfast.domain.tools import FsTier
 
 PAGE: Final = 100

@@ -8,7 +8,7 @@ from holdfast.acp.agent.agent import Agent, Terms
 from holdfast.acp.agent.house import House
 from holdfast.acp.transport.connection import Connection, Reader
 from holdfast.acp.transport.framing import Notification, Request
-from holdfast.services.background import Background
+from holdfast.services.background_tasks import Background
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Final
 from holdfast.acp.process.identities import boot
 from holdfast.acp.process.launching import NotStarted, Start, order_of
 from holdfast.acp.transport.streams import reading, writing
-from holdfast.domain.programs import Birth
+from holdfast.domain.agent_processes import Birth
 
 _KEEPER: Final = str(Path(__file__).with_name("keeper.py"))
 

@@ -20,7 +20,7 @@ from holdfast.acp.process.launching import Start
 from holdfast.acp.process.rings import Ring, fill, newest, plain
 from holdfast.acp.transport.censors import CARELESS, Censor
 from holdfast.acp.transport.connection import Bounds, Connection
-from holdfast.domain.programs import Birth, Exit
+from holdfast.domain.agent_processes import Birth, Exit
 
 log = logging.getLogger(__name__)
 

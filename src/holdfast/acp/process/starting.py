@@ -8,11 +8,10 @@ from msgspec.structs import replace
 
 from holdfast.acp.process.identities import MARK
 from holdfast.acp.process.launching import Limits, Start, find
+from holdfast.domain.agent_processes import SESSION_WORD, ProgramLimits, ProgramOptions, options_of
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.domain.programs import SESSION_WORD, ProgramLimits, ProgramOptions, options_of
-from holdfast.domain.scrubbing import Scrubber
-from holdfast.domain.secrets import Secret
+from holdfast.domain.secrets import Scrubber, Secret
 
 # All that a program gets of ours without being named; nothing of it is a secret.
 _PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR")

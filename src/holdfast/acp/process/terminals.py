@@ -15,7 +15,7 @@ from holdfast.acp.process.program import PATIENT, Patience, exit_of
 from holdfast.acp.process.rings import Ring, fill
 from holdfast.acp.transport.framing import INTERNAL_ERROR, NOT_FOUND, RpcError
 from holdfast.acp.transport.losses import Refused
-from holdfast.domain.programs import Exit
+from holdfast.domain.agent_processes import Exit
 
 AT_ONCE: Final = 16
 OUTPUT_MOST: Final = 1 << 20

@@ -18,11 +18,11 @@ from holdfast.acp.runtime.options import apply_options
 from holdfast.acp.runtime.raw_lines import Scribe
 from holdfast.acp.translate.told import Told, told_from
 from holdfast.acp.transport.connection import Lost
+from holdfast.domain.agent_processes import ALIVE, Exit, ProcessState
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.programs import ALIVE, Exit, ProcessState
 from holdfast.domain.turns import turns
 from holdfast.ports import Companion, Companions, Company, TurnInput
 

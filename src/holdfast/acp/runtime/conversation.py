@@ -28,7 +28,7 @@ from holdfast.acp.transport.framing import (
     Request,
     RpcError,
 )
-from holdfast.domain.programs import Exit
+from holdfast.domain.agent_processes import Exit
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from holdfast.acp.process.program import reap
 from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.runtime.sharing import Farewell, Shares
 from holdfast.acp.transport.connection import Answered, Lost
+from holdfast.domain.agent_processes import Ending, Exit, Mooring, ProcessState
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId, SessionKey
-from holdfast.domain.programs import Ending, Exit, Mooring, ProcessState
 from holdfast.ports import Berth
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from holdfast.acp.runtime.sharing import SharedProgram, Shares, share_key
 from holdfast.acp.translate.told import Told
 from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Bounds
+from holdfast.domain.agent_processes import ProcessState, ProgramOptions, options_of
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.events import Failure, FailureCode
-from holdfast.domain.programs import ProcessState, ProgramOptions, options_of
 from holdfast.ports import TurnInput
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from holdfast.acp.translate.call_books import Asked
 from holdfast.acp.translate.readings import count, fields, items
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import INTERNAL_ERROR, INVALID_PARAMS, RpcError
+from holdfast.domain.agent_processes import Exit
 from holdfast.domain.messages import ResultStatus
-from holdfast.domain.programs import Exit
 from holdfast.domain.tools import ToolClass
 from holdfast.ports import COVERED_VARIABLE, Done, FileTrouble
 

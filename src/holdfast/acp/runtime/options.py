@@ -7,9 +7,9 @@ from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.translate.stops import words_of
 from holdfast.acp.translate.told import opened
 from holdfast.acp.transport.connection import Refused
+from holdfast.domain.agent_processes import ProgramOptions
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.programs import ProgramOptions
 
 _MODE = "mode"
 

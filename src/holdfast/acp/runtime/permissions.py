@@ -25,10 +25,10 @@ from holdfast.domain.approvals import (
     digest_of,
 )
 from holdfast.domain.ids import ApprovalId
+from holdfast.domain.text import visible, visible_json
 from holdfast.domain.tools import ToolClass
-from holdfast.domain.wording import visible, visible_json
 from holdfast.ports import Standing
-from holdfast.services.policy import ONE_BY_ONE, Ruling
+from holdfast.services.approval_policy import ONE_BY_ONE, Ruling
 
 REJECT_ONCE: Final = "reject_once"
 REJECT_ALWAYS: Final = "reject_always"

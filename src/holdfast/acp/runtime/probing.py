@@ -21,9 +21,9 @@ from holdfast.acp.translate.stops import words_of
 from holdfast.acp.translate.told import Told
 from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Lost, Refused
+from holdfast.domain.agent_processes import options_of
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.domain.programs import options_of
 
 # In place of a session's id: whoever has none has to be told from all that do.
 _NOBODY: Final = "check"

@@ -23,15 +23,15 @@ from holdfast.acp.runtime.worktree import Worktree
 from holdfast.acp.translate.prompt_blocks import Block, messages_of, prompt_of, taken_of, text_block
 from holdfast.acp.translate.transcripts import transcript
 from holdfast.acp.translate.translator import Translator, ground_of
+from holdfast.domain.agent_processes import Exit, ProcessState, options_of
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.drafts import Draft, Outcome, Titled
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.ids import uuid7
 from holdfast.domain.messages import Role
-from holdfast.domain.programs import Exit, ProcessState, options_of
 from holdfast.domain.sessions import OnExceed, StopReason, title_of
-from holdfast.domain.times import microseconds
+from holdfast.domain.time import microseconds
 from holdfast.ports import Clock, Randomness, RepositoryFiles, TurnInput
 
 Batch = Sequence[Draft]

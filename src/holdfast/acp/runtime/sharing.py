@@ -21,7 +21,7 @@ from holdfast.acp.process.program import PATIENT, Program
 from holdfast.acp.runtime.strands import Strand, Trunk
 from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Bounds
-from holdfast.domain.programs import Birth, Exit
+from holdfast.domain.agent_processes import Birth, Exit
 from holdfast.ports import TurnInput
 
 # What a program is told before its end.

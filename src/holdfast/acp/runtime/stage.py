@@ -25,6 +25,7 @@ from holdfast.acp.runtime.worktree import texts_in
 from holdfast.acp.translate.call_books import Asked
 from holdfast.acp.translate.contents import Edit
 from holdfast.acp.translate.translator import Translator
+from holdfast.domain.agent_processes import ProgramOptions
 from holdfast.domain.approvals import (
     Answer,
     Approval,
@@ -36,11 +37,10 @@ from holdfast.domain.approvals import (
 from holdfast.domain.drafts import Decided
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import ApprovalId, CallId
-from holdfast.domain.programs import ProgramOptions
 from holdfast.domain.tools import ToolClass
 from holdfast.ports import Approver, PlannedWrite, RepositoryFiles, Standing
+from holdfast.services.approval_policy import EARLIER, Ruling, ruling
 from holdfast.services.approvals import BY_TIME
-from holdfast.services.policy import EARLIER, Ruling, ruling
 
 # Who has closed a question that the program itself does not want answered any more.
 BY_AGENT: Final = "agent"

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.texts import storable
+from holdfast.domain.text import storable
 
 RESULT_LARGEST: Final = 4 << 20
 DEEPEST: Final = 64

@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.acp.translate.bounds import bounded
 from holdfast.acp.translate.readings import fields, items, word
 from holdfast.domain.messages import Media, media_handle
-from holdfast.domain.texts import storable
+from holdfast.domain.text import storable
 
 _MIME_LONGEST: Final = 255
 _NAME_LONGEST: Final = 255

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final
 
-from holdfast.domain.texts import storable
+from holdfast.domain.text import storable
 
 # Nobody counts further, and a store need not hold what nobody counts.
 COUNT_MOST: Final = 2**53

@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.domain.drafts import Draft, MessageDraft
 from holdfast.domain.events import Channel, StepDelta, StepEnded, StepStarted
 from holdfast.domain.messages import Media, Part, Reasoning, Role, Text
-from holdfast.domain.texts import storable
+from holdfast.domain.text import storable
 
 # A row of this size can still be read and shown; what is more goes into the next one.
 LONGEST: Final = 4 << 20

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.acp.transport.framing import HEAD, Incoming, Junk, Reply, Request, RpcError, parse
-from holdfast.domain.scrubbing import Scrubber
+from holdfast.domain.secrets import Scrubber
 
 
 class Censor:

@@ -8,20 +8,33 @@ from datetime import datetime
 from typing import Any, Literal, cast
 
 from holdfast.client import Client
-from holdfast.domain.acceptances import (
+from holdfast.domain.canonical_json import canonical_text
+from holdfast.domain.ids import EntityId, ObservationId, Owner
+from holdfast.domain.queries import require_limit
+from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, RestorationPost
+from holdfast.http.v1.history_forms import (
+    CheckpointQuery,
+    ClaimsQuery,
+    HistoryPageQuery,
+    PastQuery,
+    RemovalQuery,
+)
+from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
+from holdfast.observations.as_of import horizon, window
+from holdfast.observations.claims import (
+    Observation,
+    Subject,
     accepted,
     accepted_correction,
     accepted_deletion,
+    require_idempotency_key,
     require_sibling,
 )
-from holdfast.domain.canonical import canonical_text
-from holdfast.domain.checkpoints import CheckpointState
-from holdfast.domain.entities import Entity, entity_not_found
-from holdfast.domain.entity_queries import require_filters
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.histories import (
+from holdfast.observations.model import STRING_LONGEST, Entity, EntityType, entity_not_found
+from holdfast.observations.queries import (
     PAGE,
     PAGE_MOST,
+    CheckpointState,
     Correction,
     EntityPage,
     EntityQuery,
@@ -32,21 +45,8 @@ from holdfast.domain.histories import (
     Submitted,
     TimelinePage,
     TimelineQuery,
+    require_filters,
 )
-from holdfast.domain.horizons import horizon, window
-from holdfast.domain.ids import EntityId, ObservationId, Owner
-from holdfast.domain.observations import Observation, Subject, require_idempotency_key
-from holdfast.domain.queries import require_limit
-from holdfast.domain.shapes import STRING_LONGEST
-from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, RestorationPost
-from holdfast.http.v1.history_forms import (
-    CheckpointQuery,
-    ClaimsQuery,
-    HistoryPageQuery,
-    PastQuery,
-    RemovalQuery,
-)
-from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
 from holdfast.services.history_forms import EntityForm, ObservationForm, RemovalForm
 
 _FieldWord = Literal["actions", "checkpoints", "outcomes", "duration", "started_at", "ended_at"]

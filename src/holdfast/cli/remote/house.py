@@ -31,9 +31,8 @@ from holdfast.domain.errors import Code, Denied
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, Part
-from holdfast.domain.openings import SessionRequest
 from holdfast.domain.secrets import Secret
-from holdfast.domain.sessions import OnBusy, Session
+from holdfast.domain.sessions import OnBusy, Session, SessionRequest
 from holdfast.http.v1.agents_forms import GrantForm
 from holdfast.http.v1.contexts_forms import context_form
 from holdfast.http.v1.defaults_forms import DefaultsForm
@@ -151,7 +150,7 @@ async def _token(url: str, config: Config) -> str | None:
             f"Put a token of that server into {TOKEN_VARIABLE}; `holdfast token create` makes one "
             "where the server runs.",
         )
-    from holdfast.storage.token_file import SecretFile
+    from holdfast.store.sqlite.token_file import SecretFile
 
     # Nowhere but to this machine: the file opens everything that this home holds.
     return await SecretFile(config.home).read()

@@ -20,15 +20,12 @@ from holdfast.client import (
 )
 from holdfast.client.requests import query_of
 from holdfast.client.sessions import of
-from holdfast.domain.contexts import SessionContext
 from holdfast.domain.costs import CostQuery, CostReport, CostSum
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import Message
-from holdfast.domain.openings import ForkRequest
 from holdfast.domain.queries import LIMIT_MOST, MESSAGES_MOST, Page, SessionQuery
-from holdfast.domain.repeats import Made
-from holdfast.domain.sessions import Session, Status
+from holdfast.domain.sessions import ForkRequest, Made, Session, SessionContext, Status
 from holdfast.http.v1.contexts_forms import context_form
 from holdfast.http.v1.endings_forms import (
     Compacted,
@@ -39,11 +36,9 @@ from holdfast.http.v1.endings_forms import (
 )
 from holdfast.http.v1.events_forms import EventsQuery, HouseEventList, Words
 from holdfast.http.v1.messages_forms import MessageForm, MessageWish
-from holdfast.services.endings import Heirs
-from holdfast.services.exports import FILES, Export, ExportFormat, ExportStream, Line
-from holdfast.services.interruptions import Interruption
-from holdfast.services.resumptions import Resumption
-from holdfast.services.verifications import Verification
+from holdfast.services.session_lifecycle import Heirs, Interruption, Resumption
+from holdfast.services.sessions import Verification
+from holdfast.workflows.session_export import FILES, Export, ExportFormat, ExportStream, Line
 
 # A model is asked for the summary, and may take its time.
 COMPACT_SECONDS: Final = 600.0

@@ -14,9 +14,8 @@ from holdfast.client import ArchivesQuery, Client, LinesQuery, ReplayQuery, Zone
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import require_limit
-from holdfast.domain.zone_lines import LINES_MOST, LineQuery, Lines
-from holdfast.domain.zone_replays import PAGE, WINDOW, Replay
-from holdfast.domain.zones import (
+from holdfast.zones.lines import LINES_MOST, LineQuery, Lines
+from holdfast.zones.model import (
     Archive,
     Archived,
     ArchiveSummary,
@@ -29,7 +28,8 @@ from holdfast.domain.zones import (
     archives_limit,
     require_definition_id,
 )
-from holdfast.services.zone_following import followed
+from holdfast.zones.replay import PAGE, WINDOW, Replay
+from holdfast.zones.service import followed
 
 # Longer than at home, because every look is a request.
 LOOK: Final = 0.5

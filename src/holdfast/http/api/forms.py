@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.domain.programs import ProcessState, state_of
+from holdfast.domain.agent_processes import ProcessState, state_of
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import OnBusy, Session, Status
 from holdfast.http.times import stamp

@@ -18,9 +18,8 @@ from holdfast.http.bodies import PAGE_BYTES, in_pieces, joined, members
 from holdfast.http.table import Asked, Route
 from holdfast.http.v1.refusals import invalid_query
 from holdfast.services.batches import BATCH_ROWS
-from holdfast.services.excerpts import Excerpt
-from holdfast.services.heads import session_not_found
-from holdfast.services.messages import Unfinished
+from holdfast.services.journal import session_not_found
+from holdfast.services.messages import Excerpt, Unfinished
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
 # As RFC 3339 writes it: letters in either case, and always an offset.

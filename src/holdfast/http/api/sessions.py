@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from holdfast.domain.errors import Code, Conflict, LimitReached, NotFound
 from holdfast.domain.ids import RepoId, SessionId, is_uuid
-from holdfast.domain.openings import SessionRequest
 from holdfast.domain.queries import SessionQuery
-from holdfast.domain.sessions import Session, Status
+from holdfast.domain.sessions import Session, SessionRequest, Status
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer, Stream, encoded, etag_of
 from holdfast.http.api.forms import (
@@ -28,7 +27,7 @@ from holdfast.http.api.repos import repo_not_found
 from holdfast.http.bodies import in_pieces, joined
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.refusals import invalid_query
-from holdfast.services.heads import session_not_found
+from holdfast.services.journal import session_not_found
 
 USER_REQUEST: Final = "user_request"
 

@@ -5,9 +5,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from holdfast.domain.zones import Archive, Archived, ArchiveSummary
 from holdfast.http.v1.scalars import NUMBER_MOST
 from holdfast.http.v1.zones_forms import ZoneFileForm, files_form
+from holdfast.zones.model import Archive, Archived, ArchiveSummary
 
 
 class ArchivedForm(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.contexts import Selection, SessionContext
+from holdfast.domain.sessions import Selection, SessionContext
 from holdfast.domain.tools import FsTier
 
 

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from holdfast.domain.openings import ForkRequest
+from holdfast.domain.sessions import ForkRequest
 from holdfast.http.v1.agents_forms import Tags
 from holdfast.http.v1.contexts_forms import ContextForm
 from holdfast.http.v1.scalars import ModelRef, Number, Uuid
 from holdfast.http.v1.sessions_forms import SessionForm, Title
-from holdfast.services.exports import ExportFormat
+from holdfast.workflows.session_export import ExportFormat
 
 Reason = Annotated[str, Meta(min_length=1, max_length=255)]
 

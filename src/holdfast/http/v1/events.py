@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from holdfast.domain.events import NAMES, Event, Gap, name_of
-from holdfast.domain.queries import Page
+from holdfast.domain.queries import Count, Page, decode_count, encode_count
 from holdfast.http.answers import Answer
 from holdfast.http.table import Asked
 from holdfast.http.v1.events_forms import (
@@ -18,7 +18,6 @@ from holdfast.http.v1.listings import comma_list
 from holdfast.http.v1.paths import BY_ITSELF, session_of
 from holdfast.http.v1.refusals import invalid_query, query_judged
 from holdfast.http.v1.words import Deltas, EventForm, event_forms
-from holdfast.services.cursors import Count, decode_count, encode_count
 
 LIMIT: Final = 100
 # Under which of the house's names a word may stand; every other word is the house's own.

@@ -5,9 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.domain.checkpoints import CheckpointState
 from holdfast.domain.errors import Code
-from holdfast.domain.histories import Correction, HistoryQuery, Submitted
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer
 from holdfast.http.table import Asked, NoQuery, Route
@@ -29,6 +27,7 @@ from holdfast.http.v1.payloads import (
     payload,
     source_of,
 )
+from holdfast.observations.queries import CheckpointState, Correction, HistoryQuery, Submitted
 from holdfast.services.history_forms import (
     HistoryForm,
     ObservationList,

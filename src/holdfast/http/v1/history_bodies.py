@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.domain.shapes import NAME_LONGEST, STRING_LONGEST
 from holdfast.http.v1.history_forms import Key, Reason
+from holdfast.observations.model import NAME_LONGEST, STRING_LONGEST
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LONGEST)]
 Told = Annotated[str, Meta(description="A day or a time of ISO 8601; without an offset it is UTC.")]

@@ -7,9 +7,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from holdfast.domain.entity_queries import EntityOrder
-from holdfast.domain.histories import OFFSET_MOST, PAGE, PAGE_MOST, Direction, EntityPage
 from holdfast.http.v1.scalars import Cursor
+from holdfast.observations.queries import (
+    OFFSET_MOST,
+    PAGE,
+    PAGE_MOST,
+    Direction,
+    EntityOrder,
+    EntityPage,
+)
 from holdfast.services.history_forms import EntityForm, entity_form
 
 Some = Annotated[int, Meta(ge=1, le=PAGE_MOST)]

@@ -1,6 +1,6 @@
 """Listings: lists inside a query, and numbers as cursors."""
 
-from holdfast.services.cursors import decode_count, encode_count
+from holdfast.domain.queries import decode_count, encode_count
 
 
 def after_of(cursor: str | None, *filters: object) -> int:

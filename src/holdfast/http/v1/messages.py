@@ -7,7 +7,7 @@ from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery
-from holdfast.domain.repeats import Made
+from holdfast.domain.sessions import Made
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer, Stream, encoded
 from holdfast.http.bodies import PAGE_BYTES, in_pieces, joined, members

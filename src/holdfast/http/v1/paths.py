@@ -6,7 +6,7 @@ from typing import Any, Final
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import AgentId, SessionId, is_uuid
 from holdfast.http.table import Asked, Route
-from holdfast.services.heads import session_not_found
+from holdfast.services.journal import session_not_found
 
 OF_AGENT: Final = "/v1/agents/{agent_id}/sessions/{session_id}"
 BY_ITSELF: Final = "/v1/sessions/{session_id}"

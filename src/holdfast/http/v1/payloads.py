@@ -4,15 +4,14 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.domain.acceptances import BYTES_MOST
-from holdfast.domain.observation_documents import decoded
-from holdfast.domain.observation_issues import Issue, rejection
-from holdfast.domain.observation_schema import faults
-from holdfast.domain.shapes import ANYTHING, Member, Shape
 from holdfast.http.strictness import has_more_values
 from holdfast.http.table import Asked
 from holdfast.http.v1.refusals import invalid_body, invalid_query
 from holdfast.http.v1.repeats import KEY
+from holdfast.observations.claims import BYTES_MOST
+from holdfast.observations.issues import Issue, rejection
+from holdfast.observations.model import ANYTHING, Member, Shape
+from holdfast.observations.validation import decoded, faults
 
 FIELD: Final = "idempotency_key"
 SOURCE_LONGEST: Final = 200

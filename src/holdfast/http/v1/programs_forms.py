@@ -3,7 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from holdfast.domain.programs import KnownProgram
+from holdfast.domain.agent_processes import KnownProgram
 from holdfast.http.v1.agents_forms import AcpRuntimeForm
 
 

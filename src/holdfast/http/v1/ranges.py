@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.zones import ZoneFile
 from holdfast.http.answers import Answer, Stream
 from holdfast.http.bodies import Pieces, in_pieces
 from holdfast.http.table import Asked
+from holdfast.zones.model import ZoneFile
 
 # What one answer holds at most.
 ANSWER_LARGEST: Final = 64 << 20

@@ -7,9 +7,9 @@ from msgspec import Meta, Struct, field
 
 from holdfast.domain.ids import RepoId, SessionId, is_uuid
 from holdfast.domain.messages import Role
-from holdfast.domain.search import LIMIT_MOST, LIMIT_USUAL, TEXT_LONGEST, Hit, SearchQuery
 from holdfast.http.times import stamp
 from holdfast.http.v1.scalars import Cursor, Instant, Uuid
+from holdfast.search.query import LIMIT_MOST, LIMIT_USUAL, TEXT_LONGEST, Hit, SearchQuery
 
 At = Annotated[datetime, Meta(tz=True)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]

@@ -29,7 +29,7 @@ from holdfast.http.v1.sessions_forms import (
     states_of,
     wishes_of,
 )
-from holdfast.services.endings import Heirs
+from holdfast.services.session_lifecycle import Heirs
 
 # What may be wrong with any wish about a session.
 _WISHES: Final = (Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND)

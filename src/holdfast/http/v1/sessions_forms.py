@@ -6,12 +6,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from holdfast.domain.agent_processes import ProcessState, state_of
 from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.openings import SessionRequest
-from holdfast.domain.programs import ProcessState, state_of
 from holdfast.domain.queries import SessionOrder, StatusWish
-from holdfast.domain.sessions import Budget, OnExceed, Session, Status, StopReason
+from holdfast.domain.sessions import Budget, OnExceed, Session, SessionRequest, Status, StopReason
 from holdfast.http.times import stamp, stamp_or_none
 from holdfast.http.v1.agents_forms import GrantForm, Tags, grant_of
 from holdfast.http.v1.contexts_forms import ContextForm, context_form, context_of
@@ -28,7 +27,7 @@ from holdfast.http.v1.scalars import (
 )
 from holdfast.http.v1.statuses import StatusWord, status_word
 from holdfast.http.v1.words import CostForm, UsageForm, cost_form, usage_form
-from holdfast.services.overviews import Overview
+from holdfast.services.session_views import Overview
 
 Title = Annotated[str, Meta(min_length=1, max_length=255)]
 StatusWords = Annotated[

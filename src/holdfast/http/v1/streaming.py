@@ -19,7 +19,7 @@ from holdfast.http.v1.paths import BY_ITSELF, of_session, session_of
 from holdfast.http.v1.refusals import invalid_query
 from holdfast.http.v1.statuses import status_word
 from holdfast.http.v1.words import Deltas, EventForm, event_forms
-from holdfast.services.tails import News
+from holdfast.services.event_stream import News
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _OF_PAGES: Final = ("after", "limit", "cursor")

@@ -4,8 +4,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.histories import EntityQuery, Submitted, TimelineQuery
-from holdfast.domain.observation_documents import decoded
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer
 from holdfast.http.table import Asked, NoQuery, Route
@@ -14,6 +12,8 @@ from holdfast.http.v1.history_bodies import EntityPost
 from holdfast.http.v1.payloads import Payload, arguments, key_of, source_of
 from holdfast.http.v1.refusals import invalid_query
 from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
+from holdfast.observations.queries import EntityQuery, Submitted, TimelineQuery
+from holdfast.observations.validation import decoded
 from holdfast.services.history_forms import EntityList, TimelineForm, entity_list, timeline_form
 
 

@@ -4,12 +4,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from holdfast.domain.entity_queries import EntityOrder
-from holdfast.domain.entity_types import EntityType
-from holdfast.domain.histories import PAGE, Direction
-from holdfast.domain.timelines import EventType
 from holdfast.http.v1.history_forms import Moment, Some
 from holdfast.http.v1.scalars import Cursor
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import PAGE, Direction, EntityOrder
+from holdfast.observations.timeline import EventType
 
 
 class EventsOfQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

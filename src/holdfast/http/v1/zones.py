@@ -7,8 +7,6 @@ import msgspec
 
 from holdfast.domain.errors import Code
 from holdfast.domain.tokens import Scope
-from holdfast.domain.zone_lines import LineQuery
-from holdfast.domain.zones import archive_not_found, parsed_time, require_definition_id
 from holdfast.http.answers import Answer, Stream
 from holdfast.http.table import Asked, NoQuery, Route
 from holdfast.http.v1.archives_forms import (
@@ -39,6 +37,8 @@ from holdfast.http.v1.zones_forms import (
     lines_form,
     replay_form,
 )
+from holdfast.zones.lines import LineQuery
+from holdfast.zones.model import archive_not_found, parsed_time, require_definition_id
 
 DESK: Final = "/v1/zones/{definition_id}"
 ARCHIVE: Final = f"{DESK}/archives/{{ms}}"

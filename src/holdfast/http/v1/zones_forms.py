@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from holdfast.domain.zone_lines import LINES_MOST, LINES_USUAL, Lines
-from holdfast.domain.zone_replays import PAGE, WINDOW, Problem, Replay, ReplaySource
-from holdfast.domain.zones import Desk, ZoneFile
 from holdfast.http.v1.scalars import Number, Uuid
+from holdfast.zones.lines import LINES_MOST, LINES_USUAL, Lines
+from holdfast.zones.model import Desk, ZoneFile
+from holdfast.zones.replay import PAGE, WINDOW, Problem, Replay, ReplaySource
 
 Count = Annotated[int, Meta(ge=1, le=LINES_MOST)]
 Generation = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]

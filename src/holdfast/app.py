@@ -1,0 +1,432 @@
+"""Wiring: a `Config` becomes a `Holdfast`; the only place where packages meet."""
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from holdfast import keychain
+from holdfast.config import Config, absolute_model, load
+from holdfast.domain.agent_processes import KnownProgram
+from holdfast.domain.agents import AcpRuntime, LlmRuntime
+from holdfast.domain.agents import Runtime as AgentRuntime
+from holdfast.domain.errors import Code, Invalid, out_of_memory
+from holdfast.domain.events import Event, Gap
+from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
+from holdfast.domain.messages import Message, Part
+from holdfast.domain.secrets import Secret
+from holdfast.domain.sessions import OnBusy, Session, SessionRequest
+from holdfast.execution.coordinator import LocalCoordinator, Scope
+from holdfast.execution.system import SystemClock, SystemMachine, SystemRandomness
+from holdfast.execution.workspace_folders import Workspaces
+from holdfast.observations.service import Observations, SubmissionRates
+from holdfast.open_store import STORE_NAME, keep, open_store, store_key
+from holdfast.parsing.yaml_files import LARGEST
+from holdfast.ports import Clock, Llm, Machine, Randomness, Runtime, Store, Toolbox
+from holdfast.search.service import Search
+from holdfast.services.agent_processes import Berths, Ground, Guests, Slots
+from holdfast.services.agents import BUILT_IN, AgentRules, Agents
+from holdfast.services.approvals import ApprovalRules, Approvals
+from holdfast.services.background_tasks import Background
+from holdfast.services.calls import Calls
+from holdfast.services.costs import Costs
+from holdfast.services.event_stream import Events
+from holdfast.services.journal import Journal
+from holdfast.services.leases import Leases
+from holdfast.services.maintenance import Housekeeping, Retention
+from holdfast.services.media import Media
+from holdfast.services.messages import Messages
+from holdfast.services.models import Models
+from holdfast.services.repos import Repos
+from holdfast.services.secrets import Secrets
+from holdfast.services.session_create import OpeningRules, Openings
+from holdfast.services.session_views import Overviews
+from holdfast.services.sessions import Sessions
+from holdfast.services.stamping import Ink, Mint
+from holdfast.services.tokens import Tokens
+from holdfast.services.turns import Compactions, Inputs, Turns
+from holdfast.services.workspaces import Places, Visitors
+from holdfast.store.database_url import password_of
+from holdfast.store.sqlite.change_watch import StoreDoorbell
+from holdfast.store.sqlite.token_file import SecretFile
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.session_export import Exports, Scribe, WorkflowTexts
+from holdfast.zones.service import Zones
+
+_PARTS: Final = get_args(Part)
+
+
+def require_name(value: Any, *, what: str) -> None:
+    """Refuse what is no text where something is named."""
+    if not isinstance(value, str):
+        raise _refusal(what, f"{what} is named by a text", value)
+
+
+def require_request(value: Any) -> None:
+    """Refuse wishes in another form than theirs."""
+    if value is not None and not isinstance(value, SessionRequest):
+        raise _refusal("request", "request must be a SessionRequest", value)
+
+
+def content_of(value: Any) -> str | tuple[Part, ...]:
+    """Return a text, or a tuple of parts; anything else is refused."""
+    if isinstance(value, str):
+        # A plain one: what is more than a text, such as a choice, cannot be written down.
+        return str.__str__(value)
+    if isinstance(value, tuple) and all(isinstance(each, _PARTS) for each in value):
+        return value
+    raise _refusal("content", "content must be a str, or a tuple of parts", value)
+
+
+def on_busy_of(value: Any) -> OnBusy:
+    """Return what a message does that comes while a turn runs; its word is enough."""
+    try:
+        return OnBusy(value)
+    except ValueError:
+        choices = ", ".join(OnBusy)
+        raise Invalid(
+            Code.INVALID_INPUT, f"on_busy must be one of {choices}.", {"field": "on_busy"}
+        ) from None
+
+
+def require_number(value: Any, *, what: str) -> None:
+    """Refuse what is no whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _refusal(what, f"{what} must be an int", value)
+
+
+def _refusal(field: str, told: str, value: Any) -> Invalid:
+    return Invalid(Code.INVALID_INPUT, f"{told}, not {type(value).__name__}.", {"field": field})
+
+
+# Known by these names to who opens a store without a house around it.
+__all__ = ["STORE_NAME", "Holdfast", "Outside", "open_holdfast", "open_store", "store_key"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holdfast:
+    """An open house: the services, and the four verbs that most programs need.
+
+    The verbs of the services take the owner first; `open`, `send`, `follow` and `read` act for
+    the owner this Holdfast was opened for.
+    """
+
+    config: Config
+    owner: Owner
+    store: Store
+    key_source: str
+    agents: Agents
+    approvals: Approvals
+    berths: Berths
+    calls: Calls
+    compactions: Compactions
+    guests: Guests
+    models: Models
+    repos: Repos
+    secrets: Secrets
+    sessions: Sessions
+    messages: Messages
+    media: Media
+    events: Events
+    overviews: Overviews
+    costs: Costs
+    exports: Exports
+    housekeeping: Housekeeping
+    observations: Observations
+    search: Search
+    tokens: Tokens
+    zones: Zones
+
+    async def open(
+        self, agent: str = BUILT_IN, request: SessionRequest | None = None, *, id: str | None = None
+    ) -> Session:
+        """Open a session; it is on disk when this returns."""
+        try:
+            require_name(agent, what="agent")
+            require_request(request)
+            await self.agents.seed(self.owner, agent)
+            return await self.sessions.open(self.owner, agent, request, id=id)
+        except MemoryError as error:
+            raise out_of_memory() from error
+
+    async def send(
+        self,
+        session_id: SessionId,
+        content: str | tuple[Part, ...],
+        *,
+        id: str | None = None,
+        on_busy: OnBusy = OnBusy.QUEUE,
+    ) -> Message:
+        """Write a message down; its turn is played after this returns."""
+        try:
+            require_name(session_id, what="session_id")
+            said, wish = content_of(content), on_busy_of(on_busy)
+            return await self.messages.send(self.owner, session_id, said, id=id, on_busy=wish)
+        except MemoryError as error:
+            raise out_of_memory() from error
+
+    def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[Event | Gap, None]:
+        """Yield the session's news after a cursor, then what comes."""
+        require_name(session_id, what="session_id")
+        require_number(after, what="after")
+        return self.events.follow(self.owner, session_id, after=after)
+
+    async def read(self, session_id: SessionId, *, after: int = 0) -> tuple[Message, ...]:
+        """Return the session's messages after a number, up to 10,000 of them."""
+        require_name(session_id, what="session_id")
+        require_number(after, what="after")
+        try:
+            return (await self.messages.list(self.owner, session_id, after=after)).items
+        except MemoryError as error:
+            raise out_of_memory() from error
+
+    async def programs(self) -> list[KnownProgram]:
+        """Look for well-known agents on this machine, those that are there first."""
+        from holdfast.wiring import known_programs
+
+        return await known_programs()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outside:
+    """Where time, randomness, the disk and answers come from; tests bring their own.
+
+    Where nobody is there to be asked, only the tools in `yes_to` are answered for.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    randomness: Randomness = field(default_factory=SystemRandomness)
+    machine: Machine = field(default_factory=SystemMachine)
+    vfs: str | None = None
+    wrap: Callable[[Store], Store] = lambda store: store
+    is_attended: bool = True
+    yes_to: frozenset[str] = frozenset()
+
+
+@asynccontextmanager
+async def open_holdfast(
+    home: str | Path | None = None,
+    *,
+    config: Config | None = None,
+    owner: str = LOCAL_OWNER,
+    scope: Scope = Scope.ALL,
+    outside: Outside | None = None,
+) -> AsyncIterator[Holdfast]:
+    """Open the store in a home and run its waiting turns until the block is left.
+
+    `scope` says whose turns this process plays: all that wait, only those it sent itself, or
+    none. Leaving the block stops running turns so that any process can take them up again.
+    """
+    settings = config or load({"home": home})
+    async with AsyncExitStack() as stack:
+        built = await _assembled(stack, settings, require_owner(owner), scope, outside or Outside())
+        await built.tokens.learn_local()
+        # Before anybody is served: no session is in doubt once this returns.
+        if scope is Scope.ALL:
+            await built.berths.recover()
+            await built.housekeeping.recover()
+            await _brought_in(built)
+            keeping = await stack.enter_async_context(Background())
+            idle = timedelta(minutes=settings.idle_timeout_minutes)
+            retention = Retention(
+                deltas=settings.events_delta_retention, events=settings.events_retention
+            )
+            keeping.start(built.berths.tend())
+            keeping.start(built.housekeeping.keep(idle, retention))
+        yield built
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Records:
+    """What everything is written down with."""
+
+    key_source: str
+    store: Store
+    machine: Machine
+    doorbell: StoreDoorbell
+    mint: Mint
+    secrets: Secrets
+    journal: Journal
+    leases: Leases
+    approvals: Approvals
+    events: Events
+    observations: Observations
+    repos: Repos
+    zones: Zones
+
+
+async def _records(stack: AsyncExitStack, config: Config, outside: Outside) -> _Records:
+    from holdfast.llm.providers import KEY_VARIABLES
+
+    kept = await keep(stack, config, outside.clock, outside.machine, outside.vfs)
+    store, doorbell = outside.wrap(kept.store), kept.doorbell
+    mint = Mint(outside.clock, outside.randomness)
+    secrets = Secrets(keychain, os.environ, KEY_VARIABLES)
+    if (password := password_of(config.database_url or "")) is not None:
+        secrets.remember("store.database_url", Secret(password))
+    ink = Ink(clock=outside.clock, mint=mint, scrubber=lambda: secrets.scrubber)
+    journal = Journal(store, doorbell, ink)
+    return _Records(
+        key_source=kept.key_source,
+        store=store,
+        machine=kept.machine,
+        doorbell=doorbell,
+        mint=mint,
+        secrets=secrets,
+        journal=journal,
+        leases=Leases(store, journal, kept.clock, kept.machine),
+        approvals=Approvals(store, journal, doorbell, outside.clock, _rules(config, outside)),
+        events=await stack.enter_async_context(Events(store, doorbell)),
+        observations=Observations(store, journal, ink, _rates(config, outside)),
+        repos=Repos(store, outside.clock, mint, config.workspace_root),
+        zones=Zones(store, journal, ink),
+    )
+
+
+async def _assembled(
+    stack: AsyncExitStack, config: Config, owner: Owner, scope: Scope, outside: Outside
+) -> Holdfast:
+    """Put the floors together, each closed in the reverse order of its opening."""
+    # Here and not above: whoever only imports us has no use for all the tools and models.
+    from holdfast.wiring import ceiling_of, limits_of, models_of, programs, toolbox
+
+    records = await _records(stack, config, outside)
+    store, journal, secrets = records.store, records.journal, records.secrets
+    clock, mint, leases = outside.clock, records.mint, records.leases
+    llms = models_of(secrets)
+    models = Models(store, config.default_model, llms, absolute=absolute_model)
+    tools = toolbox(config, secrets, clock)
+    fleet, player = programs(config, secrets, clock, outside.randomness, records.zones.raw_lines)
+    for each in (llms, tools, fleet):
+        stack.push_async_callback(each.aclose)
+    (await stack.enter_async_context(Background())).start(tools.rest())
+    folders, visitors, rules = Workspaces(config.home), Visitors(), _opening_rules(config, secrets)
+    berths = Berths(store, journal, records.doorbell, records.machine, fleet)
+    await stack.enter_async_context(berths)
+    places = Places(store, folders, ceiling_of(config), visitors)
+    berth = partial(berths.of, Ground(records.repos, folders))
+    inputs = Inputs(models, places, records.approvals, limits_of(config), berth)
+    own = _engine(llms, tools, outside, secrets)
+    runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: own, AcpRuntime: player}
+    turns = Turns(store, journal, inputs, runtimes, rules.slots)
+    most = config.turns_at_a_time
+    # Entered last, so it is left first: turns stop while the store can still be told.
+    coordinator = await stack.enter_async_context(
+        LocalCoordinator(leases, turns, scope=scope, at_a_time=most, harbour=fleet)
+    )
+    openings = Openings(journal, models, records.repos, folders, rules)
+    sessions = Sessions(store, journal, openings, leases, coordinator)
+    return Holdfast(
+        config=config,
+        owner=owner,
+        store=store,
+        key_source=records.key_source,
+        agents=Agents(store, models, clock, mint, _agent_rules(config, secrets)),
+        approvals=records.approvals,
+        berths=berths,
+        calls=Calls(store, journal, coordinator, mint),
+        compactions=Compactions(store, journal, inputs, runtimes),
+        guests=Guests(visitors, tools),
+        models=models,
+        repos=records.repos,
+        secrets=secrets,
+        sessions=sessions,
+        messages=Messages(store, journal, coordinator, openings, leases),
+        media=Media(store),
+        events=records.events,
+        overviews=Overviews(store, leases),
+        costs=Costs(store),
+        exports=Exports(store, journal, workflow_texts(models, config), lambda: secrets.scrubber),
+        housekeeping=Housekeeping(store, sessions, leases, coordinator, clock),
+        observations=records.observations,
+        search=Search(store),
+        tokens=Tokens(store, clock, mint, _token_file(config), secrets.remember),
+        zones=records.zones,
+    )
+
+
+async def _brought_in(built: Holdfast) -> None:
+    from holdfast.wiring import bring_in
+
+    await bring_in(built)
+
+
+def _token_file(config: Config) -> SecretFile:
+    # A database may serve other homes as well; a file has one.
+    return SecretFile(config.home, is_shared=config.database_url is not None)
+
+
+def workflow_texts(models: Models, config: Config) -> WorkflowTexts:
+    """Return what makes workflows of sessions."""
+    scribe = Scribe(write=_workflow_written, read=_workflow_read, largest=LARGEST)
+    return WorkflowTexts(models, config.default_model, scribe)
+
+
+def _workflow_written(workflow: Workflow) -> str:
+    # Loaded by those who export, and by nobody else.
+    from holdfast.parsing.workflow_files import write_workflow
+
+    return write_workflow(workflow)
+
+
+def _workflow_read(text: str) -> Workflow:
+    from holdfast.parsing.workflow_files import parse_workflow
+
+    return parse_workflow(text, where="the export")
+
+
+def _engine(llm: Llm, toolbox: Toolbox, outside: Outside, secrets: Secrets) -> Runtime:
+    from holdfast.engine.runtime import EngineRuntime
+
+    return EngineRuntime(
+        llm,
+        toolbox,
+        outside.clock,
+        outside.randomness,
+        scrubber=lambda: secrets.scrubber,
+    )
+
+
+def _opening_rules(config: Config, secrets: Secrets) -> OpeningRules:
+    from holdfast.wiring import budget_of, ceiling_of
+
+    return OpeningRules(
+        ceiling=ceiling_of(config),
+        turn_cap=config.turn_cap,
+        budget=budget_of(config),
+        reasoning_effort=config.chat.reasoning_effort,
+        scrubber=lambda: secrets.scrubber,
+        slots=Slots(config.max_concurrent_sessions),
+        require_program=partial(_require_program, os.environ),
+    )
+
+
+def _require_program(environment: Mapping[str, str], runtime: AcpRuntime) -> None:
+    from holdfast.acp.process.starting import program_of
+
+    program_of(runtime, environment)
+
+
+def _agent_rules(config: Config, secrets: Secrets) -> AgentRules:
+    from holdfast.acp.process.presets import SEEDED, fields_of
+
+    usual = config.acp.agent or SEEDED
+    seeds = {SEEDED: fields_of(SEEDED, is_root=os.geteuid() == 0)}
+    return AgentRules(scrubber=lambda: secrets.scrubber, seeds=seeds, in_repositories=usual)
+
+
+def _rules(config: Config, outside: Outside) -> ApprovalRules:
+    return ApprovalRules(
+        loosest=config.approval,
+        expire_after=config.approvals_expire_after,
+        is_attended=outside.is_attended,
+        yes_to=outside.yes_to,
+    )
+
+
+def _rates(config: Config, outside: Outside) -> SubmissionRates:
+    return SubmissionRates(outside.clock, config.observations_per_minute)

@@ -1,0 +1,302 @@
+"""Budget: what the next request may cost at most, checked before it is sent."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.approvals import Question, digest_of
+from holdfast.domain.costs import Usage, price
+from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
+from holdfast.domain.events import Failure, FailureCode
+from holdfast.domain.ids import ApprovalId
+from holdfast.domain.messages import Notice, NoticeCode, Role
+from holdfast.domain.models import Model, Prices
+from holdfast.domain.sessions import OnExceed, StopReason
+from holdfast.domain.tools import ToolClass
+from holdfast.engine.streaming import Answer
+from holdfast.engine.tool_approval import Permission, permit
+from holdfast.engine.turn_state import MESSAGE_TOKENS, Play
+from holdfast.ports import Failed, LlmMedia, LlmMessage, LlmRequest, LlmTool
+from holdfast.services.approval_policy import Ruling
+
+# The output limit under a budget of a model whose own maximum is not known.
+ANSWER_TOKENS: Final = 4_096
+# A request is not worth its price if the budget leaves less output than this.
+USEFUL_TOKENS: Final = 1_024
+# What providers put around a tool, and before all messages.
+TOOL_TOKENS: Final = 128
+PREAMBLE_TOKENS: Final = 1_024
+# An estimate: providers count a picture by its area, and scale down what is larger.
+PICTURE_TOKENS: Final = 5_000
+_MILLION: Final = 1_000_000
+
+
+class Need(Struct, frozen=True, kw_only=True):
+    """The most tokens that a request takes in, and its output limit if it has one."""
+
+    model: Model
+    input: int
+    output: int | None = None
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """The session's cost so far, and with the next request; absent when the model has no price."""
+
+    spent: int
+    projected: int | None
+
+
+def need_of(play: Play, request: LlmRequest) -> Need:
+    """Return what a request with the turn's conversation takes at most."""
+    need = need_aside(request)
+    known = play.last_usage
+    if known is None or play.last_model != request.model.id:
+        return need
+    counted = known.input + known.cache_read + known.cache_write + known.output
+    # Between two turns the prompt and the tools may have become others.
+    counted += 0 if play.has_asked else _fixed(request)
+    fresh = sum(_media(each) for message in _tail(request.messages) for each in message.media)
+    return replace(need, input=min(need.input, counted + play.uncounted + fresh))
+
+
+def need_aside(request: LlmRequest) -> Need:
+    """Return what a request takes at most of which nothing was counted before."""
+    tokens = _fixed(request) + sum(map(_message, request.messages))
+    return Need(model=request.model, input=tokens, output=request.max_tokens)
+
+
+def is_capped(play: Play) -> bool:
+    """Tell whether the session has a budget; nought is none."""
+    return play.turn.budget is not None and play.cap > 0
+
+
+def is_affordable(play: Play, need: Need) -> bool:
+    """Tell whether a request that nobody waits for fits into the budget."""
+    if not is_capped(play):
+        return True
+    found = estimate(play, need).projected
+    if found is None:
+        return play.turn.limits.allow_unpriced
+    return found <= play.cap or _only_warns(play)
+
+
+def estimate(play: Play, need: Need) -> Estimate:
+    """Return what the session will have cost after a request with a useful answer."""
+    prices = need.model.prices
+    if prices is None:
+        return Estimate(spent=play.spent, projected=None)
+    least = min(need.output or USEFUL_TOKENS, USEFUL_TOKENS)
+    if _only_warns(play):
+        # No limit is sent, so this is what can be expected and not what is useful.
+        least = need.output or ANSWER_TOKENS
+    cost = _input_cost(need, prices) + price(Usage(output=least), prices)
+    return Estimate(spent=play.spent, projected=play.spent + cost)
+
+
+def output_limit(play: Play, need: Need) -> int | None:
+    """Return the output limit that a request is sent with; nothing where there is none."""
+    left = _output_left(play, need)
+    if left is None:
+        return need.output
+    return max(1, min(need.output or need.model.max_output or ANSWER_TOKENS, left))
+
+
+def is_cut_by_budget(play: Play, need: Need) -> bool:
+    """Tell whether it is the budget that decides how long an answer can be."""
+    left = _output_left(play, need)
+    return left is not None and output_limit(play, need) == max(1, left)
+
+
+def charge(play: Play, need: Need, answer: Answer, request_id: str) -> CostDraft | None:
+    """Return the ledger's entry of a request; one that never left has none.
+
+    A request that failed counts nothing. Under a budget an answer without a usage is charged with
+    what it can have cost at most: a provider that reports none, or a connection that breaks, must
+    not make requests free.
+    """
+    end = answer.end
+    if isinstance(end, Failed) and not end.sent:
+        return None
+    usage = Usage() if isinstance(end, Failed) else end.usage
+    draft = CostDraft(request_id=request_id, model_id=need.model.id, usage=usage)
+    prices = need.model.prices
+    if prices is None:
+        return draft
+    received = _received(answer)
+    is_unknown = usage is None or (isinstance(end, Failed) and received > 0)
+    if is_unknown and is_capped(play):
+        output = min(received, need.output or received)
+        bound = _input_cost(need, prices) + price(Usage(output=output), prices)
+        return replace(draft, usage=None, microcents=bound)
+    return draft if usage is None else replace(draft, microcents=price(usage, prices), priced=True)
+
+
+def _only_warns(play: Play) -> bool:
+    return play.turn.budget is not None and play.turn.budget.on_exceed is OnExceed.WARN
+
+
+def _output_left(play: Play, need: Need) -> int | None:
+    """Return the tokens of output that the budget has money for; nothing where it sets no limit."""
+    prices = need.model.prices
+    if not is_capped(play) or _only_warns(play) or prices is None or not prices.output:
+        return None
+    money = play.cap - play.spent - _input_cost(need, prices)
+    return max(0, money) * _MILLION // prices.output
+
+
+def _input_cost(need: Need, prices: Prices) -> int:
+    # Every token at the dearest price: what a cache takes or gives is known only afterwards.
+    dearest = max(prices.input, prices.cache_read, prices.cache_write)
+    return -(-need.input * dearest // _MILLION)
+
+
+def _received(answer: Answer) -> int:
+    texts = (answer.text, answer.reasoning, *(call.arguments for call in answer.calls))
+    return sum(map(_bytes, texts)) + MESSAGE_TOKENS * len(answer.calls)
+
+
+def _fixed(request: LlmRequest) -> int:
+    return PREAMBLE_TOKENS + _bytes(request.system or "") + sum(map(_tool, request.tools))
+
+
+def _tail(messages: Sequence[LlmMessage]) -> Sequence[LlmMessage]:
+    """Return the messages after the model's last one."""
+    spoken = [place for place, each in enumerate(messages, start=1) if each.role == "assistant"]
+    return messages[spoken[-1] :] if spoken else messages
+
+
+def _message(message: LlmMessage) -> int:
+    texts = [message.text, message.name or "", message.call_id or ""]
+    for thought in message.reasoning:
+        texts += [thought.text, thought.signature or ""]
+    for call in message.calls:
+        texts += [call.id, call.name]
+    called = sum(MESSAGE_TOKENS + _encoded(call.arguments) for call in message.calls)
+    media = sum(map(_media, message.media))
+    return MESSAGE_TOKENS + sum(map(_bytes, texts)) + called + media
+
+
+def _tool(tool: LlmTool) -> int:
+    return TOOL_TOKENS + _bytes(tool.name) + _bytes(tool.description) + _encoded(tool.parameters)
+
+
+def _media(media: LlmMedia) -> int:
+    is_picture = media.mime_type.startswith("image/")
+    return PICTURE_TOKENS if is_picture else max(PICTURE_TOKENS, len(media.content))
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _encoded(value: object) -> int:
+    return len(msgspec.json.encode(value))
+
+
+async def afford(
+    play: Play, need: Need, new_id: Callable[[], str]
+) -> AsyncGenerator[Sequence[Draft], None]:
+    """Yield what a budget has to say before a request; an `Outcome` says no."""
+    budget = play.turn.budget
+    if budget is None or not is_capped(play):
+        return
+    found = estimate(play, need)
+    if found.projected is None:
+        for said in _unpriced(play, need.model):
+            yield said
+    elif found.projected > play.cap:
+        if budget.on_exceed is OnExceed.WARN:
+            for said in _warned(play, found):
+                yield said
+        elif budget.on_exceed is OnExceed.FAIL:
+            yield (_spent(play, found),)
+        else:
+            async with aclosing(_asked(play, found, new_id)) as batches:
+                async for drafts in batches:
+                    yield drafts
+
+
+def _unpriced(play: Play, model: Model) -> list[tuple[Draft, ...]]:
+    if not play.turn.limits.allow_unpriced:
+        told = f"{model.ref} has no known price, and the configuration does not allow that."
+        return [(_over(told),)]
+    said = f"{model.ref} has no known price: this session's budget cannot count it."
+    if _is_said(play, NoticeCode.UNPRICED_MODEL, ""):
+        return []
+    return [(_notice(NoticeCode.UNPRICED_MODEL, said),)]
+
+
+def _warned(play: Play, found: Estimate) -> list[tuple[Draft, ...]]:
+    # Once for each budget that is crossed: what a session has cost never becomes less.
+    if _is_said(play, NoticeCode.BUDGET_WARNING, _named(play)):
+        return []
+    return [(_notice(NoticeCode.BUDGET_WARNING, _told(play, found)),)]
+
+
+def _is_said(play: Play, code: NoticeCode, ending: str) -> bool:
+    return any(
+        isinstance(part, Notice) and part.code is code and part.text.endswith(ending)
+        for row in play.rows
+        for part in row.parts
+    )
+
+
+async def _asked(
+    play: Play, found: Estimate, new_id: Callable[[], str]
+) -> AsyncGenerator[Sequence[Draft], None]:
+    """Ask for money; a yes raises the cap by what the question says."""
+    once = play.turn.budget.microcents if play.turn.budget else 0
+    missing = (found.projected or 0) - play.cap
+    # Whole caps, and enough of them: a yes must cover the request that it was asked about.
+    amount = once * max(1, -(-missing // once))
+    arguments = {"turn": play.turn.turn, "cap": play.cap, "amount": amount}
+    question = Question(
+        id=ApprovalId(new_id()),
+        tool="budget",
+        tool_class=ToolClass.MONEY,
+        arguments=arguments,
+        question=f"{_told(play, found)} Add {_usd(amount)} and go on?",
+        # Not over what it would cost: after a restart the same question has to be found again.
+        digest=digest_of("budget", arguments, "", ()),
+        amount=amount,
+    )
+    async with aclosing(permit(play.turn.approver, question)) as steps:
+        async for step in steps:
+            if not isinstance(step, Permission):
+                yield step
+            elif step.how is Ruling.RUN:
+                play.cap += amount
+            else:
+                yield (_spent(play, found),)
+
+
+def _spent(play: Play, found: Estimate) -> Outcome:
+    return _over(f"{_told(play, found)} Raise the session's budget to go on.")
+
+
+def _over(message: str) -> Outcome:
+    failure = Failure(code=FailureCode.BUDGET_EXCEEDED, message=message)
+    return Outcome(stop_reason=StopReason.BUDGET, failure=failure)
+
+
+def _told(play: Play, found: Estimate) -> str:
+    return (
+        f"The session has cost {_usd(found.spent)}; with the next request it could be "
+        f"{_usd(found.projected or 0)}, {_named(play)}"
+    )
+
+
+def _named(play: Play) -> str:
+    return f"and its budget is {_usd(play.cap)}."
+
+
+def _usd(microcents: int) -> str:
+    return f"${microcents / 100_000_000:.4f}"
+
+
+def _notice(code: NoticeCode, text: str) -> MessageDraft:
+    return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=text),))

@@ -1,0 +1,447 @@
+"""Ask the chain of models until one answers: retries and fallback by kind of failure."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from enum import Enum, auto
+from math import ceil
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.drafts import CostDraft, Draft, Outcome, Summary
+from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted
+from holdfast.domain.ids import MessageId
+from holdfast.domain.models import Model
+from holdfast.domain.sessions import StopReason
+from holdfast.engine.attachments import REFUSED, attached, holds_media, in_words
+from holdfast.engine.budget import (
+    Need,
+    afford,
+    charge,
+    is_capped,
+    is_cut_by_budget,
+    need_of,
+    output_limit,
+)
+from holdfast.engine.compaction import Compactor
+from holdfast.engine.projection import KeptProjections
+from holdfast.engine.streaming import Answer, ask
+from holdfast.engine.turn_state import Play
+from holdfast.ports import (
+    Clock,
+    Failed,
+    FailureKind,
+    Llm,
+    LlmMessage,
+    LlmRequest,
+    Randomness,
+    StepStop,
+)
+
+CODES: Final[Mapping[FailureKind, FailureCode]] = {
+    FailureKind.RATE_LIMIT: FailureCode.PROVIDER_RATE_LIMIT,
+    FailureKind.UNAVAILABLE: FailureCode.PROVIDER_UNAVAILABLE,
+    FailureKind.AUTH: FailureCode.PROVIDER_AUTH,
+    FailureKind.TOO_LONG: FailureCode.CONTEXT_OVERFLOW,
+    FailureKind.BAD_REQUEST: FailureCode.INVALID_REQUEST,
+    FailureKind.FILTERED: FailureCode.CONTENT_FILTER,
+    FailureKind.CANCELLED: FailureCode.INTERRUPTED,
+    FailureKind.UNKNOWN: FailureCode.INTERNAL,
+}
+# Empty where the adapter alone knows the remedy: the name of a key, the place in a file.
+_REMEDIES: Final[Mapping[FailureKind, str]] = {
+    FailureKind.RATE_LIMIT: "Wait a little, then send a message to try again.",
+    FailureKind.UNAVAILABLE: "Send a message to try again.",
+    FailureKind.AUTH: "",
+    FailureKind.TOO_LONG: "Open a new session, or fork this one at an earlier message.",
+    FailureKind.BAD_REQUEST: "",
+    FailureKind.FILTERED: "Put it in other words.",
+    FailureKind.CANCELLED: "Send a message to go on.",
+    FailureKind.UNKNOWN: "",
+}
+FILTERED: Final = Failure(
+    code=FailureCode.CONTENT_FILTER,
+    message="The provider refused to answer. Put it in other words.",
+)
+CUT_BY_BUDGET: Final = Failure(
+    code=FailureCode.BUDGET_EXCEEDED,
+    message="The answer was cut off where the session's budget ends. Raise it to go on.",
+)
+TOOLS_FAIL: Final = Failure(
+    code=FailureCode.TOOL_FAILED,
+    message="No tool call has succeeded for five rounds, so the turn was stopped. "
+    "Look at the results, then say how to go on.",
+)
+ROUNDS_USED: Final = Failure(
+    code=FailureCode.TURN_LIMIT,
+    message="The turn has used all its rounds of tools. Send a message to let it go on.",
+)
+EMPTY_TOOL_USE: Final = Failure(
+    code=FailureCode.PROVIDER_UNAVAILABLE,
+    message="The provider announced a tool call and sent none. Send a message to try again.",
+)
+
+
+def failure_of(failed: Failed) -> Failure:
+    """Return the failure of a turn, with the adapter's message and what can be done."""
+    remedy = _REMEDIES[failed.kind]
+    if failed.kind is FailureKind.RATE_LIMIT and failed.retry_after:
+        remedy = f"Wait {ceil(failed.retry_after)} s, then send a message to try again."
+    return Failure(code=CODES[failed.kind], message=f"{failed.message} {remedy}".strip())
+
+
+def internal(correlation_id: str | None) -> Failure:
+    """Return the failure that nobody classified; only the log knows more."""
+    return Failure(
+        code=FailureCode.INTERNAL,
+        message="Holdfast met an error while asking the model; the log tells more under this id.",
+        correlation_id=correlation_id,
+    )
+
+
+PATIENCE: Final = 15.0
+FIRST_PAUSE: Final = 0.5
+ATTEMPTS: Final = 2
+_DOUBLINGS_MOST: Final = 32
+
+
+class Next(Enum):
+    """What to do after a failure."""
+
+    AGAIN = auto()
+    OTHER = auto()
+    OTHER_PROVIDER = auto()
+    NOTHING = auto()
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One model of the chain, and how often it may be asked."""
+
+    model: Model
+    attempts: int
+
+
+# What is left to do when the same model is not asked again.
+ELSEWHERE: Final[Mapping[FailureKind, Next]] = {
+    FailureKind.RATE_LIMIT: Next.OTHER,
+    FailureKind.UNAVAILABLE: Next.OTHER,
+    FailureKind.AUTH: Next.OTHER_PROVIDER,
+    FailureKind.TOO_LONG: Next.NOTHING,
+    FailureKind.BAD_REQUEST: Next.NOTHING,
+    FailureKind.FILTERED: Next.NOTHING,
+    FailureKind.CANCELLED: Next.NOTHING,
+    FailureKind.UNKNOWN: Next.NOTHING,
+}
+_AGAIN: Final = frozenset({FailureKind.RATE_LIMIT, FailureKind.UNAVAILABLE})
+
+
+def chain_of(models: tuple[Model, ...], settings: LlmRuntime) -> tuple[Entry, ...]:
+    """Return the chain with its attempts: the first model's are those of the agent's retry rule."""
+    attempts = {choice.model_id: choice.max_attempts for choice in settings.models}
+    first = settings.retry.max if settings.retry else None
+    return tuple(
+        Entry(
+            model=model,
+            attempts=(first if not place else None) or attempts.get(model.id) or ATTEMPTS,
+        )
+        for place, model in enumerate(models)
+    )
+
+
+def after(failed: Failed, *, attempt: int, entry: Entry) -> Next:
+    """Return what to do after the nth attempt of an entry has failed."""
+    # Nothing was sent: the same would happen again, and no attempt was used.
+    if not failed.sent:
+        return Next.OTHER_PROVIDER if failed.kind is FailureKind.AUTH else Next.OTHER
+    patient = (failed.retry_after or 0) <= PATIENCE
+    if failed.kind in _AGAIN and patient and attempt < entry.attempts:
+        return Next.AGAIN
+    return ELSEWHERE[failed.kind]
+
+
+def pause(failed: Failed, *, attempt: int, luck: float, settings: LlmRuntime) -> float:
+    """Return how long to wait before asking again: full jitter, never less than was asked for."""
+    first = FIRST_PAUSE
+    if settings.retry and settings.retry.backoff_ms:
+        first = settings.retry.backoff_ms / 1000
+    linear = settings.retry is not None and settings.retry.backoff == "linear"
+    # No more doublings than it takes to reach the ceiling: a float has an end.
+    longest = first * attempt if linear else first * 2 ** min(attempt - 1, _DOUBLINGS_MOST)
+    return max(min(longest, PATIENCE) * luck, failed.retry_after or 0.0)
+
+
+class Course:
+    """Where in the chain a step is, and where its failures lead."""
+
+    def __init__(self, chain: tuple[Entry, ...]) -> None:
+        self._chain = chain
+        self._place = 0
+        self.attempt = 1
+        self._first_skip: Failed | None = None
+        self._has_sent = False
+
+    @property
+    def entry(self) -> Entry:
+        """Return whom to ask now."""
+        return self._chain[self._place]
+
+    def turn(self, failed: Failed) -> bool:
+        """Go where the failure leads; `False` when that is nowhere."""
+        self._has_sent |= failed.sent
+        self._first_skip = self._first_skip or failed
+        how = after(failed, attempt=self.attempt, entry=self.entry)
+        if how is Next.AGAIN:
+            self.attempt += 1
+            return True
+        following = self._other(how)
+        if following is None:
+            return False
+        self._place, self.attempt = following, 1
+        return True
+
+    def verdict(self, failed: Failed) -> Failed:
+        """Return the failure that ends the step: the first one, when nobody could be asked."""
+        return failed if self._has_sent or self._first_skip is None else self._first_skip
+
+    def _other(self, how: Next) -> int | None:
+        if how is Next.NOTHING:
+            return None
+        provider = self.entry.model.provider
+        for later in range(self._place + 1, len(self._chain)):
+            if how is Next.OTHER or self._chain[later].model.provider != provider:
+                return later
+        return None
+
+
+logger = logging.getLogger("holdfast.engine")
+Batch = Sequence[Draft]
+_LUCK_BITS: Final = 30
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """What a step came to, whom it was asked of, and what it cost if a request has left."""
+
+    started: StepStarted
+    model: Model
+    answer: Answer
+    cost: CostDraft | None
+    failure: Failure | None = None
+    # Whether the budget has decided how long the answer could be.
+    is_cut_by_budget: bool = False
+
+
+# What a provider says to a picture it does not take, or that makes the request too large.
+_PERHAPS_MEDIA: Final = frozenset({FailureKind.BAD_REQUEST, FailureKind.TOO_LONG})
+
+
+class Chain:
+    """Asks models for all turns of this process; remembers which providers want to be spared."""
+
+    def __init__(
+        self, llm: Llm, clock: Clock, randomness: Randomness, new_id: Callable[[], str]
+    ) -> None:
+        self._llm = llm
+        self._clock = clock
+        self._randomness = randomness
+        self._new_id = new_id
+        self.compactor = Compactor(llm, new_id)
+        self._projections = KeptProjections()
+        self._spared: dict[str, int] = {}
+
+    async def answer(self, play: Play) -> AsyncGenerator[Batch | Heard, None]:
+        """Yield batches, and last what was heard.
+
+        A batch that ends with an `Outcome` ends the turn; then nothing was heard.
+        """
+        course = Course(chain_of(play.turn.models, play.settings))
+        while True:
+            heard: Heard | None = None
+            async with aclosing(self._attempt(play, course.entry.model)) as parts:
+                async for part in parts:
+                    if isinstance(part, Heard):
+                        heard = part
+                    else:
+                        yield part
+            failed = _failed_unheard(heard)
+            if heard is None or failed is None:
+                break
+            # Once only: what was folded cannot be folded again.
+            is_wanted = play.turn.limits.compact_threshold is not None
+            if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
+                yield await self._shortened(play, heard)
+                continue
+            # Once only: the next request names them in words; if that helps, the record says so.
+            if failed.sent and failed.kind in _PERHAPS_MEDIA and play.shows_media:
+                play.hides_media = True
+                yield _closed(heard, heard.model)
+                continue
+            attempt = course.attempt
+            if not course.turn(failed):
+                heard = _stuck(heard, course.verdict(failed))
+                break
+            yield _closed(heard, course.entry.model)
+            # Only the same model is given time; another one is asked at once.
+            if course.attempt > attempt:
+                await asyncio.sleep(self._pause(failed, attempt, play))
+        if heard is not None:
+            yield heard
+
+    async def _shortened(self, play: Play, heard: Heard) -> Batch:
+        """Close a step that was too long, and fold the past; if that fails the turn is over."""
+        folded = await self.compactor.fold(play, reason="auto", unwritten=1 if heard.cost else 0)
+        closed = (*_closed(heard, heard.model), *folded)
+        if any(isinstance(draft, Summary) for draft in folded):
+            return closed
+        return (*closed, Outcome(stop_reason=StopReason.ERROR, failure=heard.failure))
+
+    async def _attempt(self, play: Play, model: Model) -> AsyncGenerator[Batch | Heard, None]:
+        """Ask one model once, if the budget agrees, for no more than the budget can pay."""
+        need = await self._need(play, model)
+        async with aclosing(afford(play, need, self._new_id)) as batches:
+            async for drafts in batches:
+                yield drafts
+                if isinstance(drafts[-1], Outcome):
+                    return
+        started = StepStarted(
+            step=play.step,
+            model_id=model.id,
+            model=model.ref,
+            message_id=MessageId(self._new_id()),
+        )
+        play.step += 1
+        # On disk before the request leaves, so that a crash knows a request may have been sent.
+        yield (started,)
+        need = replace(need, output=output_limit(play, need))
+        if spared := self._left(model):
+            yield self._judged(play, need, started, Answer(end=spared))
+            return
+        asking = ask(
+            self._llm,
+            replace(await self._request(play, model), max_tokens=need.output),
+            step=started.step,
+            message_id=started.message_id,
+        )
+        async with aclosing(asking) as parts:
+            async for part in parts:
+                yield self._judged(play, need, started, part) if isinstance(part, Answer) else part
+
+    async def _need(self, play: Play, model: Model) -> Need:
+        """Return what the next request takes at most; nobody has to know without a budget."""
+        if not is_capped(play):
+            return Need(model=model, input=0, output=play.settings.max_tokens)
+        # The request is not kept: a person may be asked for money first, and it may hold media.
+        return need_of(play, await self._request(play, model))
+
+    async def _request(self, play: Play, model: Model) -> LlmRequest:
+        settings = play.settings
+        thoughts = {
+            row: tuple(each for each in said if each.provider == model.provider)
+            for row, said in play.thoughts.items()
+        }
+        projected = self._projections.project(
+            play.rows,
+            turn=play.turn.turn,
+            window=play.turn.limits.max_messages,
+            thoughts=thoughts,
+        )
+        return LlmRequest(
+            model=model,
+            system=play.turn.agent.system_prompt or None,
+            messages=await _with_media(play, model, projected),
+            tools=play.offers or (),
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            reasoning_effort=settings.reasoning_effort,
+            ordinal=play.ordinal,
+        )
+
+    def _judged(self, play: Play, need: Need, started: StepStarted, answer: Answer) -> Heard:
+        end, asked, model = answer.end, answer, need.model
+        failure = None
+        if isinstance(end, Failed):
+            failure = self._failure(answer, end)
+            if end.kind is FailureKind.RATE_LIMIT and end.sent and end.retry_after:
+                self._spared[model.provider] = self._clock.boot_ms() + int(end.retry_after * 1000)
+        elif end.reason is StepStop.TOOL_USE and not answer.calls and not answer.text:
+            failure = EMPTY_TOOL_USE
+            answer = replace(
+                answer, end=Failed(kind=FailureKind.UNAVAILABLE, message=failure.message)
+            )
+        # Of what was asked: an answer that is judged a failure has cost what it has cost.
+        return Heard(
+            started=started,
+            model=model,
+            answer=answer,
+            cost=charge(play, need, asked, self._new_id()),
+            failure=failure,
+            is_cut_by_budget=is_cut_by_budget(play, need),
+        )
+
+    def _failure(self, answer: Answer, end: Failed) -> Failure:
+        if end.kind is not FailureKind.UNKNOWN:
+            return failure_of(end)
+        correlation_id = self._new_id()
+        logger.error(
+            "A model request failed for an unknown reason (%s): %s",
+            correlation_id,
+            end.message,
+            exc_info=answer.error,
+            extra={"correlation_id": correlation_id},
+        )
+        return internal(correlation_id)
+
+    def _left(self, model: Model) -> Failed | None:
+        """Return why a provider is not asked now: it wanted to be spared until later."""
+        left = (self._spared.get(model.provider, 0) - self._clock.boot_ms()) / 1000
+        if left <= 0:
+            return None
+        return Failed(
+            kind=FailureKind.RATE_LIMIT,
+            message=f"{model.provider} wanted to be left alone for a while.",
+            retry_after=left,
+            sent=False,
+        )
+
+    def _pause(self, failed: Failed, attempt: int, play: Play) -> float:
+        luck = self._randomness.bits(_LUCK_BITS) / (1 << _LUCK_BITS)
+        return pause(failed, attempt=attempt, luck=luck, settings=play.settings)
+
+
+async def _with_media(
+    play: Play, model: Model, messages: tuple[LlmMessage, ...]
+) -> tuple[LlmMessage, ...]:
+    """Return the messages with what is attached to them, or with words in its place."""
+    play.shows_media = holds_media(messages)
+    if not play.shows_media:
+        return messages
+    if play.hides_media:
+        messages = in_words(messages, why=REFUSED)
+    else:
+        messages = await attached(messages, play.turn.shelf, model.intake)
+    play.shows_media = holds_media(messages)
+    return messages
+
+
+def _failed_unheard(heard: Heard | None) -> Failed | None:
+    """Return the failure of a step of which nothing was heard; only then somebody else is asked."""
+    if heard is None or heard.answer.text or heard.answer.reasoning:
+        return None
+    end = heard.answer.end
+    return end if isinstance(end, Failed) else None
+
+
+def _stuck(heard: Heard, verdict: Failed) -> Heard:
+    """Return the end of the chain, told by the failure that decides."""
+    return heard if verdict is heard.answer.end else replace(heard, failure=failure_of(verdict))
+
+
+def _closed(heard: Heard, following: Model) -> tuple[Draft, ...]:
+    """Return the end of a step after which another model, or the same one again, is asked."""
+    if heard.failure is None:
+        return ()
+    failed = StepFailed(step=heard.started.step, failure=heard.failure, next_model_id=following.id)
+    return (failed, heard.cost) if heard.cost else (failed,)

@@ -1,0 +1,170 @@
+"""One call through its fixed order: planned, asked about, started, run, answered.
+
+The intent is on disk before this begins. Whatever goes wrong with a call is its result; the turn
+goes on.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from holdfast.domain.approvals import Question
+from holdfast.domain.calls import Call
+from holdfast.domain.drafts import Draft, MessageDraft
+from holdfast.domain.events import ToolEnded, ToolStarted
+from holdfast.domain.ids import ApprovalId
+from holdfast.domain.messages import ResultStatus, Role, ToolError, ToolResult
+from holdfast.domain.tools import ResultCode
+from holdfast.engine.cancellation import stop_if_cancelled, uncancelled
+from holdfast.engine.tool_approval import Permission, permit
+from holdfast.engine.tool_results import UNSHOWABLE, bounded
+from holdfast.engine.turn_state import Play
+from holdfast.ports import Asked, Done, Planned, Toolbox, Workplace
+from holdfast.services.approval_policy import Ruling
+
+logger = logging.getLogger("holdfast.engine")
+
+# Under this name the arguments of a call are kept whose text is no JSON object.
+NOT_AN_OBJECT: Final = "not a JSON object"
+
+REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
+    Ruling.REFUSE: (ResultCode.REJECTED, "The session's approval mode does not allow this."),
+    Ruling.REJECTED: (ResultCode.REJECTED, "The user did not allow this."),
+    Ruling.EXPIRED: (ResultCode.EXPIRED, "Nobody answered in time, so it was not done."),
+    Ruling.TOO_LARGE: (
+        ResultCode.TOO_LARGE,
+        "This is too large to be shown whole, so nobody is asked and it was not done.",
+    ),
+    Ruling.UNATTENDED: (
+        ResultCode.REJECTED,
+        "This has to be allowed by somebody, and nobody is there to be asked (unattended).",
+    ),
+}
+
+
+async def dispatch(
+    toolbox: Toolbox, play: Play, call: Call, new_id: Callable[[], str]
+) -> AsyncGenerator[Sequence[Draft], None]:
+    """Yield what is to be written about the call, its one result in the last batch."""
+    place = play.turn.place
+    if place is None:
+        yield answer(call, refused(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}."))
+        return
+    planned = await _planned(toolbox, place, call)
+    if isinstance(planned, Done):
+        yield answer(call, planned)
+        return
+    question = _question(call, planned, new_id())
+    tightened = next((spec.approval for spec in play.turn.tools if spec.name == call.name), None)
+    steps = permit(play.turn.approver, question, tightened=tightened)
+    async with aclosing(steps):
+        async for step in steps:
+            if not isinstance(step, Permission):
+                yield step
+            elif step.how is not Ruling.RUN:
+                yield answer(call, _denied(step))
+            else:
+                # An answer that came too late runs nothing.
+                stop_if_cancelled()
+                yield (ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),)
+                yield answer(call, await _run(toolbox, place, planned))
+
+
+def answer(call: Call, done: Done) -> tuple[Draft, ...]:
+    """Return the call's one result, as a row and as news."""
+    result = ToolResult(
+        call_id=call.id, name=call.name, status=done.status, result=done.result, error=done.error
+    )
+    return (
+        ToolEnded(
+            call_id=call.id,
+            name=call.name,
+            status=done.status,
+            result=done.result,
+            failure=done.error,
+        ),
+        MessageDraft(role=Role.TOOL_RESULT, parts=(result,)),
+    )
+
+
+def refused(code: ResultCode, message: str, status: ResultStatus = ResultStatus.ERROR) -> Done:
+    """Return the result of a call that did not run."""
+    return Done(status=status, error=ToolError(code=code, message=message))
+
+
+async def _planned(toolbox: Toolbox, place: Workplace, call: Call) -> Planned | Done:
+    try:
+        planned = await uncancelled(toolbox.plan(place, _asked(call)))
+    # Whatever a toolbox raises is this call's trouble, never the turn's.
+    except Exception:  # noqa: BLE001
+        return _failed(call.name)
+    if isinstance(planned, Done):
+        return await _shown(planned, place, call.name)
+    # A tool that takes anything would take this, too.
+    if NOT_AN_OBJECT in call.arguments:
+        return refused(ResultCode.INVALID_ARGUMENTS, "The arguments are not a JSON object.")
+    return planned
+
+
+async def _run(toolbox: Toolbox, place: Workplace, planned: Planned) -> Done:
+    name = planned.asked.name
+    try:
+        done = await uncancelled(toolbox.run(place, planned))
+    # The same: the turn goes on, and the log alone knows the words.
+    except Exception:  # noqa: BLE001
+        return _failed(name)
+    return await _shown(done, place, name)
+
+
+async def _shown(done: Done, place: Workplace, name: str) -> Done:
+    """Return how a call came out as a row can hold it and a model can use it."""
+    error = done.error
+    try:
+        result = await bounded(done.result, place.shelf)
+        if error is not None:
+            told = await bounded(error.message, place.shelf)
+            error = ToolError(code=error.code, message=told)
+    except UNSHOWABLE:
+        logger.exception("What %s returned cannot be written down", name)
+        message = f"{name} was run, but what it returned cannot be written down."
+        # What is unknown stays unknown: somebody has to look, whatever came back.
+        is_ok = done.status is ResultStatus.OK
+        return refused(ResultCode.FAILED, message, ResultStatus.ERROR if is_ok else done.status)
+    return Done(status=done.status, result=result, error=error)
+
+
+def _failed(name: str) -> Done:
+    logger.exception("The tool %s failed", name)
+    message = f"{name} failed for a reason of its own; the log of Holdfast tells more."
+    return refused(ResultCode.FAILED, message)
+
+
+def _asked(call: Call) -> Asked:
+    return Asked(
+        id=call.id,
+        name=call.name,
+        arguments=call.arguments,
+        idempotency_key=call.idempotency_key,
+    )
+
+
+def _question(call: Call, planned: Planned, approval_id: str) -> Question:
+    return Question(
+        id=ApprovalId(approval_id),
+        call_id=call.id,
+        tool=call.name,
+        tool_class=planned.tool_class,
+        arguments=call.arguments,
+        question=planned.question,
+        digest=planned.digest,
+        preview=dict(planned.preview),
+        memory=planned.memory,
+    )
+
+
+def _denied(permission: Permission) -> Done:
+    code, message = REFUSALS[permission.how]
+    # As data and in quotes: whoever said no may say why, and the model may read it.
+    said = f" They said: {permission.note!r}" if permission.note else ""
+    return refused(code, message + said, ResultStatus.DENIED)

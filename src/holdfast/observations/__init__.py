@@ -1,0 +1,1 @@
+"""Observed history: claims about sessions and their work, snapshots and timelines."""

@@ -1,0 +1,81 @@
+"""Time bounds of a query: `as_of` and windows of time."""
+
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.domain.time import Moment, moment, parsed
+from holdfast.observations.issues import Issue, rejection
+from holdfast.observations.model import INSTANT, Member
+from holdfast.observations.validation import member_faults
+
+
+class Horizon(Struct, frozen=True, kw_only=True):
+    """What can be seen: what was observed, and what was known, up to a moment; both inclusive."""
+
+    at: datetime | None = None
+    at_ingested: datetime | None = None
+
+    def shows(self, observed_at: datetime, created_at: datetime) -> bool:
+        """Tell whether something of these times can be seen."""
+        return (self.at is None or observed_at <= self.at) and (
+            self.at_ingested is None or created_at <= self.at_ingested
+        )
+
+
+EVERYTHING: Final = Horizon()
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """A stretch of time in milliseconds, both ends inclusive."""
+
+    start: int | None = None
+    end: int | None = None
+
+    def holds(self, ms: int) -> bool:
+        """Tell whether an instant lies in it."""
+        return (self.start is None or ms >= self.start) and (self.end is None or ms <= self.end)
+
+
+ALWAYS: Final = Window()
+
+
+def horizon(at: Any = None, at_ingested: Any = None) -> Horizon:
+    """Return how far back is looked, or refuse what is no date; a day is meant to its end."""
+    issues = [*_faults("at", at), *_faults("at_ingested", at_ingested)]
+    if issues:
+        raise rejection(issues)
+    return Horizon(at=_last(at), at_ingested=_last(at_ingested))
+
+
+def window(start_date: Any = None, end_date: Any = None) -> Window:
+    """Return the stretch between two dates, or refuse them; the last day is part of it."""
+    issues = [*_faults("start_date", start_date), *_faults("end_date", end_date)]
+    if issues:
+        raise rejection(issues)
+    start, end = _moment(start_date), _moment(end_date)
+    if start and end and start.ms > end.last_ms:
+        message = "end_date must not be before start_date"
+        issue = Issue(
+            path=("end_date",), value=end_date, expected="gte: start_date", message=message
+        )
+        raise rejection((issue,))
+    return Window(start=start.ms if start else None, end=end.last_ms if end else None)
+
+
+def _faults(name: str, value: Any) -> list[Issue]:
+    return member_faults(Member(name, INSTANT, ""), value)
+
+
+def _moment(text: str | None) -> Moment | None:
+    return None if text is None else parsed(text)
+
+
+def _last(text: str | None) -> datetime | None:
+    found = _moment(text)
+    if found is None:
+        return None
+    last = moment(found.last_ms)
+    # Rows of the journal are kept to the microsecond, and those of that millisecond are meant.
+    return last.replace(microsecond=last.microsecond + 999)

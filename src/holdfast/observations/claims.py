@@ -1,0 +1,490 @@
+"""Observations: immutable, numbered claims about entities, and validated payloads."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from holdfast.domain.canonical_json import canonical, canonical_text, digest, reading
+from holdfast.domain.ids import EntityId, ObservationId, Owner
+from holdfast.domain.text import require_text
+from holdfast.domain.time import instant_of, milliseconds, parsed, spelled, truncated
+from holdfast.observations import model as observation_model
+from holdfast.observations.issues import (
+    Issue,
+    Path,
+    SchemaWarning,
+    WarningCode,
+    rejection,
+    spelled_path,
+)
+from holdfast.observations.model import (
+    INSTANT,
+    SHAPES,
+    SIBLINGS,
+    EntityType,
+    Kind,
+    Member,
+    Shape,
+    Text,
+)
+from holdfast.observations.validation import faults, member_faults
+
+RESULTS: Final = frozenset({"success", "failure", "warning"})
+DURATION_TOLERANCE: Final = 1_000
+# What is, or may hold, a time.
+_TIMED: Final = (observation_model.Instant, observation_model.Listing, Shape)
+# A warning with the place it is told at.
+Placed = tuple[Path, SchemaWarning]
+
+
+def payload_warnings(entity_type: EntityType, payload: Mapping[str, Any]) -> list[Placed]:
+    """Return what is odd about an accepted payload by itself."""
+    shape = SHAPES[entity_type]
+    found = [*_nulls(shape, payload), *_unknown(shape, payload)]
+    _assumed(shape, payload, (), found)
+    if entity_type is EntityType.AGENT_SESSION:
+        found += [*_results(payload), *consistency(payload)]
+    return found
+
+
+def in_order(entity_type: EntityType, found: list[Placed]) -> tuple[SchemaWarning, ...]:
+    """Return warnings by member, item and code."""
+    if not found:
+        return ()
+    shape = SHAPES[entity_type]
+
+    def place(each: Placed) -> tuple[int, str, int, str, str]:
+        path, warning = each
+        number = path[1] if len(path) > 1 and isinstance(path[1], int) else -1
+        return shape.rank(str(path[0])), str(path[0]), number, warning.code, warning.field
+
+    return tuple(warning for _, warning in sorted(found, key=place))
+
+
+def consistency(told: Mapping[str, Any]) -> Iterator[Placed]:
+    """Yield how the times of a session, a payload or a snapshot, contradict each other."""
+    start, end = _ms(told.get("started_at")), _ms(told.get("ended_at"))
+    duration = told.get("duration")
+    if start is not None and end is not None:
+        if end < start:
+            yield _warning(
+                ("ended_at",),
+                WarningCode.ENDED_BEFORE_STARTED,
+                "The session ends before it starts",
+                {"started_at": told["started_at"], "ended_at": told["ended_at"]},
+            )
+        # In whole milliseconds, because a duration may be a whole number beyond any float.
+        if duration is not None and abs(duration * 1000 - (end - start)) > DURATION_TOLERANCE:
+            yield _warning(
+                ("duration",),
+                WarningCode.DURATION_MISMATCH,
+                "duration is not the time between started_at and ended_at",
+                {"duration": duration, "expected": (end - start) / 1000},
+            )
+    for number, checkpoint in enumerate(told.get("checkpoints") or ()):
+        at = instant_of(checkpoint["timestamp"])
+        if (start is not None and at < start) or (end is not None and at > end):
+            yield _warning(
+                ("checkpoints", number, "timestamp"),
+                WarningCode.CHECKPOINT_OUT_OF_RANGE,
+                "The checkpoint was not reached between started_at and ended_at",
+                {"name": checkpoint["name"], "timestamp": checkpoint["timestamp"]},
+            )
+
+
+def session_warnings(snapshot: Mapping[str, Any]) -> tuple[SchemaWarning, ...]:
+    """Return how a merged session contradicts itself, which is told to whoever corrects it."""
+    return in_order(EntityType.AGENT_SESSION, list(consistency(snapshot)))
+
+
+def change_warnings(
+    entity_type: EntityType, before: Mapping[str, Any], told: Mapping[str, Any], *, now: datetime
+) -> tuple[SchemaWarning, ...]:
+    """Return what is odd about an entity's payload beside what was known of it, and today."""
+    found: list[Placed] = []
+    if entity_type is EntityType.FEATURE_UNIT:
+        steps = before.get("status"), told.get("status")
+        if steps == ("deployed", "planning"):
+            message = "The feature unit was deployed already"
+            details = {"from": steps[0], "to": steps[1]}
+            found.append(_warning(("status",), WarningCode.STATUS_REGRESSION, message, details))
+    ship = told.get("target_ship_date") if entity_type is EntityType.RELEASE else None
+    if ship is not None and _last_ms(ship) < milliseconds(now):
+        details = {"target_ship_date": ship}
+        message = "The date to ship is in the past"
+        found.append(_warning(("target_ship_date",), WarningCode.DATE_IN_PAST, message, details))
+    made = told.get("timestamp") if entity_type is EntityType.AGENT_DECISION else None
+    if made is not None and instant_of(made) > milliseconds(now):
+        message = "The decision is in the future"
+        details = {"timestamp": made}
+        found.append(_warning(("timestamp",), WarningCode.DATE_IN_FUTURE, message, details))
+    return in_order(entity_type, found)
+
+
+def deleted_warning() -> SchemaWarning:
+    """Return what somebody is told who adds to history that was deleted."""
+    return SchemaWarning(
+        code=WarningCode.ENTITY_DELETED,
+        field="session_id",
+        message="The history was deleted; this was recorded and shows once it is restored",
+    )
+
+
+def _nulls(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
+    for member in shape.members:
+        if member.name not in payload or payload[member.name] is not None:
+            continue
+        if member.is_ignored_as_null:
+            message = f"{member.name} is null and was taken as not sent"
+            yield _warning((member.name,), WarningCode.NULL_IGNORED, message)
+        else:
+            message = f"{member.name} is null, which clears it"
+            yield _warning((member.name,), WarningCode.NULL_CLEARED_FIELD, message)
+
+
+def _unknown(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
+    for name in payload:
+        if shape.member(name) is None:
+            message = f"{spelled_path((name,))} is no field of this type; it is kept and not shown"
+            yield _warning((name,), WarningCode.UNKNOWN_FIELD, message)
+
+
+def _assumed(kind: Kind, value: Any, path: Path, found: list[Placed]) -> None:
+    """Find the times that were told without an offset."""
+    if isinstance(kind, observation_model.Instant):
+        moment = parsed(value)
+        if moment is not None and moment.is_assumed:
+            message = f"{spelled_path(path)} has no offset and was read as UTC"
+            found.append(_warning(path, WarningCode.TIMESTAMP_ASSUMED_UTC, message))
+    elif isinstance(kind, Shape):
+        for member in kind.members:
+            if isinstance(member.kind, _TIMED) and value.get(member.name) is not None:
+                _assumed(member.kind, value[member.name], (*path, member.name), found)
+    elif isinstance(kind, observation_model.Listing):
+        for number, item in enumerate(value):
+            _assumed(kind.item, item, (*path, number), found)
+
+
+def _results(payload: Mapping[str, Any]) -> Iterator[Placed]:
+    for number, action in enumerate(payload.get("actions") or ()):
+        if action["result"] not in RESULTS:
+            path = ("actions", number, "result")
+            message = f"{spelled_path(path)} is none of failure, success, warning"
+            details = {"result": action["result"]}
+            yield _warning(path, WarningCode.NONSTANDARD_RESULT, message, details)
+
+
+def _warning(
+    path: Path, code: WarningCode, message: str, details: dict[str, Any] | None = None
+) -> Placed:
+    field = spelled_path(path)
+    return path, SchemaWarning(code=code, field=field, message=message, details=details or {})
+
+
+def _ms(text: str | None) -> int | None:
+    return None if text is None else instant_of(text)
+
+
+def _last_ms(text: str) -> int:
+    found = parsed(text)
+    assert found is not None  # noqa: S101 — a fault of ours
+    return found.last_ms
+
+
+SOURCE_LONGEST: Final = 200
+_ENTITY_ID: Final = re.compile(r"ent_[0-9a-f]{24}")
+_IDEMPOTENCY_KEY: Final = Member(
+    "idempotency_key",
+    Text(shortest=1, longest=200),
+    "The same key is the same observation.",
+    is_required=True,
+)
+
+
+class ObservationKind(StrEnum):
+    """How an observation came about."""
+
+    SUBMIT = "submit"
+    IMPORT = "import"
+    CORRECTION = "correction"
+    DELETION = "deletion"
+    RESTORATION = "restoration"
+
+
+IMPORTED: Final = 50
+ORDINARY: Final = 100
+CORRECTED: Final = 1_000
+PRIORITIES: Final[Mapping[ObservationKind, int]] = {
+    ObservationKind.SUBMIT: ORDINARY,
+    ObservationKind.IMPORT: IMPORTED,
+    ObservationKind.CORRECTION: CORRECTED,
+    ObservationKind.DELETION: CORRECTED,
+    ObservationKind.RESTORATION: CORRECTED,
+}
+
+
+class Subject(Struct, frozen=True, gc=False):
+    """What is observed: one owner's entity of a type, by the key it is known by."""
+
+    owner: Owner
+    entity_type: EntityType
+    key: str
+
+    @property
+    def entity_id(self) -> EntityId:
+        """Return the id that this owner, type and key always have."""
+        return _entity_id(self)
+
+
+# Remembered, because a claim is on its way through several hands that ask for it.
+@lru_cache(maxsize=4096)
+def _entity_id(subject: Subject) -> EntityId:
+    return EntityId(f"ent_{digest([subject.owner, subject.entity_type, subject.key])[:24]}")
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """One claim; `ordinal` counts the claims about its entity from 1 on.
+
+    Surfaces call the key `session_key`.
+    """
+
+    id: ObservationId
+    subject: Subject
+    entity_id: EntityId
+    ordinal: int
+    fields: dict[str, Any]
+    content_hash: str
+    kind: ObservationKind
+    source: str = ""
+    observed_at: datetime
+    created_at: datetime
+    idempotency_key: str | None = None
+
+    @property
+    def priority(self) -> int:
+        """Return how much it weighs against others; nobody sets that."""
+        return PRIORITIES[self.kind]
+
+    @property
+    def place(self) -> tuple[datetime, int]:
+        """Return where it stands in time order."""
+        return self.observed_at, self.ordinal
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """How, and through whom, something comes to be claimed."""
+
+    kind: ObservationKind
+    source: str = ""
+    idempotency_key: str | None = None
+
+    def __post_init__(self) -> None:
+        require_text(self.source, field="source", longest=SOURCE_LONGEST)
+        if self.idempotency_key is not None:
+            require_idempotency_key(self.idempotency_key)
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """Where and when the store enters an observation; only imports were observed at another time.
+
+    Both times are kept without what is less than a millisecond.
+    """
+
+    ordinal: int
+    created_at: datetime
+    observed_at: datetime | None = None
+
+
+class Accepted(Struct, frozen=True, kw_only=True):
+    """What may be written: `content` is the canonical form of `fields`, and its hash."""
+
+    entity_type: EntityType
+    key: str
+    fields: dict[str, Any]
+    content: bytes
+    content_hash: str
+    warnings: tuple[SchemaWarning, ...] = ()
+
+
+def observed(owner: Owner, accepted: Accepted, origin: Origin, entry: Entry) -> Observation:
+    """Return what was accepted as the observation of an owner."""
+    subject = Subject(owner, accepted.entity_type, accepted.key)
+    created_at = truncated(entry.created_at)
+    return Observation(
+        id=observation_id(subject, entry.ordinal, accepted.content_hash),
+        subject=subject,
+        entity_id=subject.entity_id,
+        ordinal=entry.ordinal,
+        fields=accepted.fields,
+        content_hash=accepted.content_hash,
+        kind=origin.kind,
+        source=origin.source,
+        observed_at=truncated(entry.observed_at) if entry.observed_at else created_at,
+        created_at=created_at,
+        idempotency_key=origin.idempotency_key,
+    )
+
+
+def observation_id(subject: Subject, ordinal: int, content_hash: str) -> ObservationId:
+    """Return the id of the so-manieth claim about an entity, with that content."""
+    named = f'{_beginning(subject)},{ordinal},"{content_hash}"]'
+    return ObservationId(f"obs_{hashlib.sha256(named.encode()).hexdigest()[:32]}")
+
+
+# Remembered, because the claims about an entity are read together.
+@lru_cache(maxsize=256)
+def _beginning(subject: Subject) -> str:
+    """Return the beginning of the canonical form that all claims about an entity are named by."""
+    return canonical_text([subject.owner, subject.entity_type, subject.key])[:-1]
+
+
+class Claimed(Protocol):
+    """A claim, as far as it takes to recognise it."""
+
+    @property
+    def kind(self) -> ObservationKind: ...
+    @property
+    def content_hash(self) -> str: ...
+
+
+def is_repeat(accepted: Accepted, kind: ObservationKind, newest: Claimed | None) -> bool:
+    """Tell whether the same was claimed last, so that nothing has to be written."""
+    return newest is not None and (accepted.content_hash, kind) == (
+        newest.content_hash,
+        newest.kind,
+    )
+
+
+def is_entity_id(text: str) -> bool:
+    """Tell whether a text is spelled like the id of an entity."""
+    return _ENTITY_ID.fullmatch(text) is not None
+
+
+def require_idempotency_key(key: Any) -> str:
+    """Return the key unchanged, or refuse it as a payload is refused."""
+    issues = member_faults(_IDEMPOTENCY_KEY, key)
+    if issues:
+        raise rejection(issues)
+    return str(key)
+
+
+BYTES_MOST: Final = 1 << 20
+REASON_LONGEST: Final = 512
+DELETED: Final = "_deleted"
+REASON: Final = "reason"
+START_HINT: Final = (
+    'To record a start, send one action such as {"type":"session_start","result":"success"}.'
+)
+_SESSION: Final = SHAPES[EntityType.AGENT_SESSION]
+# What a correction may be about: everything but what the entity is known by.
+CORRECTABLE: Final = tuple(
+    member.name for member in _SESSION.members if member.name not in _SESSION.key
+)
+_REASON: Final = Member(REASON, Text(longest=REASON_LONGEST), "Why; for people.")
+
+
+def accepted(entity_type: EntityType, payload: Any) -> Accepted:
+    """Return a payload as it will be kept, or refuse it whole, with every rule it violates."""
+    shape = SHAPES[entity_type]
+    _require_none(faults(shape, payload))
+    key = _key_of(shape, payload)
+    return _kept(entity_type, key, payload, payload_warnings(entity_type, payload))
+
+
+def accepted_correction(session_id: Any, field: Any, value: Any, *, reason: Any = None) -> Accepted:
+    """Return a correction of one field of a session, judged as a submission of it would be."""
+    found = _key_faults(session_id)
+    member = _SESSION.member(field) if isinstance(field, str) else None
+    if member is None or member.name not in CORRECTABLE:
+        told = ", ".join(CORRECTABLE)
+        message = f"field must be one of {told}"
+        found.append(
+            Issue(path=("field",), value=field, expected=f"one of: {told}", message=message)
+        )
+    elif value is None and member.is_ignored_as_null:
+        # Here it cannot mean "not sent": this is all that is sent.
+        message = f"{member.name} is required"
+        found.append(Issue(path=(member.name,), expected="required", message=message))
+    else:
+        found += member_faults(member, value)
+    _require_none([*found, *member_faults(_REASON, reason)])
+    payload = {field: value} | _reason(reason)
+    odd = payload_warnings(EntityType.AGENT_SESSION, {field: value})
+    return _kept(EntityType.AGENT_SESSION, session_id, payload, odd)
+
+
+def accepted_deletion(session_id: Any, *, is_deleted: bool, reason: Any = None) -> Accepted:
+    """Return that a session's history is deleted, or restored."""
+    _require_none([*_key_faults(session_id), *member_faults(_REASON, reason)])
+    payload = {DELETED: is_deleted} | _reason(reason)
+    return _kept(EntityType.AGENT_SESSION, session_id, payload, [])
+
+
+def require_session_key(session_id: Any) -> str:
+    """Return a session's id as it can be known by, or refuse it."""
+    _require_none(_key_faults(session_id))
+    return str(session_id)
+
+
+def require_sibling(entity_type: Any) -> EntityType:
+    """Return the type of an entity that is no session, or refuse it."""
+    if entity_type not in SIBLINGS:
+        told = ", ".join(SIBLINGS)
+        message = f"entity_type must be one of {told}"
+        issue = Issue(
+            path=("entity_type",), value=entity_type, expected=f"one of: {told}", message=message
+        )
+        raise rejection((issue,))
+    return EntityType(entity_type)
+
+
+def _require_none(issues: Sequence[Issue]) -> None:
+    if issues:
+        empty = issues[0].field == "actions" and issues[0].expected == "min_length: 1"
+        raise rejection(issues, hint=START_HINT if empty else "")
+
+
+def _key_faults(session_id: Any) -> list[Issue]:
+    return member_faults(_SESSION.members[0], session_id)
+
+
+def _key_of(shape: Shape, payload: dict[str, Any]) -> str:
+    """Return what the entity is known by: one member as it is, or the canonical list of several."""
+    if len(shape.key) == 1:
+        return str(payload[shape.key[0]])
+    parts = []
+    for name in shape.key:
+        value = payload.get(name) or ""
+        member = shape.member(name)
+        is_instant = member is not None and member.kind == INSTANT
+        parts.append(spelled(instant_of(value)) if is_instant else value)
+    return canonical_text(parts)
+
+
+def _reason(reason: str | None) -> dict[str, Any]:
+    return {} if reason is None else {REASON: reason}
+
+
+def _kept(
+    entity_type: EntityType, key: str, payload: dict[str, Any], odd: list[Placed]
+) -> Accepted:
+    content = canonical(payload)
+    if len(content) > BYTES_MOST:
+        message = f"The payload has more than {BYTES_MOST} bytes"
+        issue = Issue(path=(), value=payload, expected=f"max_bytes: {BYTES_MOST}", message=message)
+        raise rejection((issue,))
+    return Accepted(
+        entity_type=entity_type,
+        key=key,
+        # As it will be read again, so that what is computed from it now has the same bytes later.
+        fields=reading(content),
+        content=content,
+        content_hash=hashlib.sha256(content).hexdigest(),
+        warnings=in_order(entity_type, odd),
+    )

@@ -1,0 +1,138 @@
+"""Cursors and page sizes of observed history."""
+
+import re
+from collections.abc import Callable, Sequence
+from math import isnan
+from typing import Final, TypeVar
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.queries import decode_count, encode_count
+from holdfast.domain.time import instant_of, spelled
+from holdfast.observations.claims import is_entity_id
+from holdfast.observations.model import Entity
+from holdfast.observations.queries import PAGE_BYTES, EntityOrder, Listed, Value
+from holdfast.observations.snapshots import encoded
+from holdfast.observations.timeline import TimelineEvent
+from holdfast.ports.observations import EventPlace
+
+_MOST: Final = 1 << 50
+# How a value is spelled, so that it is the same when it is read again.
+_KINDS: Final = {"i": int, "f": float, "s": str}
+# What a listing is ordered by; all others go by whole milliseconds.
+_SPELLINGS: Final = {EntityOrder.DURATION: "if", EntityOrder.SESSION_ID: "s"}
+_USUAL: Final = "i"
+_EVENT: Final = re.compile(r"[0-9]tle_[0-9a-f]{24}")
+
+
+def encode_place(listed: Listed, marks: tuple[object, ...]) -> str | None:
+    """Return the cursor behind an entity of a listing."""
+    value = listed.value
+    told = "n" if value is None else f"{type(value).__name__[0]}{value}"
+    return encode_count((len(told), f"{told}{listed.entity_id}"), marks)
+
+
+def decode_place(
+    cursor: str | None, marks: tuple[object, ...], order: EntityOrder
+) -> tuple[Value, str] | None:
+    """Return the value and the id that a cursor stands for, or refuse it."""
+    found = decode_count(cursor, marks)
+    if found is None:
+        return None
+    length, text = found
+    told, entity_id = text[:length], text[length:]
+    if not is_entity_id(entity_id):
+        raise _damaged()
+    return (None if told == "n" else _value(told, order)), entity_id
+
+
+def _value(told: str, order: EntityOrder) -> Value:
+    if told[:1] not in tuple(_SPELLINGS.get(order, _USUAL)):
+        raise _damaged()
+    try:
+        value = _KINDS[told[0]](told[1:])
+    except ValueError:
+        raise _damaged() from None
+    # Nothing comes before or behind what is no number.
+    if isinstance(value, float) and isnan(value):
+        raise _damaged()
+    return _countable(value) if isinstance(value, int) else value
+
+
+def encode_event(event: TimelineEvent | None, marks: tuple[object, ...]) -> str | None:
+    """Return the cursor behind an event; nothing when nothing is behind it."""
+    if event is None:
+        return None
+    timestamp, rank, event_id = event.place
+    return encode_count((instant_of(timestamp), f"{rank}{event_id}"), marks)
+
+
+def decode_event(cursor: str | None, marks: tuple[object, ...]) -> EventPlace | None:
+    """Return where the event stands that a cursor stands for, or refuse it."""
+    found = decode_count(cursor, marks)
+    if found is None:
+        return None
+    ms, text = found
+    if _EVENT.fullmatch(text) is None:
+        raise _damaged()
+    try:
+        return spelled(ms), int(text[:1]), text[1:]
+    except OverflowError:
+        raise _damaged() from None
+
+
+def decode_claim(cursor: str | None, marks: tuple[object, ...]) -> tuple[int, int] | None:
+    """Return the time and the number of the claim that a cursor stands for, or refuse it."""
+    found = decode_count(cursor, marks)
+    if found is None:
+        return None
+    try:
+        return _countable(found[0]), _countable(int(found[1]))
+    except ValueError:
+        raise _damaged() from None
+
+
+def _countable(number: int) -> int:
+    """Return a number that the store can compare, or refuse one that nobody was given by us."""
+    if abs(number) > _MOST:
+        raise _damaged()
+    return number
+
+
+def _damaged() -> Invalid:
+    return Invalid(Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew.")
+
+
+T = TypeVar("T")
+
+
+def fitting(items: Sequence[T], size_of: Callable[[T], int]) -> tuple[T, ...]:
+    """Return the first of the items, as many as fit."""
+    size = 0
+    for count, item in enumerate(items):
+        size += size_of(item)
+        if count and size > PAGE_BYTES:
+            return tuple(items[:count])
+    return tuple(items)
+
+
+class EntitySheet:
+    """Entities as they are put on one page, until it is full; `last` is whom the next one follows.
+
+    One that is damaged is told of nowhere and passed over, so it takes no room.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.items: list[Entity] = []
+        self.last: Listed | None = None
+        self.is_full = False
+        self._limit = limit
+        self._size = 0
+
+    def put(self, listed: Listed, entity: Entity | None) -> None:
+        """Put one more on the page, or note that it does not fit any more."""
+        size = self._size + (0 if entity is None else len(encoded(entity)))
+        is_heavy = bool(self.items) and size > PAGE_BYTES
+        self.is_full = self.is_full or len(self.items) == self._limit or is_heavy
+        if not self.is_full:
+            self.items += [] if entity is None else [entity]
+            self.last, self._size = listed, size

@@ -1,0 +1,123 @@
+"""Rejections and warnings of observations: their codes, texts and places."""
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from holdfast.domain.canonical_json import canonical_text
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.text import is_encodable, storable
+
+ISSUES_MOST: Final = 50
+VALUE_LONGEST: Final = 1_000
+DEPTH_MOST: Final = 32
+
+# A place in a payload: names of members and numbers of items, from the outside in.
+Path = tuple[str | int, ...]
+
+
+class Issue(Struct, frozen=True, kw_only=True):
+    """One violated rule: where, by what value, and what would have been right."""
+
+    path: Path
+    value: Any = None
+    expected: str
+    message: str
+
+    @property
+    def field(self) -> str:
+        """Return the place as callers spell it: `actions[2].result`."""
+        return spelled_path(self.path)
+
+    def told(self) -> dict[str, Any]:
+        """Return what a caller is shown."""
+        return {
+            "field": self.field,
+            "value": echo(self.value),
+            "expected": self.expected,
+            "message": self.message,
+        }
+
+
+class WarningCode(StrEnum):
+    """What is odd about an observation that is written all the same: one closed list."""
+
+    CHECKPOINT_OUT_OF_RANGE = "CHECKPOINT_OUT_OF_RANGE"
+    DATE_IN_FUTURE = "DATE_IN_FUTURE"
+    DATE_IN_PAST = "DATE_IN_PAST"
+    DURATION_MISMATCH = "DURATION_MISMATCH"
+    ENDED_BEFORE_STARTED = "ENDED_BEFORE_STARTED"
+    ENTITY_DELETED = "ENTITY_DELETED"
+    NONSTANDARD_RESULT = "NONSTANDARD_RESULT"
+    NULL_CLEARED_FIELD = "NULL_CLEARED_FIELD"
+    NULL_IGNORED = "NULL_IGNORED"
+    STATUS_REGRESSION = "STATUS_REGRESSION"
+    TIMESTAMP_ASSUMED_UTC = "TIMESTAMP_ASSUMED_UTC"
+    UNKNOWN_FIELD = "UNKNOWN_FIELD"
+
+
+class SchemaWarning(Struct, frozen=True, kw_only=True):
+    """Something odd, in words for people and details for programs."""
+
+    code: Annotated[WarningCode, Meta(description="What is odd: a code of a closed list.")]
+    field: Annotated[str, Meta(description="Where, as in actions[2].result.")]
+    message: Annotated[str, Meta(description="The same in words.")]
+    details: Annotated[dict[str, Any], Meta(description="The same in numbers.")] = {}
+
+
+def rejection(issues: Sequence[Issue], *, hint: str = "") -> Invalid:
+    """Return the refusal of a payload; the first issue is the one that is told in full.
+
+    The message names places and rules, never values: it may end up in a log.
+    """
+    first = issues[0]
+    told = [each.told() for each in issues[:ISSUES_MOST]]
+    return Invalid(
+        Code.SCHEMA_VALIDATION_FAILED,
+        f"{first.message}.{f' {hint}' if hint else ''}",
+        {**told[0], "issues": told},
+    )
+
+
+def spelled_path(path: Path) -> str:
+    """Return a place as callers spell it; the payload as a whole is the empty text."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return _sendable("".join(parts).removeprefix("."))
+
+
+def echo(value: Any) -> Any:
+    """Return an offending value as it may be shown: JSON, and not more than can be read."""
+    shown = _showable(value, 1)
+    text = canonical_text(shown)
+    return shown if len(text) <= VALUE_LONGEST else f"{text[:VALUE_LONGEST]}…"
+
+
+def _showable(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return _sendable(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value if not is_long(value) else "…"
+    # What is too deep to be accepted is too deep to be shown.
+    if not isinstance(value, dict | list) or depth > DEPTH_MOST:
+        return "…"
+    if isinstance(value, list):
+        return [_showable(each, depth + 1) for each in value]
+    return {_sendable(str(name)): _showable(each, depth + 1) for name, each in value.items()}
+
+
+def _sendable(text: str) -> str:
+    return text if is_encodable(text) else storable(text)
+
+
+def is_long(value: Any) -> bool:
+    """Tell whether a value is a whole number of more digits than are read or written."""
+    return isinstance(value, int) and abs(value) >= _TOO_LONG
+
+
+DIGITS_MOST: Final = 1_000
+_TOO_LONG: Final = 10**DIGITS_MOST

@@ -1,0 +1,387 @@
+"""Listings of entities and timelines."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.domain.ids import EntityId, Owner, SessionId, SessionKey
+from holdfast.observations.claims import Subject
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import (
+    Direction,
+    EntityOrder,
+    Hosted,
+    Listed,
+    Listing,
+    hosted_value,
+    in_order,
+    is_behind,
+)
+from holdfast.observations.rows import (
+    COUNT_EVENTS,
+    COUNT_MENTIONED,
+    EVENTS,
+    HOSTED_APART,
+    MENTIONED,
+    MENTIONED_BY,
+    NAME_KEY,
+    SELECTED,
+    SEVERAL_APART,
+    TYPES,
+    WIDE_APART,
+    Place,
+    event_of,
+    kept_place,
+    known_of,
+)
+from holdfast.observations.timeline import TimelineEvent
+from holdfast.ports.observations import EventWish, Known
+from holdfast.store.database import Database, Parameters, Row, sound
+
+_CLAIMED: Final = {
+    EntityOrder.STARTED_AT: "e.started_ms",
+    EntityOrder.ENDED_AT: "e.ended_ms",
+    EntityOrder.DURATION: "e.duration",
+    EntityOrder.LAST_OBSERVATION_AT: "e.last_ms",
+    EntityOrder.SESSION_ID: "e.name",
+}
+# Of a claim and the journal, what has more weight is shown; of equal weight, what came later, and
+# of beginnings the earlier one. An ordinary claim weighs 100, and so does the journal.
+_BOTH: Final = {
+    EntityOrder.STARTED_AT: """
+        CASE WHEN e.started_priority > 100 THEN e.started_ms
+             WHEN e.started_priority = 100 AND e.started_ms < s.created_ms THEN e.started_ms
+             ELSE s.created_ms
+        END
+    """,
+    EntityOrder.ENDED_AT: """
+        CASE WHEN s.finished_ms IS NULL
+               OR e.ended_priority > 100
+               OR (e.ended_priority = 100 AND e.ended_place >= s.finished_ms)
+             THEN e.ended_ms
+             ELSE s.finished_ms
+        END
+    """,
+    EntityOrder.DURATION: """
+        CASE WHEN s.finished_ms IS NULL
+               OR s.finished_ms <= s.created_ms
+               OR e.duration_priority > 100
+               OR (e.duration_priority = 100 AND e.duration_place >= s.finished_ms)
+             THEN e.duration
+             ELSE (s.finished_ms - s.created_ms) / 1000.0
+        END
+    """,
+    EntityOrder.LAST_OBSERVATION_AT: """
+        CASE WHEN s.updated_ms > e.last_ms THEN s.updated_ms ELSE e.last_ms END
+    """,
+    EntityOrder.SESSION_ID: "e.name",
+}
+CLAIMED: Final = """
+-- Entities that no session of ours is, in order.
+SELECT value, id, key, NULL
+  FROM (SELECT {value} AS value, e.id, e.key
+          FROM entities e
+         WHERE e.owner = :owner
+           AND e.entity_type = :entity_type
+           AND e.is_deleted = 0
+           AND e.session_key IS NULL) claimed
+ WHERE {conditions}
+ ORDER BY value {direction}, id
+ LIMIT :limit
+"""
+BOTH: Final = """
+-- Entities that are sessions of ours as well, in order.
+SELECT value, id, key, session_key
+  FROM (SELECT {value} AS value, e.id, e.key, e.session_key
+          FROM entities e
+          JOIN (SELECT key,
+                       created_at / 1000 AS created_ms,
+                       updated_at / 1000 AS updated_ms,
+                       CASE WHEN status NOT IN ('pending', 'running', 'idle')
+                            THEN finished_at / 1000 END AS finished_ms
+                  FROM sessions) s ON s.key = e.session_key
+         WHERE e.owner = :owner
+           AND e.is_deleted = 0
+           AND e.session_key IS NOT NULL) both_kinds
+ WHERE {conditions}
+ ORDER BY value {direction}, id
+ LIMIT :limit
+"""
+HOSTED: Final = """
+-- Sessions of ours that nobody has claimed anything about.
+SELECT s.key, s.id, s.created_at, s.updated_at,
+       CASE WHEN s.status NOT IN ('pending', 'running', 'idle') THEN s.finished_at END
+  FROM sessions s
+ WHERE s.owner = :owner
+   AND s.created_at BETWEEN :first AND :last
+   AND NOT EXISTS (SELECT 1 FROM entities e WHERE e.session_key = s.key)
+"""
+BOUND: Final = """
+-- When the last of so many sessions was opened.
+SELECT s.created_at
+  FROM sessions s
+ WHERE s.owner = :owner
+   AND s.created_at BETWEEN :first AND :last
+   AND NOT EXISTS (SELECT 1 FROM entities e WHERE e.session_key = s.key)
+ ORDER BY s.created_at {direction}
+ LIMIT 1 OFFSET :limit - 1
+"""
+COUNT: Final = """
+-- How many entities no session of ours is.
+SELECT count(*)
+  FROM entities
+ WHERE owner = :owner
+   AND entity_type = :entity_type
+   AND is_deleted = 0
+   AND session_key IS NULL
+"""
+COUNT_HOSTED: Final = """
+-- How many sessions there are, but for those whose history was deleted.
+SELECT (SELECT count(*) FROM sessions WHERE owner = :owner)
+       - (SELECT count(*)
+            FROM entities
+           WHERE owner = :owner
+             AND session_key IS NOT NULL
+             AND is_deleted = 1)
+"""
+EVERY: Final = f"""
+-- Every entity of a type.
+SELECT {SELECTED}
+  FROM entities e
+ WHERE e.owner = :owner
+   AND e.entity_type = :entity_type
+"""  # noqa: S608 — the columns are a constant of another file
+
+
+def claimed_arms(listing: Listing) -> list[tuple[str, dict[str, Any]]]:
+    """Return the statements for entities that no session of ours is."""
+    return _arms(listing, _CLAIMED[listing.order], CLAIMED)
+
+
+def both_arms(listing: Listing) -> list[tuple[str, dict[str, Any]]]:
+    """Return the statements for entities that are sessions of ours as well."""
+    return _arms(listing, _BOTH[listing.order], BOTH)
+
+
+def _arms(listing: Listing, value: str, sql: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the statements of a listing: first what has a value, then what has none."""
+    is_down = listing.direction is Direction.DESC
+    having, lacking = dict[str, Any](), dict[str, Any]()
+    conditions = {"value IS NOT NULL": having, "value IS NULL": lacking}
+    if listing.after is not None:
+        having["value"], having["id"] = listing.after
+        # Entered by the value alone, which an index can do; the ids tell equals apart.
+        conditions = {_BEHIND[listing.direction]: having, "value IS NULL": lacking}
+        if listing.after[0] is None:
+            conditions = {"value IS NULL AND id > :id": {"id": listing.after[1]}}
+    direction = "DESC" if is_down else "ASC"
+    return [
+        (sql.format(value=value, conditions=condition, direction=direction), asked)
+        for condition, asked in conditions.items()
+    ]
+
+
+_BEHIND: Final = {
+    Direction.DESC: "value <= :value AND (value < :value OR id > :id)",
+    Direction.ASC: "value >= :value AND (value > :value OR id > :id)",
+}
+_SESSION: Final = EntityType.AGENT_SESSION
+_FIRST: Final = 0
+_LAST: Final = 1 << 62
+
+
+class EntityLists:
+    """Entities of one type and owner, in order."""
+
+    _db: Database
+
+    async def page(self, listing: Listing) -> list[Listed]:
+        found = await self._claimed(listing, claimed_arms(listing))
+        if listing.entity_type is _SESSION:
+            found += await self._claimed(listing, both_arms(listing))
+            found += await self._hosted(listing)
+        return in_order(found, listing)[: listing.limit]
+
+    async def count(self, owner: Owner, entity_type: EntityType) -> int:
+        asked = {"owner": owner, "entity_type": entity_type.value}
+        total = int((await self._db.fetch(COUNT, asked))[0][0])
+        if entity_type is _SESSION:
+            total += int((await self._db.fetch(COUNT_HOSTED, {"owner": owner}))[0][0])
+        return total
+
+    async def entities(self, owner: Owner, entity_type: EntityType) -> list[Known]:
+        asked = {"owner": owner, "entity_type": entity_type.value}
+        return [known_of(row) for row in await self._db.fetch(EVERY, asked)]
+
+    async def hosted(self, owner: Owner) -> list[Hosted]:
+        return await self._opened(owner, _FIRST, _LAST)
+
+    async def hosted_by_id(self, owner: Owner, entity_id: str) -> Hosted | None:
+        # No index leads here, because such an id is kept nowhere until somebody claims something.
+        every = await self.hosted(owner)
+        return next((each for each in every if entity_id_of(owner, each.id) == entity_id), None)
+
+    async def _claimed(
+        self, listing: Listing, arms: Sequence[tuple[str, dict[str, Any]]]
+    ) -> list[Listed]:
+        found: list[Listed] = []
+        asked = {"owner": listing.owner, "entity_type": listing.entity_type.value}
+        for sql, place in arms:
+            left = listing.limit - len(found)
+            if left > 0:
+                rows = await self._db.fetch(sql, {**asked, **place, "limit": left})
+                found += map(_listed, rows)
+        return found
+
+    async def _hosted(self, listing: Listing) -> list[Listed]:
+        """Return sessions of ours that nobody has claimed anything about, enough for a page."""
+        if listing.order is EntityOrder.STARTED_AT:
+            rows = await self._newest(listing)
+        else:
+            rows = await self.hosted(listing.owner)
+        found = [
+            Listed(
+                value=hosted_value(row, listing.order),
+                entity_id=entity_id_of(listing.owner, row.id),
+                session_key=row.key,
+            )
+            for row in rows
+        ]
+        return [each for each in found if is_behind(each, listing)]
+
+    async def _opened(self, owner: Owner, first: int, last: int) -> list[Hosted]:
+        rows = await self._db.fetch(HOSTED, {"owner": owner, "first": first, "last": last})
+        return [_hosted(row) for row in rows]
+
+    async def _newest(self, listing: Listing) -> list[Hosted]:
+        """Return sessions by when they were opened; of the last millisecond all of them."""
+        is_down = listing.direction is Direction.DESC
+        near, far = _FIRST, _LAST
+        beyond = (near, far)
+        if listing.after is not None:
+            value, _ = listing.after
+            if not isinstance(value, int):
+                return []
+            start = value * 1000
+            # Those of the very millisecond are told apart by their ids, and not counted here.
+            near, far = (near, start + 999) if is_down else (start, far)
+            beyond = (near, start - 1) if is_down else (start + 1000, far)
+        sql = BOUND.format(direction="DESC" if is_down else "ASC")
+        asked = {"owner": listing.owner, "first": beyond[0], "last": beyond[1]}
+        rows = await self._db.fetch(sql, {**asked, "limit": listing.limit})
+        if rows:
+            bound = rows[0][0] // 1000 * 1000
+            near, far = (bound, far) if is_down else (near, bound + 999)
+        return await self._opened(listing.owner, near, far)
+
+
+# Listings ask for the ids of the same sessions again and again.
+@lru_cache(maxsize=1 << 15)
+def entity_id_of(owner: Owner, session_id: SessionId) -> EntityId:
+    """Return the id that a session of ours has as an entity."""
+    return Subject(owner, _SESSION, session_id).entity_id
+
+
+def _listed(row: Row) -> Listed:
+    value, entity_id, key, session_key = row
+    return Listed(
+        value=value,
+        entity_id=EntityId(entity_id),
+        key=key,
+        session_key=None if session_key is None else SessionKey(session_key),
+    )
+
+
+def _hosted(row: Row) -> Hosted:
+    key, session_id, created_at, updated_at, finished_at = row
+    return Hosted(
+        key=SessionKey(key),
+        id=SessionId(session_id),
+        created_at=created_at,
+        updated_at=updated_at,
+        finished_at=finished_at,
+    )
+
+
+class Timelines:
+    """Events, by who they happened to and by who is named there."""
+
+    _db: Database
+
+    async def name_key(self, owner: Owner, name: str) -> int | None:
+        rows = await self._db.fetch(NAME_KEY, {"owner": owner, "name": name})
+        return rows[0][0] if rows else None
+
+    async def apart(self, owner: Owner, name_keys: Sequence[int]) -> list[Known]:
+        rows: list[Row] = []
+        for name_key in name_keys:
+            asked = {"owner": owner, "name_key": name_key}
+            rows += await self._db.fetch(HOSTED_APART, asked)
+            rows += await self._db.fetch(WIDE_APART, {"name_key": name_key})
+        if len(name_keys) > 1:
+            rows += await self._db.fetch(SEVERAL_APART, {"name_keys": _json_list(name_keys)})
+        return list({known.key: known for known in sound(rows, known_of)}.values())
+
+    async def mentioned_by(self, key: int, name_keys: Sequence[int]) -> list[int]:
+        asked = {"key": key, "name_keys": _json_list(name_keys)}
+        return [row[0] for row in await self._db.fetch(MENTIONED_BY, asked)]
+
+    async def events(self, key: int, wish: EventWish) -> list[TimelineEvent]:
+        return await self._sound(EVENTS, {"key": key}, wish)
+
+    async def count_events(self, key: int, wish: EventWish) -> int:
+        conditions, asked = _conditions(wish)
+        rows = await self._db.fetch(
+            COUNT_EVENTS.format(conditions=conditions), {**asked, "key": key}
+        )
+        return int(rows[0][0])
+
+    async def mentioned(self, name_key: int, wish: EventWish) -> list[TimelineEvent]:
+        return await self._sound(MENTIONED, {"name_key": name_key}, wish)
+
+    async def _sound(self, sql: str, whose: Parameters, wish: EventWish) -> list[TimelineEvent]:
+        """Return events as they were kept; for each that is damaged one more is looked at."""
+        found: list[TimelineEvent] = []
+        after = None if wish.after is None else kept_place(wish.after)
+        while left := wish.limit - len(found):
+            conditions, asked = _conditions(wish, after)
+            parameters = {**asked, **whose, "limit": left}
+            rows = await self._db.fetch(sql.format(conditions=conditions), parameters)
+            found += sound(rows, lambda row: event_of(row[:-1], f"an event of entity {row[-1]}"))
+            if len(rows) < left:
+                break
+            after = rows[-1][:3]
+        return found
+
+    async def count_mentioned(self, name_key: int, wish: EventWish) -> int:
+        conditions, asked = _conditions(wish)
+        sql = COUNT_MENTIONED.format(conditions=conditions)
+        rows = await self._db.fetch(sql, {**asked, "name_key": name_key})
+        return int(rows[0][0])
+
+
+def _conditions(wish: EventWish, after: Place | None = None) -> tuple[str, dict[str, Any]]:
+    """Return what is asked of an event; names come from here and values are bound."""
+    conditions, asked = ["TRUE"], dict[str, Any]()
+    if wish.window.start is not None:
+        conditions.append("t.ms >= :start")
+        asked["start"] = wish.window.start
+    if wish.window.end is not None:
+        conditions.append("t.ms <= :end")
+        asked["end"] = wish.window.end
+    if after is not None:
+        conditions.append("(t.ms, t.rank, t.id) > (:ms, :rank, :id)")
+        asked |= dict(zip(("ms", "rank", "id"), after, strict=True))
+    if wish.types:
+        conditions.append("t.type IN (SELECT value FROM json_each(:types))")
+        asked["types"] = _json_list([TYPES[each] for each in wish.types])
+    if wish.apart:
+        conditions.append("t.entity_key NOT IN (SELECT value FROM json_each(:apart))")
+        asked["apart"] = _json_list(wish.apart)
+    return " AND ".join(conditions), asked
+
+
+def _json_list(numbers: Sequence[int]) -> str:
+    return msgspec.json.encode(numbers).decode()

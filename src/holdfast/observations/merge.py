@@ -1,0 +1,422 @@
+"""Merge rules of observations: how several claims about one value, list or list of actions become
+one.
+"""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.domain.canonical_json import sameness
+from holdfast.domain.time import instant_of
+from holdfast.observations.claims import CORRECTED
+
+
+class Stamp(Struct, frozen=True, gc=False):
+    """Whose claim something is: its weight, its number in time order, and how it is referred to."""
+
+    priority: int
+    number: int
+    reference: str
+
+
+class Element(Struct, frozen=True, gc=False):
+    """An element as merged so far: its members, and whose each is; it is never changed.
+
+    `stamps` also holds members that were taken away, because less weight cannot bring them back.
+    `numbers` and `references` tell in time order whose claims it is made of.
+    """
+
+    members: dict[str, Any]
+    stamps: dict[str, Stamp]
+    numbers: tuple[int, ...]
+    references: tuple[str, ...]
+
+
+def begun(claimed: dict[str, Any], stamp: Stamp) -> Element:
+    """Return a new element; null members are no part of it."""
+    members = {name: value for name, value in claimed.items() if value is not None}
+    stamps = dict.fromkeys(claimed, stamp)
+    return Element(members, stamps, (stamp.number,), (stamp.reference,))
+
+
+def made_of(members: dict[str, Any], stamps: dict[str, Stamp]) -> Element:
+    """Return the element of these members."""
+    found = {stamps[name].number: stamps[name].reference for name in members}
+    numbers = tuple(sorted(found))
+    return Element(members, stamps, numbers, tuple(found[number] for number in numbers))
+
+
+def overlaid(element: Element, claimed: dict[str, Any], stamp: Stamp) -> Element:
+    """Return the element with each member that is claimed with enough weight, whole.
+
+    Null takes a member away. Who repeats what stands there already adds nothing but weight.
+    """
+    members, stamps = element.members, element.stamps
+    for name, value in claimed.items():
+        before = stamps.get(name)
+        if before is not None and stamp.priority < before.priority:
+            continue
+        if before is not None and _is_same(members, name, value):
+            if stamp.priority > before.priority:
+                raised = Stamp(stamp.priority, before.number, before.reference)
+                stamps = {**stamps, name: raised}
+            continue
+        stamps = {**stamps, name: stamp}
+        if value is not None:
+            members = {**members, name: value}
+        else:
+            members = {each: members[each] for each in members if each != name}
+    return element if stamps is element.stamps else made_of(members, stamps)
+
+
+def _is_same(members: dict[str, Any], name: str, value: Any) -> bool:
+    if value is None or name not in members:
+        return value is None and name not in members
+    return sameness(members[name]) == sameness(value)
+
+
+class Elements:
+    """The elements of a list in their order, with whatever is shown of them kept at hand."""
+
+    def __init__(self) -> None:
+        self.all: list[Element] = []
+        self.members: list[dict[str, Any]] = []
+        self.references: list[tuple[str, ...]] = []
+        self._credits: defaultdict[int, int] = defaultdict(int)
+
+    @property
+    def numbers(self) -> set[int]:
+        """Return whose claims they are made of."""
+        return {number for number, count in self._credits.items() if count}
+
+    def append(self, element: Element) -> None:
+        """Put one more behind the others."""
+        self.all.append(element)
+        self.members.append(element.members)
+        self.references.append(element.references)
+        for number in element.numbers:
+            self._credits[number] += 1
+
+    def replace(self, place: int, element: Element) -> None:
+        """Put what an element has become in its place."""
+        for number in self.all[place].numbers:
+            self._credits[number] -= 1
+        self.all[place] = element
+        self.members[place] = element.members
+        self.references[place] = element.references
+        for number in element.numbers:
+            self._credits[number] += 1
+
+
+Key = tuple[str, int] | tuple[str, str] | bytes
+
+
+class KeyedList:
+    """A list whose elements have keys, in the order they were first seen."""
+
+    def __init__(self, key_of: Callable[[dict[str, Any]], Key]) -> None:
+        self.elements = Elements()
+        self._key_of = key_of
+        self._places: dict[Key, int] = {}
+        self._removed: set[Key] = set()
+
+    @property
+    def keys(self) -> Iterable[Key]:
+        """Return the keys of the elements, in their order."""
+        return self._places
+
+    def take(self, items: list[dict[str, Any]], stamp: Stamp, *, is_news: bool = False) -> None:
+        """Merge a claim into the list; a correction takes the place of all there was.
+
+        What is news was not meant by a correction, whatever that took away.
+        """
+        # What one claim says of an element in two places is one saying of it.
+        claimed: dict[Key, dict[str, Any]] = {}
+        for item in items:
+            key = self._key_of(item)
+            claimed[key] = claimed[key] | item if key in claimed else item
+        if stamp.priority == CORRECTED:
+            self._removed |= self._places.keys()
+            self._removed -= claimed.keys()
+            self._places, self.elements = {}, Elements()
+        for key, item in claimed.items():
+            place = self._places.get(key)
+            if place is not None:
+                before = self.elements.all[place]
+                after = overlaid(before, item, stamp)
+                if after is not before:
+                    self.elements.replace(place, after)
+            elif is_news or key not in self._removed:
+                self._removed.discard(key)
+                self._places[key] = len(self._places)
+                self.elements.append(begun(item, stamp))
+
+
+class Scalar(Struct, frozen=True, gc=False):
+    """A value, null if it was cleared; where its last claim stands in time order, and whose it is.
+
+    Who repeats a value moves its place and leaves it with whom it was from.
+    """
+
+    value: Any
+    place: tuple[datetime, int]
+    stamp: Stamp
+
+
+def latest(before: Scalar | None, claimed: Scalar) -> Scalar:
+    """Return what is shown after the next claim in time order: more weight, then the newer."""
+    if before is None or claimed.stamp.priority > before.stamp.priority:
+        return claimed
+    if claimed.stamp.priority < before.stamp.priority:
+        return before
+    if sameness(before.value) == sameness(claimed.value):
+        return Scalar(before.value, claimed.place, before.stamp)
+    return claimed
+
+
+def earliest(before: Scalar | None, claimed: Scalar) -> Scalar:
+    """Return what is shown of a beginning: more weight, then the earlier instant.
+
+    Of two corrections it is the newer one, because that is what corrects the other.
+    """
+    if before is None or claimed.stamp.priority != before.stamp.priority:
+        return latest(before, claimed)
+    if claimed.stamp.priority == CORRECTED:
+        return latest(before, claimed)
+    return claimed if instant_of(claimed.value) < instant_of(before.value) else before
+
+
+Mark = str | bytes
+# Two sorted lists of places: those that say the same, and those that say nothing.
+Candidates = tuple[Sequence[int], Sequence[int]]
+_NOWHERE: Final[Candidates] = ((), ())
+_HEAD: Final = ("type", "result")
+
+
+class Saying(Struct, frozen=True, gc=False):
+    """What an action says: type and result, and member by member the rest; null says nothing."""
+
+    head: tuple[str, str]
+    rest: dict[str, Mark]
+
+
+def saying_of(action: dict[str, Any]) -> Saying:
+    """Return what an action says, in a form that can be compared."""
+    rest = {
+        name: sameness(value)
+        for name, value in action.items()
+        if value is not None and name not in _HEAD
+    }
+    return Saying((action["type"], action["result"]), rest)
+
+
+def are_compatible(one: Saying, other: Saying) -> bool:
+    """Tell whether two actions agree on whatever both speak of."""
+    if one.head != other.head:
+        return False
+    return all(other.rest.get(name, mark) == mark for name, mark in one.rest.items())
+
+
+class Search:
+    """What one pass over a list has found already."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._starts: dict[int, int] = {}
+        self._runs: dict[object, Iterator[int]] = {}
+
+    def first(self, saying: Saying, places: Callable[[], Iterator[int]]) -> int | None:
+        """Take the first of the places where a saying fits, and return it."""
+        # Who says the same as another goes on where that one found its place.
+        key = saying.head, frozenset(saying.rest.items())
+        run = self._runs.get(key)
+        if run is None:
+            run = self._runs[key] = places()
+        for place in run:
+            if place not in self._taken:
+                self._taken.add(place)
+                return place
+        return None
+
+    def ascending(self, lists: Candidates) -> Iterator[int]:
+        """Yield the places of two sorted lists in one order, without those taken at its start."""
+        one, other = lists
+        first, second = self._begin(one), self._begin(other)
+        while first < len(one) or second < len(other):
+            if second == len(other) or (first < len(one) and one[first] < other[second]):
+                yield one[first]
+                first += 1
+            else:
+                yield other[second]
+                second += 1
+
+    def _begin(self, places: Sequence[int]) -> int:
+        """Return where in a list to begin: all that comes before is taken for good."""
+        start = self._starts.get(id(places), 0)
+        while start < len(places) and places[start] in self._taken:
+            start += 1
+        self._starts[id(places)] = start
+        return start
+
+
+class _Group:
+    """The places of actions that have one type and one result, by what else they say."""
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self.saying: dict[str, dict[Mark, list[int]]] = {}
+        self.silent: dict[str, list[int]] = {}
+
+    def add(self, place: int, rest: dict[str, Mark]) -> None:
+        for name in rest:
+            if name not in self.saying:
+                self._learn(name)
+        for name, silent in self.silent.items():
+            if name in rest:
+                self.saying[name].setdefault(rest[name], []).append(place)
+            else:
+                silent.append(place)
+        self.places.append(place)
+
+    def extend(self, place: int, gained: dict[str, Mark]) -> None:
+        for name, mark in gained.items():
+            if name not in self.saying:
+                self._learn(name)
+            silent = self.silent[name]
+            del silent[bisect_left(silent, place)]
+            insort(self.saying[name].setdefault(mark, []), place)
+
+    def candidates(self, rest: dict[str, Mark]) -> Candidates:
+        """Return the shortest two lists that together hold every compatible action."""
+        best: Candidates = (self.places, ())
+        fewest = len(self.places)
+        for name, mark in rest.items():
+            if fewest and name in self.saying:
+                narrowed: Candidates = (self.saying[name].get(mark, ()), self.silent[name])
+                count = len(narrowed[0]) + len(narrowed[1])
+                if count < fewest:
+                    best, fewest = narrowed, count
+        return best
+
+    def _learn(self, name: str) -> None:
+        self.saying[name] = {}
+        self.silent[name] = list(self.places)
+
+
+class ActionPlaces:
+    """Where each of many actions stands."""
+
+    def __init__(self, sayings: list[Saying]) -> None:
+        """The list is shared with whoever gives it, and written here as it grows."""
+        self.sayings = sayings
+        self._groups: dict[tuple[str, str], _Group] = {}
+        for place, each in enumerate(sayings):
+            self._group(each).add(place, each.rest)
+
+    def add(self, saying: Saying) -> None:
+        """Put one more behind the others."""
+        self._group(saying).add(len(self.sayings), saying.rest)
+        self.sayings.append(saying)
+
+    def extend(self, place: int, gained: dict[str, Mark]) -> None:
+        """Note that an action is about to say more than before."""
+        self._group(self.sayings[place]).extend(place, gained)
+
+    def first(self, saying: Saying, search: Search) -> int | None:
+        """Return the first place that is compatible and not taken, and take it."""
+        group = self._groups.get(saying.head)
+        candidates = group.candidates(saying.rest) if group else _NOWHERE
+        # Most are new, and for those there is nowhere to look.
+        if not any(candidates):
+            return None
+        return search.first(saying, lambda: self._fitting(saying, search.ascending(candidates)))
+
+    def _fitting(self, saying: Saying, places: Iterator[int]) -> Iterator[int]:
+        return (place for place in places if are_compatible(saying, self.sayings[place]))
+
+    def _group(self, saying: Saying) -> _Group:
+        found = self._groups.get(saying.head)
+        if found is None:
+            found = self._groups[saying.head] = _Group()
+        return found
+
+
+# An action as it was claimed, and what it says.
+Claimed = Sequence[tuple[dict[str, Any], Saying]]
+
+
+class ActionList:
+    """Actions in the order they were first told."""
+
+    def __init__(self) -> None:
+        self.elements = Elements()
+        self._sayings: list[Saying] = []
+        self._places: ActionPlaces | None = None
+        self._removed = ActionPlaces([])
+
+    def take(self, items: list[dict[str, Any]], stamp: Stamp, *, is_news: bool = False) -> None:
+        """Merge a claim into the list; a correction takes the place of all there was.
+
+        What is news was not meant by a correction, whatever that took away.
+        """
+        claimed: Claimed = [(item, saying_of(item)) for item in items]
+        if stamp.priority == CORRECTED:
+            self._replace([saying for _, saying in claimed])
+        elif self._removed.sayings and not is_news:
+            claimed = [each for each in claimed if self._removed.first(each[1], Search()) is None]
+        places = self._beginning(claimed)
+        if places is None:
+            places = self._matching(claimed)
+        for (item, saying), place in zip(claimed, places, strict=True):
+            if place is None:
+                self._append(item, saying, stamp)
+            else:
+                self._overlay(place, item, saying, stamp)
+
+    def _replace(self, kept: list[Saying]) -> None:
+        former = [*self._removed.sayings, *self._sayings]
+        among = ActionPlaces(kept)
+        self._removed = ActionPlaces(
+            [each for each in former if among.first(each, Search()) is None]
+        )
+        self.elements, self._sayings, self._places = Elements(), [], None
+
+    def _beginning(self, claimed: Claimed) -> list[int | None] | None:
+        """Return where each goes if one list begins like the other; nothing if neither does."""
+        for (_, saying), known in zip(claimed, self._sayings, strict=False):
+            if not are_compatible(saying, known):
+                return None
+        known_count = len(self._sayings)
+        return [place if place < known_count else None for place in range(len(claimed))]
+
+    def _matching(self, claimed: Claimed) -> list[int | None]:
+        """Return for each the first action that it can be and no other one is already."""
+        if self._places is None:
+            self._places = ActionPlaces(self._sayings)
+        search = Search()
+        return [self._places.first(saying, search) for _, saying in claimed]
+
+    def _append(self, item: dict[str, Any], saying: Saying, stamp: Stamp) -> None:
+        self.elements.append(begun(item, stamp))
+        if self._places is None:
+            self._sayings.append(saying)
+        else:
+            # The list of sayings is shared, and written there.
+            self._places.add(saying)
+
+    def _overlay(self, place: int, item: dict[str, Any], saying: Saying, stamp: Stamp) -> None:
+        known = self._sayings[place]
+        gained = {name: mark for name, mark in saying.rest.items() if name not in known.rest}
+        if not gained:
+            return
+        element = self.elements.all[place]
+        members = element.members | {name: item[name] for name in gained}
+        stamps = element.stamps | dict.fromkeys(gained, stamp)
+        self.elements.replace(place, made_of(members, stamps))
+        if self._places is not None:
+            self._places.extend(place, gained)
+        self._sayings[place] = Saying(known.head, known.rest | gained)

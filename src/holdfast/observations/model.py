@@ -1,0 +1,309 @@
+"""Entity types of observations, the schema of each type's payload, and entity snapshots."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, NotFound
+from holdfast.domain.ids import EntityId
+from holdfast.observations.issues import SchemaWarning
+
+STRING_LONGEST: Final = 65_536
+NAME_LONGEST: Final = 512
+
+
+class Text(Struct, frozen=True, kw_only=True):
+    """Words of so many characters; exact ones have no blanks around and no control characters."""
+
+    shortest: int = 0
+    longest: int = STRING_LONGEST
+    is_exact: bool = False
+    # Something has to be left after trimming.
+    is_filled: bool = False
+
+
+class Pattern(Struct, frozen=True):
+    """A text that an expression matches as a whole."""
+
+    expression: str
+
+
+class Choice(Struct, frozen=True):
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+
+class Number(Struct, frozen=True):
+    """A finite number above zero."""
+
+
+class Instant(Struct, frozen=True):
+    """A date or a time of ISO 8601."""
+
+
+class ObjectShape(Struct, frozen=True):
+    """An object with whatever members."""
+
+
+class Anything(Struct, frozen=True):
+    """Any JSON."""
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """A list of so many items, perhaps each only once."""
+
+    item: "Kind"
+    shortest: int = 0
+    longest: int | None = None
+    is_distinct: bool = False
+
+
+class Member(Struct, frozen=True):
+    """A named part of an object; null in an optional one clears it, or means it was not sent."""
+
+    name: str
+    kind: "Kind"
+    description: str
+    is_required: bool = False
+    is_ignored_as_null: bool = False
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """An object with known members, in the order they are told of; others may stand beside them.
+
+    `key` names what the entity is known by, `ordered` pairs of times of which the second is not
+    earlier, `apart` lists that must not hold the value of another member.
+    """
+
+    members: tuple[Member, ...]
+    key: tuple[str, ...] = ()
+    ordered: tuple[tuple[str, str], ...] = ()
+    apart: tuple[tuple[str, str], ...] = ()
+
+    def rank(self, name: str) -> int:
+        """Return where a member stands; unknown ones stand behind all others."""
+        for number, member in enumerate(self.members):
+            if member.name == name:
+                return number
+        return len(self.members)
+
+    def member(self, name: str) -> Member | None:
+        """Return the member of a name; nothing if it is none of the shape's."""
+        for member in self.members:
+            if member.name == name:
+                return member
+        return None
+
+
+Kind: TypeAlias = (
+    Text | Pattern | Choice | Number | Instant | ObjectShape | Anything | Listing | Shape
+)
+ANYTHING: Final = Anything()
+INSTANT: Final = Instant()
+NAME: Final = Text(shortest=1, longest=NAME_LONGEST, is_filled=True)
+OBJECT: Final = ObjectShape()
+POSITIVE: Final = Number()
+TEXT: Final = Text()
+SCHEMA_VERSION: Final = "v1"
+
+
+class EntityType(StrEnum):
+    """The types of entities that can be observed."""
+
+    AGENT_SESSION = "agent_session"
+    FEATURE_UNIT = "feature_unit"
+    RELEASE = "release"
+    AGENT_DECISION = "agent_decision"
+    VALIDATION_RESULT = "validation_result"
+
+
+# What is submitted as an entity; sessions have a door of their own.
+SIBLINGS: Final = tuple(each for each in EntityType if each is not EntityType.AGENT_SESSION)
+ACTION: Final = Shape(
+    members=(
+        Member("type", NAME, "What was done: an open vocabulary.", is_required=True),
+        Member("result", NAME, "How it came out: success, failure, warning.", is_required=True),
+        Member("details", OBJECT, "Whatever else is known of it."),
+        Member("timestamp", INSTANT, "When; repeated actions are told apart by it."),
+    )
+)
+CHECKPOINT: Final = Shape(
+    members=(
+        Member("name", NAME, "What the checkpoint is called.", is_required=True),
+        Member("timestamp", INSTANT, "When it was reached.", is_required=True),
+        Member("state", OBJECT, "What somebody needs who goes on from here."),
+    )
+)
+OUTCOME: Final = Shape(
+    members=(
+        Member("type", NAME, "What came of it: an open vocabulary.", is_required=True),
+        Member("id", TEXT, "The entity it is about; it need not exist."),
+        Member("details", OBJECT, "Whatever else is known of it."),
+    )
+)
+_SESSION: Final = Shape(
+    members=(
+        Member(
+            "session_id",
+            Text(shortest=5, longest=512, is_exact=True),
+            "Which session; taken literally.",
+            is_required=True,
+        ),
+        Member(
+            "actions",
+            Listing(item=ACTION, shortest=1, longest=10_000),
+            "What was done, in order; to record a start, one action.",
+            is_required=True,
+        ),
+        Member(
+            "checkpoints",
+            Listing(item=CHECKPOINT, longest=1_000),
+            "What was reached; known by name and time.",
+            is_ignored_as_null=True,
+        ),
+        Member(
+            "outcomes",
+            Listing(item=OUTCOME, longest=1_000),
+            "What came of it, and which entities it is about.",
+            is_ignored_as_null=True,
+        ),
+        Member("duration", POSITIVE, "How long it took, in seconds."),
+        Member("started_at", INSTANT, "When it began.", is_required=True),
+        Member("ended_at", INSTANT, "When it ended; not before it began."),
+    ),
+    key=("session_id",),
+    ordered=(("started_at", "ended_at"),),
+)
+_UNIT_ID: Final = Pattern("FU-[0-9]+")
+_TIMES: Final = (
+    Member("created_at", INSTANT, "When it was created.", is_required=True),
+    Member("updated_at", INSTANT, "When it was last changed.", is_required=True),
+)
+_FEATURE_UNIT: Final = Shape(
+    members=(
+        Member("id", _UNIT_ID, "Which feature unit, such as FU-061.", is_required=True),
+        Member("description", Text(shortest=10), "What it is.", is_required=True),
+        Member(
+            "status",
+            Choice(("planning", "in_progress", "completed", "deployed", "deferred", "cancelled")),
+            "How far it has come.",
+            is_required=True,
+        ),
+        Member("dependencies", Listing(item=_UNIT_ID), "What must come before, not itself."),
+        Member("risk_level", Choice(("low", "medium", "high")), "How risky it is."),
+        *_TIMES,
+    ),
+    key=("id",),
+    ordered=(("created_at", "updated_at"),),
+    apart=(("dependencies", "id"),),
+)
+_RELEASE: Final = Shape(
+    members=(
+        Member("id", Pattern(r"v[0-9]+\.[0-9]+\.[0-9]+"), "Such as v0.2.3.", is_required=True),
+        Member("version", NAME, "What it is called.", is_required=True),
+        Member(
+            "feature_units",
+            Listing(item=_UNIT_ID, is_distinct=True),
+            "What is in it, each once.",
+            is_required=True,
+        ),
+        Member(
+            "status",
+            Choice(("planning", "in_progress", "ready_for_deployment", "deployed", "cancelled")),
+            "How far it has come.",
+            is_required=True,
+        ),
+        Member(
+            "acceptance_criteria",
+            Listing(item=ANYTHING, shortest=1),
+            "What must hold before it ships.",
+            is_required=True,
+        ),
+        Member("target_ship_date", INSTANT, "When it is meant to ship."),
+        *_TIMES,
+    ),
+    key=("id",),
+)
+_DECISION: Final = Shape(
+    members=(
+        Member("decision", NAME, "What was decided.", is_required=True),
+        Member("rationale", Text(shortest=10), "Why.", is_required=True),
+        Member("context", OBJECT, "What it is about: session_id, feature_unit, release."),
+        Member(
+            "decision_type",
+            Choice(("technical", "architectural", "process", "strategic")),
+            "What kind of decision it is.",
+        ),
+        Member("timestamp", INSTANT, "When it was decided.", is_required=True),
+        Member("agent_id", TEXT, "Who decided."),
+    ),
+    key=("decision", "timestamp"),
+)
+_VALIDATION: Final = Shape(
+    members=(
+        Member(
+            "validation_type",
+            Choice(("lint", "test", "security", "compliance", "acceptance_criteria", "custom")),
+            "What was checked.",
+            is_required=True,
+        ),
+        Member(
+            "status",
+            Choice(("passed", "failed", "warning", "skipped")),
+            "How it came out.",
+            is_required=True,
+        ),
+        Member("details", ANYTHING, "Whatever else is known of it."),
+        Member("target", TEXT, "The entity that was checked."),
+        Member("timestamp", INSTANT, "When it was checked.", is_required=True),
+    ),
+    key=("validation_type", "target", "timestamp"),
+)
+SHAPES: Final[Mapping[EntityType, Shape]] = {
+    EntityType.AGENT_SESSION: _SESSION,
+    EntityType.FEATURE_UNIT: _FEATURE_UNIT,
+    EntityType.RELEASE: _RELEASE,
+    EntityType.AGENT_DECISION: _DECISION,
+    EntityType.VALIDATION_RESULT: _VALIDATION,
+}
+
+
+class StatusChange(Struct, frozen=True, kw_only=True):
+    """An observation by which an entity's status became another one."""
+
+    status: str
+    previous: str | None
+    at: datetime
+    reference: str
+
+
+class Entity(Struct, frozen=True, kw_only=True, gc=False):
+    """What is known of an entity; nothing is shown of one that is deleted or was not known yet.
+
+    `provenance` names for each field of the snapshot whose claims it is made of, in time order,
+    and `provenance_items` the same for each element of its lists. The parts of a snapshot are
+    shared with what comes after it and must not be changed.
+    """
+
+    entity_id: EntityId
+    entity_type: EntityType
+    key: str
+    schema_version: str = SCHEMA_VERSION
+    snapshot: dict[str, Any] = {}
+    provenance: dict[str, tuple[str, ...]] = {}
+    provenance_items: dict[str, tuple[tuple[str, ...], ...]] = {}
+    observation_count: int = 0
+    last_observation_at: datetime | None = None
+    hosted: bool = False
+    deleted: bool = False
+    warnings: tuple[SchemaWarning, ...] = ()
+    status_changes: tuple[StatusChange, ...] = ()
+
+
+def entity_not_found() -> NotFound:
+    """Return the one answer for a missing, a foreign and a deleted entity."""
+    return NotFound(Code.ENTITY_NOT_FOUND, "There is no history of that session or entity.")

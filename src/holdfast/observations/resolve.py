@@ -1,0 +1,479 @@
+"""Resolve an entity: merge its visible claims and our own journal into one snapshot."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.domain.calls import Call, CallState, Settlement
+from holdfast.domain.canonical_json import canonical, reading
+from holdfast.domain.ids import CallId
+from holdfast.domain.messages import (
+    Message,
+    Notice,
+    NoticeCode,
+    ResultStatus,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.domain.sessions import OPEN, Session
+from holdfast.domain.time import instant_of, milliseconds, spelled, truncated
+from holdfast.observations.as_of import EVERYTHING, Horizon
+from holdfast.observations.claims import (
+    CORRECTED,
+    DELETED,
+    ORDINARY,
+    Observation,
+    Subject,
+    consistency,
+)
+from holdfast.observations.merge import (
+    ActionList,
+    Elements,
+    KeyedList,
+    Scalar,
+    Stamp,
+    earliest,
+    latest,
+)
+from holdfast.observations.model import CHECKPOINT, SHAPES, Entity, EntityType, StatusChange
+from holdfast.observations.validation import faults
+
+CHECKPOINT_TOOL: Final = "checkpoint"
+OPENED: Final = "session_opened"
+RESULTS: Final[Mapping[ResultStatus, str]] = {
+    ResultStatus.OK: "success",
+    ResultStatus.ERROR: "failure",
+    ResultStatus.UNKNOWN: "unknown",
+    ResultStatus.SKIPPED: "skipped",
+    ResultStatus.DENIED: "denied",
+}
+# What was retried is as unknown as before: how the retry came out is an action of its own.
+SETTLED: Final[Mapping[Settlement, str]] = {
+    Settlement.RETRIED: "unknown",
+    Settlement.SKIPPED: "skipped",
+    Settlement.MARKED_DONE: "success",
+}
+
+
+class Journal(Struct, frozen=True, kw_only=True):
+    """What is read of a session: itself, its rows by number, and its calls.
+
+    Only rows of calls, of results and of our own notices matter; others may be left out.
+    """
+
+    session: Session
+    messages: Sequence[Message]
+    calls: Sequence[Call] = ()
+
+    @property
+    def subject(self) -> Subject:
+        """Return what it is about."""
+        return Subject(self.session.owner, EntityType.AGENT_SESSION, self.session.id)
+
+
+class JournalClaim(Struct, frozen=True, kw_only=True):
+    """What a journal claims; `times` are those of the rows that set its scalars."""
+
+    reference: str
+    fields: dict[str, Any]
+    times: dict[str, datetime]
+    last_at: datetime
+
+
+def claim_of(journal: Journal, horizon: Horizon = EVERYTHING) -> JournalClaim | None:
+    """Return what the journal claims as far as can be seen; nothing before it was opened."""
+    session = journal.session
+    if not horizon.shows(session.created_at, session.created_at):
+        return None
+    rows = [row for row in _own(journal) if horizon.shows(row.created_at, row.created_at)]
+    results = _results(rows, journal.calls)
+    opened = {"type": OPENED, "result": "success", "timestamp": _at(session.created_at)}
+    fields: dict[str, Any] = {
+        "session_id": session.id,
+        "actions": [opened, *(_action(row, part, result) for row, part, result in results)],
+        "checkpoints": list(_checkpoints(rows, results)),
+        "started_at": _at(session.created_at),
+    }
+    times = dict.fromkeys(("session_id", "started_at"), truncated(session.created_at))
+    ended = _ended(session, horizon)
+    if ended is not None:
+        closing = {"ended_at": _at(ended)} | _duration(session.created_at, ended)
+        fields |= closing
+        times |= dict.fromkeys(closing, truncated(ended))
+    return JournalClaim(
+        reference=f"journal:{session.id}",
+        fields=fields,
+        times=times,
+        last_at=truncated(_last_at(session, rows, horizon)),
+    )
+
+
+# A result's row, the result, and what an observation calls it.
+_Told = tuple[Message, ToolResult, str]
+
+
+def _own(journal: Journal) -> Iterator[Message]:
+    """Yield the rows that a session wrote itself; what a fork inherits is its parent's history."""
+    forked = journal.session.forked_from
+    inherited = forked.sequence if forked else 0
+    return (row for row in journal.messages if row.sequence > inherited)
+
+
+def _results(rows: Iterable[Message], calls: Sequence[Call]) -> list[_Told]:
+    settled = {call.id: call for call in calls if call.state is CallState.SETTLED}
+    notices = [
+        part.text
+        for row in rows
+        for part in row.parts
+        if isinstance(part, Notice) and part.code is NoticeCode.CALL_SETTLED
+    ]
+    return [
+        (row, part, _outcome(part, settled, notices))
+        for row in rows
+        for part in row.parts
+        if isinstance(part, ToolResult)
+    ]
+
+
+def _outcome(part: ToolResult, settled: Mapping[CallId, Call], notices: Sequence[str]) -> str:
+    """Return how a call came out, by what somebody said of it if that can be seen already."""
+    call = settled.get(part.call_id)
+    if call is None or call.settlement is None or part.status is not ResultStatus.UNKNOWN:
+        return RESULTS[part.status]
+    # The notice is the row of the settlement; without it, it was settled beyond the horizon.
+    is_told = any(f"({call.id})" in text for text in notices)
+    return SETTLED[call.settlement] if is_told else RESULTS[part.status]
+
+
+def _action(row: Message, part: ToolResult, result: str) -> dict[str, Any]:
+    details: dict[str, Any] = {"call_id": part.call_id, "turn": row.turn}
+    if part.error is not None:
+        details["error"] = part.error.code
+    return {
+        "type": part.name,
+        "result": result,
+        "details": details,
+        "timestamp": _at(row.created_at),
+    }
+
+
+def _checkpoints(rows: Iterable[Message], results: Iterable[_Told]) -> Iterator[dict[str, Any]]:
+    reached = {part.call_id for _, part, result in results if result == "success"}
+    for row in rows:
+        for part in row.parts:
+            if isinstance(part, ToolCall) and part.name == CHECKPOINT_TOOL and part.id in reached:
+                claimed = {"name": part.arguments.get("name"), "timestamp": _at(row.created_at)}
+                state = part.arguments.get("state")
+                claimed |= {} if state is None else {"state": state}
+                # Another agent's tool may have the same name and other arguments.
+                if not faults(CHECKPOINT, claimed):
+                    yield reading(canonical(claimed))
+
+
+def _ended(session: Session, horizon: Horizon) -> datetime | None:
+    ended = session.finished_at
+    if session.status in OPEN or ended is None or not horizon.shows(ended, ended):
+        return None
+    return ended
+
+
+def _last_at(session: Session, rows: Sequence[Message], horizon: Horizon) -> datetime:
+    """Return when something was last written that can be seen."""
+    if horizon.shows(session.updated_at, session.updated_at):
+        return session.updated_at
+    seen = [session.created_at, _ended(session, horizon), *(row.created_at for row in rows)]
+    return max(at for at in seen if at is not None)
+
+
+def _duration(start: datetime, end: datetime) -> dict[str, Any]:
+    ms = milliseconds(end) - milliseconds(start)
+    # Whole seconds as a whole number, as they are spelled.
+    seconds = ms // 1000 if ms % 1000 == 0 else ms / 1000
+    return {"duration": seconds} if ms > 0 else {}
+
+
+def _at(instant: datetime) -> str:
+    return spelled(milliseconds(instant))
+
+
+Items = list[dict[str, Any]]
+_BEFORE_ALL = -(1 << 62)
+
+
+class Stretches:
+    """Hands out elements, those up to the next correction first; `last_ms` is the latest of them.
+
+    Who knows which corrections will come says so at the beginning.
+    """
+
+    def __init__(self, items: Items, corrections: Iterable[Observation] = ()) -> None:
+        self._items = items
+        self._cuts = sorted(milliseconds(each.observed_at) for each in corrections)
+        self.last_ms = _BEFORE_ALL
+
+    def first(self) -> Items:
+        """Return what was written up to the first correction."""
+        return self._take()
+
+    def following(self) -> Items:
+        """Return what was written behind the correction that came just now."""
+        del self._cuts[:1]
+        return self._take()
+
+    def _take(self) -> Items:
+        cut = self._cuts[0] if self._cuts else None
+        times = [instant_of(each["timestamp"]) for each in self._items]
+        told = [cut is None or ms <= cut for ms in times]
+        self.last_ms = max(
+            [self.last_ms, *(ms for ms, now in zip(times, told, strict=True) if now)]
+        )
+        taken = [each for each, now in zip(self._items, told, strict=True) if now]
+        self._items = [each for each, now in zip(self._items, told, strict=True) if not now]
+        return taken
+
+
+def stretches_of(lists: Mapping[str, Items], coming: Iterable[Observation]) -> dict[str, Stretches]:
+    """Return the stretches of each list, cut by the corrections among what is about to come."""
+    corrections = [each for each in coming if each.priority == CORRECTED]
+    return {
+        name: Stretches(items, [each for each in corrections if name in each.fields])
+        for name, items in lists.items()
+    }
+
+
+# The elements of a list, whose each is, and whose claims it is made of.
+_ShownList = tuple[list[dict[str, Any]], tuple[tuple[str, ...], ...], tuple[str, ...]]
+_KEY: Final = "session_id"
+_START: Final = "started_at"
+# Weighs less than whatever somebody says.
+_ASSUMED: Final = 0
+_STATUS: Final = "status"
+_TIMES: Final[Sequence[str]] = (_START, "ended_at")
+
+
+def resolve(
+    subject: Subject,
+    observations: Iterable[Observation],
+    *,
+    journal: Journal | None = None,
+    horizon: Horizon = EVERYTHING,
+) -> Entity:
+    """Return what is known of a subject, as far as the horizon lets it be seen."""
+    claim = claim_of(journal, horizon) if journal is not None else None
+    seen = [each for each in observations if horizon.shows(each.observed_at, each.created_at)]
+    fold = Fold(subject, claim, seen)
+    for observation in sorted(seen, key=lambda each: each.place):
+        fold.add(observation)
+    return fold.entity()
+
+
+class Fold:
+    """The claims about one entity, merged one after the other in time order.
+
+    Carried on with one more it comes to the same as resolving all anew. It belongs to whoever
+    holds it: one that was told what did not come to be written has to be thrown away. With a
+    journal's claim, `coming` are those that will be added, because corrections cut the journal.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        claim: JournalClaim | None = None,
+        coming: Iterable[Observation] = (),
+    ) -> None:
+        self.subject = subject
+        self.claim = claim
+        self.count = 0
+        self.is_deleted = False
+        self._last: tuple[datetime, int] | None = None
+        self._references = [claim.reference if claim else ""]
+        self._names = [member.name for member in SHAPES[subject.entity_type].members]
+        self._scalars: dict[str, Scalar] = {}
+        self._changes: list[StatusChange] = []
+        self._lists = _lists_of(subject.entity_type)
+        # The lists as they are shown, until somebody says more about them.
+        self._shown_lists: dict[str, _ShownList] = {}
+        # Whose claim of a list was the first, and whose was the last correction of it.
+        self._first: dict[str, int] = {}
+        self._corrected: dict[str, int] = {}
+        told = claim.fields if claim is not None else {}
+        lists = {name: told[name] for name in self._lists if name in told}
+        self._journal = stretches_of(lists, coming)
+        for name, stretches in self._journal.items():
+            self._merge(name, stretches.first(), self._journal_stamp)
+
+    @property
+    def scalars(self) -> Mapping[str, Scalar]:
+        """Return which claims of single values are shown, the journal's aside."""
+        return self._scalars
+
+    def follows(self, observation: Observation) -> bool:
+        """Tell whether an observation comes behind all that were added, as the next one must.
+
+        What corrects a list must not come behind what the journal wrote later.
+        """
+        if self._last is not None and observation.place <= self._last:
+            return False
+        if self.claim is None or observation.priority != CORRECTED:
+            return True
+        ms = milliseconds(observation.observed_at)
+        corrected = self._journal.keys() & observation.fields.keys()
+        return all(self._journal[name].last_ms <= ms for name in corrected)
+
+    def add(self, observation: Observation) -> None:
+        """Merge the next observation in time order."""
+        assert self.follows(observation)  # noqa: S101 — a fault of ours
+        self.count += 1
+        self._last = observation.place
+        self._references.append(observation.id)
+        fields = observation.fields
+        self.is_deleted = fields.get(DELETED, self.is_deleted)
+        stamp = Stamp(observation.priority, self.count, observation.id)
+        if self.count == 1 and self.subject.entity_type is EntityType.AGENT_SESSION:
+            self._assume_start(observation)
+        for name in self._names:
+            if name not in fields:
+                continue
+            if name not in self._lists:
+                self._set(name, Scalar(fields[name], observation.place, stamp))
+            elif fields[name] is not None:
+                self._merge(name, fields[name], stamp)
+                if stamp.priority == CORRECTED and name in self._journal:
+                    news = self._journal[name].following()
+                    self._lists[name].take(news, self._journal_stamp, is_news=True)
+
+    def entity(self) -> Entity:
+        """Return what is known so far."""
+        if self.is_deleted or (not self.count and self.claim is None):
+            return self._shown({}, {}, {})
+        scalars = self._scalars if self.claim is None else self._with_claim(self.claim)
+        snapshot: dict[str, Any] = {}
+        provenance: dict[str, tuple[str, ...]] = {}
+        items: dict[str, tuple[tuple[str, ...], ...]] = {}
+        if self.subject.entity_type is EntityType.AGENT_SESSION:
+            # Every claim repeats it, so it is theirs who said so first.
+            snapshot[_KEY] = self.subject.key
+            provenance[_KEY] = tuple([each for each in self._references if each][:1])
+        for name in self._names:
+            if name in self._lists:
+                shown = self._shown_lists.get(name)
+                if shown is None:
+                    shown = self._shown_lists[name] = self._shown_list(name)
+                snapshot[name], items[name], provenance[name] = shown
+            elif name in scalars and scalars[name].value is not None:
+                snapshot[name] = scalars[name].value
+                provenance[name] = (scalars[name].stamp.reference,)
+        return self._shown(snapshot, provenance, items)
+
+    def _assume_start(self, first: Observation) -> None:
+        """Take a session to have begun when it was first spoken of, until somebody says when.
+
+        All who submit do; corrections alone are left where a session of ours was deleted.
+        """
+        spoken_of = spelled(milliseconds(first.observed_at))
+        self._scalars[_START] = Scalar(spoken_of, first.place, Stamp(_ASSUMED, 1, first.id))
+
+    def _set(self, name: str, claimed: Scalar) -> None:
+        before = self._scalars.get(name)
+        self._scalars[name] = after = _rule(name)(before, claimed)
+        if name == _STATUS and (before is None or before.value != after.value):
+            change = StatusChange(
+                status=after.value,
+                previous=before.value if before else None,
+                at=claimed.place[0],
+                reference=claimed.stamp.reference,
+            )
+            self._changes.append(change)
+
+    @property
+    def _journal_stamp(self) -> Stamp:
+        return Stamp(ORDINARY, 0, self._references[0])
+
+    def _merge(self, name: str, items: list[dict[str, Any]], stamp: Stamp) -> None:
+        self._lists[name].take(items, stamp)
+        self._shown_lists.pop(name, None)
+        self._first.setdefault(name, stamp.number)
+        if stamp.priority == CORRECTED:
+            self._corrected[name] = stamp.number
+
+    def _with_claim(self, claim: JournalClaim) -> Mapping[str, Scalar]:
+        """Return the scalars together with the journal's, each where its row stands in time."""
+        found = dict(self._scalars)
+        for name, at in claim.times.items():
+            told = [Scalar(claim.fields[name], (at, 0), self._journal_stamp)]
+            told += [found[name]] if name in found else []
+            shown = None
+            for each in sorted(told, key=lambda one: one.place):
+                found[name] = shown = _rule(name)(shown, each)
+        return found
+
+    def _shown_list(self, name: str) -> _ShownList:
+        found = self._lists[name]
+        elements = found.elements
+        members, whose = elements.members.copy(), tuple(elements.references)
+        if name == "checkpoints" and isinstance(found, KeyedList):
+            times = [key[1] for key in found.keys]
+            order = sorted(range(len(times)), key=times.__getitem__)
+            members = [members[place] for place in order]
+            whose = tuple([whose[place] for place in order])
+        return members, whose, self._credit(name, elements)
+
+    def _credit(self, name: str, elements: Elements) -> tuple[str, ...]:
+        """Return whose claims a list is made of; one that is empty is theirs who said so first."""
+        numbers = elements.numbers
+        if name in self._corrected:
+            numbers.add(self._corrected[name])
+        if not numbers and name in self._first:
+            numbers.add(self._first[name])
+        return tuple([self._references[number] for number in sorted(numbers)])
+
+    def _shown(
+        self,
+        snapshot: dict[str, Any],
+        provenance: dict[str, tuple[str, ...]],
+        items: dict[str, tuple[tuple[str, ...], ...]],
+    ) -> Entity:
+        times = [self._last[0]] if self._last else []
+        times += [self.claim.last_at] if self.claim else []
+        told = {name: snapshot[name] for name in _TIMES if name in snapshot}
+        return Entity(
+            entity_id=self.subject.entity_id,
+            entity_type=self.subject.entity_type,
+            key=self.subject.key,
+            snapshot=snapshot,
+            provenance=provenance,
+            provenance_items=items,
+            observation_count=self.count if snapshot else 0,
+            last_observation_at=max(times) if snapshot else None,
+            hosted=self.claim is not None,
+            deleted=self.is_deleted,
+            warnings=tuple([warning for _, warning in consistency(told)]),
+            status_changes=tuple(self._changes) if snapshot else (),
+        )
+
+
+def _rule(name: str) -> Callable[[Scalar | None, Scalar], Scalar]:
+    return earliest if name == _START else latest
+
+
+def _lists_of(entity_type: EntityType) -> dict[str, ActionList | KeyedList]:
+    """Return the lists of which elements merge; those of other types are claimed whole."""
+    if entity_type is not EntityType.AGENT_SESSION:
+        return {}
+    return {
+        "actions": ActionList(),
+        "checkpoints": KeyedList(_checkpoint_key),
+        "outcomes": KeyedList(_outcome_key),
+    }
+
+
+def _checkpoint_key(checkpoint: dict[str, Any]) -> tuple[str, int]:
+    return checkpoint["name"], instant_of(checkpoint["timestamp"])
+
+
+def _outcome_key(outcome: dict[str, Any]) -> tuple[str, str] | bytes:
+    if outcome.get("id") is not None:
+        return outcome["type"], outcome["id"]
+    return canonical({name: value for name, value in outcome.items() if value is not None})

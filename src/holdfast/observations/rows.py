@@ -1,0 +1,533 @@
+"""Rows and SQL of claims, entities, snapshots and timeline events."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.ids import EntityId, Owner, SessionKey
+from holdfast.domain.time import instant_of
+from holdfast.observations.claims import ObservationKind, Subject
+from holdfast.observations.model import EntityType
+from holdfast.observations.timeline import EventType, TimelineEvent
+from holdfast.ports.observations import EventPlace, Fact, Known, Newest, Projection
+from holdfast.store.database import Row, checksum, corrupt, encode
+
+# What is kept about an entity.
+SELECTED: Final = """
+e.key, e.session_key, e.checksum, e.id, e.owner, e.entity_type, e.name, e.observations, e.first_ms,
+       e.last_ms, e.known_ms, e.is_deleted, e.started_ms, e.started_priority, e.ended_ms,
+       e.ended_priority, e.ended_place, e.duration, e.duration_priority, e.duration_place
+""".strip()
+# Beside it, the head of the claim that was written last.
+WITH_NEWEST: Final = f"{SELECTED}, o.kind, o.content_hash, o.created_ms"
+NEWEST: Final = "LEFT JOIN observations o ON o.entity_key = e.key AND o.ordinal = e.observations"
+_KNOWN: Final = f"""
+SELECT {WITH_NEWEST}
+  FROM entities e
+  {NEWEST}
+""".strip()  # noqa: S608 — the columns are a constant of this file
+ENTITY = f"""
+-- One entity by what it is.
+{_KNOWN}
+ WHERE e.owner = :owner
+   AND e.name = :name
+   AND e.entity_type = :entity_type
+"""
+BY_ID = f"""
+-- One entity by its id.
+{_KNOWN}
+ WHERE e.id = :id
+   AND e.owner = :owner
+"""
+BY_KEY = f"""
+-- One entity, whoever owns it.
+{_KNOWN}
+ WHERE e.key = :key
+"""
+NAMED = f"""
+-- An owner's entities of a name, whatever their type.
+{_KNOWN}
+ WHERE e.owner = :owner
+   AND e.name = :name
+ ORDER BY e.entity_type
+"""
+KEYS = """
+-- Entities of everybody, a few at a time.
+SELECT key
+  FROM entities
+ WHERE key > :after
+ ORDER BY key
+ LIMIT :limit
+"""
+COUNTED = """
+-- How many claims there are about an entity, and their times.
+SELECT count(*), min(observed_ms), max(observed_ms), max(created_ms)
+  FROM observations
+ WHERE entity_key = :entity_key
+"""
+ADD = """
+-- A new entity; a session of ours with that id is the same thing.
+INSERT INTO entities (id, owner, entity_type, name, observations, first_ms, last_ms, known_ms,
+                      is_deleted, started_ms, started_priority, ended_ms, ended_priority,
+                      ended_place, duration, duration_priority, duration_place, session_key,
+                      checksum)
+VALUES (:id, :owner, :entity_type, :name, :observations, :first_ms, :last_ms, :known_ms,
+        :is_deleted, :started_ms, :started_priority, :ended_ms, :ended_priority,
+        :ended_place, :duration, :duration_priority, :duration_place,
+        (SELECT key
+           FROM sessions
+          WHERE owner = :owner
+            AND id = :name
+            AND :entity_type = 'agent_session'),
+        :checksum)
+RETURNING key, session_key
+"""
+APPEND = """
+-- The next claim about an entity.
+INSERT INTO observations (entity_key, ordinal, owner, kind, source, observed_ms, created_ms,
+                          idempotency_key, content_hash, checksum, content)
+VALUES (:entity_key, :ordinal, :owner, :kind, :source, :observed_ms, :created_ms,
+        :idempotency_key, :content_hash, :checksum, :content)
+"""
+KEYED = f"""
+-- The claim that was made under a key, and what it is about.
+SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idempotency_key,
+       o.content_hash, o.checksum, o.content, {SELECTED}
+  FROM observations o
+  JOIN entities e ON e.key = o.entity_key
+ WHERE o.owner = :owner
+   AND o.idempotency_key = :idempotency_key
+"""  # noqa: S608 — the columns are a constant of this file
+SINCE = """
+-- The claims about an entity from a number on.
+SELECT ordinal, owner, kind, source, observed_ms, created_ms, idempotency_key, content_hash,
+       checksum, content
+  FROM observations
+ WHERE entity_key = :entity_key
+   AND ordinal >= :ordinal
+ ORDER BY ordinal
+"""
+BACKWARDS = """
+-- The newest claims about an entity in time order; what they say is read of those that fit.
+SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idempotency_key,
+       o.content_hash, o.checksum,
+       CASE WHEN wanted.place = 1 OR wanted.size <= :bytes THEN o.content END
+  FROM (SELECT ordinal,
+               row_number() OVER newest_first AS place,
+               sum(length(content)) OVER newest_first AS size
+          FROM (SELECT ordinal, observed_ms, content
+                  FROM observations
+                 WHERE entity_key = :entity_key
+                   AND (observed_ms, ordinal) < (:observed_ms, :ordinal)
+                 ORDER BY observed_ms DESC, ordinal DESC
+                 LIMIT :limit) nearest
+        WINDOW newest_first AS (ORDER BY observed_ms DESC, ordinal DESC)) wanted
+  JOIN observations o ON o.entity_key = :entity_key AND o.ordinal = wanted.ordinal
+ ORDER BY o.observed_ms DESC, o.ordinal DESC
+"""
+SAVE = """
+-- An entity as it is now; what it is never changes.
+UPDATE entities
+   SET observations = :observations, first_ms = :first_ms, last_ms = :last_ms,
+       known_ms = :known_ms, is_deleted = :is_deleted, started_ms = :started_ms,
+       started_priority = :started_priority, ended_ms = :ended_ms,
+       ended_priority = :ended_priority, ended_place = :ended_place, duration = :duration,
+       duration_priority = :duration_priority, duration_place = :duration_place,
+       checksum = :checksum
+ WHERE key = :key
+"""
+SAVE_IN_PLACE = """
+-- The same of one that is listed where it was: an index is written whether it changes or not.
+UPDATE entities
+   SET observations = :observations, first_ms = :first_ms, last_ms = :last_ms,
+       known_ms = :known_ms, ended_ms = :ended_ms, ended_priority = :ended_priority,
+       ended_place = :ended_place, duration = :duration, duration_priority = :duration_priority,
+       duration_place = :duration_place, checksum = :checksum
+ WHERE key = :key
+"""
+PUT_BODY = """
+-- A snapshot, in the place of the one before.
+INSERT INTO snapshots (entity_key, checksum, body)
+VALUES (:key, :checksum, :body)
+    ON CONFLICT (entity_key) DO UPDATE
+   SET checksum = excluded.checksum, body = excluded.body
+"""
+DROP_BODY = """
+-- A snapshot that has become too large.
+DELETE FROM snapshots
+ WHERE entity_key = :key
+"""
+BODY = """
+-- A snapshot.
+SELECT body, checksum
+  FROM snapshots
+ WHERE entity_key = :key
+"""
+EVENT_SUMS = """
+-- Where the events of an entity stand, and their sums.
+SELECT ms, rank, id, type, checksum, CASE WHEN :thorough THEN body END
+  FROM timeline
+ WHERE entity_key = :key
+"""
+PUT_EVENT = """
+-- An event, in the place of what stood there.
+INSERT INTO timeline (entity_key, ms, rank, id, type, checksum, body)
+VALUES (:key, :ms, :rank, :id, :type, :checksum, :body)
+    ON CONFLICT (entity_key, ms, rank, id) DO UPDATE
+   SET type = excluded.type, checksum = excluded.checksum, body = excluded.body
+"""
+DROP_EVENT = """
+-- An event that is none any more.
+DELETE FROM timeline
+ WHERE entity_key = :key
+   AND (ms, rank, id) = (:ms, :rank, :id)
+"""
+NAMES = """
+-- The ids that an entity names.
+SELECT n.name, m.name_key, m.is_wide
+  FROM mentions m
+  JOIN names n ON n.key = m.name_key
+ WHERE m.entity_key = :key
+"""
+NAME_KEY = """
+-- What an id is kept under.
+SELECT key
+  FROM names
+ WHERE owner = :owner
+   AND name = :name
+"""
+ADD_NAME = """
+-- An id that nobody has named before.
+INSERT INTO names (owner, name)
+VALUES (:owner, :name)
+RETURNING key
+"""
+PUT_MENTION = """
+-- That an entity names an id.
+INSERT INTO mentions (name_key, entity_key, is_wide)
+VALUES (:name_key, :key, :is_wide)
+    ON CONFLICT (name_key, entity_key) DO UPDATE
+   SET is_wide = excluded.is_wide
+"""
+DROP_MENTION = """
+-- That an entity does not name an id any more.
+DELETE FROM mentions
+ WHERE name_key = :name_key
+   AND entity_key = :key
+"""
+PUT_MENTIONED = """
+-- An event under an id that its entity names.
+INSERT INTO mentioned_timeline (name_key, ms, rank, id, type, entity_key)
+VALUES (:name_key, :ms, :rank, :id, :type, :key)
+    ON CONFLICT (name_key, ms, rank, id) DO UPDATE
+   SET type = excluded.type, entity_key = excluded.entity_key
+"""
+PUT_ALL_MENTIONED = """
+-- All events of an entity under an id that it names.
+INSERT INTO mentioned_timeline (name_key, ms, rank, id, type, entity_key)
+SELECT :name_key, ms, rank, id, type, entity_key
+  FROM timeline
+ WHERE entity_key = :key
+    ON CONFLICT (name_key, ms, rank, id) DO UPDATE
+   SET type = excluded.type, entity_key = excluded.entity_key
+ WHERE (mentioned_timeline.type, mentioned_timeline.entity_key)
+       != (excluded.type, excluded.entity_key)
+RETURNING 1
+"""
+DROP_MENTIONED = """
+-- An event that stands under an id no more.
+DELETE FROM mentioned_timeline
+ WHERE name_key = :name_key
+   AND (ms, rank, id) = (:ms, :rank, :id)
+"""
+SWEEP = """
+-- Events under ids that their entity does not name, or does not have.
+DELETE FROM mentioned_timeline
+ WHERE NOT EXISTS (SELECT 1
+                     FROM mentions m
+                    WHERE m.name_key = mentioned_timeline.name_key
+                      AND m.entity_key = mentioned_timeline.entity_key
+                      AND m.is_wide = 0)
+    OR NOT EXISTS (SELECT 1
+                     FROM timeline t
+                    WHERE t.entity_key = mentioned_timeline.entity_key
+                      AND t.ms = mentioned_timeline.ms
+                      AND t.rank = mentioned_timeline.rank
+                      AND t.id = mentioned_timeline.id)
+RETURNING 1
+"""
+RELINK = """
+-- Entities that are another session than they say, or one that they do not know of.
+UPDATE entities
+   SET session_key = (SELECT s.key
+                        FROM sessions s
+                       WHERE s.owner = entities.owner
+                         AND s.id = entities.name
+                         AND entities.entity_type = 'agent_session')
+ WHERE session_key IS DISTINCT FROM (SELECT s.key
+                                       FROM sessions s
+                                      WHERE s.owner = entities.owner
+                                        AND s.id = entities.name
+                                        AND entities.entity_type = 'agent_session')
+RETURNING 1
+"""
+HOSTED_APART = f"""
+-- Sessions of ours that name an id; looked up from their side, because they are the fewer.
+SELECT {WITH_NEWEST}
+  FROM entities e
+ CROSS JOIN mentions m ON m.entity_key = e.key
+  {NEWEST}
+ WHERE e.owner = :owner
+   AND e.session_key IS NOT NULL
+   AND m.name_key = :name_key
+"""  # noqa: S608 — the columns are a constant of another file
+WIDE_APART = f"""
+-- Wide entities that name an id.
+SELECT {WITH_NEWEST}
+  FROM mentions m
+  JOIN entities e ON e.key = m.entity_key
+  {NEWEST}
+ WHERE m.name_key = :name_key
+   AND m.is_wide = 1
+"""  # noqa: S608 — the columns are a constant of another file
+SEVERAL_APART = f"""
+-- Entities that name several of these ids.
+SELECT {WITH_NEWEST}
+  FROM (SELECT entity_key
+          FROM mentions
+         WHERE name_key IN (SELECT value FROM json_each(:name_keys))
+         GROUP BY entity_key
+        HAVING count(*) > 1) m
+  JOIN entities e ON e.key = m.entity_key
+  {NEWEST}
+"""  # noqa: S608 — the columns are a constant of another file
+MENTIONED_BY = """
+-- Which of these ids an entity names.
+SELECT name_key
+  FROM mentions
+ WHERE entity_key = :key
+   AND name_key IN (SELECT value FROM json_each(:name_keys))
+"""
+EVENTS = """
+-- Events of an entity in order.
+SELECT t.ms, t.rank, t.id, t.type, t.checksum, t.body, t.entity_key
+  FROM timeline t
+ WHERE t.entity_key = :key
+   AND {conditions}
+ ORDER BY t.ms, t.rank, t.id
+ LIMIT :limit
+"""
+COUNT_EVENTS = """
+-- How many events an entity has.
+SELECT count(*)
+  FROM timeline t
+ WHERE t.entity_key = :key
+   AND {conditions}
+"""
+MENTIONED = """
+-- Events of all who name an id, in order; each is looked up where it is kept.
+SELECT t.ms, t.rank, t.id, e.type, e.checksum, e.body, t.entity_key
+  FROM mentioned_timeline t
+  LEFT JOIN timeline e ON e.entity_key = t.entity_key
+                      AND e.ms = t.ms AND e.rank = t.rank AND e.id = t.id
+ WHERE t.name_key = :name_key
+   AND {conditions}
+ ORDER BY t.ms, t.rank, t.id
+ LIMIT :limit
+"""
+COUNT_MENTIONED = """
+-- How many events those have who name an id.
+SELECT count(*)
+  FROM mentioned_timeline t
+ WHERE t.name_key = :name_key
+   AND {conditions}
+"""
+_TYPES: Final = {each.value: each for each in EntityType}
+_KINDS: Final = {each.value: each for each in ObservationKind}
+# In the order of the table, which session it is aside.
+COLUMNS: Final = (
+    *("id", "owner", "entity_type", "name", "observations", "first_ms", "last_ms", "known_ms"),
+    *("is_deleted", "started_ms", "started_priority", "ended_ms", "ended_priority", "ended_place"),
+    *("duration", "duration_priority", "duration_place"),
+)
+WIDTH: Final = 3 + len(COLUMNS)
+# The first of them say what it is.
+_IDENTITY: Final = 4
+NOTHING_COMPUTED: Final = Projection(is_deleted=False)
+
+
+def known_of(row: Row) -> Known:
+    """Return what is kept about an entity, or refuse a damaged row; its newest claim may follow."""
+    key, session_key, _, *columns = row[:WIDTH]
+    if not is_sound(row):
+        raise corrupt(f"entity {columns[0]}")
+    entity_id, owner, entity_type, name, count, first_ms, last_ms, known_ms, is_deleted = columns[
+        :9
+    ]
+    newest = row[WIDTH:]
+    return Known(
+        key=key,
+        entity_id=EntityId(entity_id),
+        subject=Subject(Owner(owner), _TYPES[entity_type], name),
+        session_key=None if session_key is None else SessionKey(session_key),
+        count=count,
+        first_ms=first_ms,
+        last_ms=last_ms,
+        known_ms=known_ms,
+        is_deleted=bool(is_deleted),
+        newest=_newest(newest) if newest and newest[0] is not None else None,
+    )
+
+
+def proven_of(row: Row) -> Known:
+    """Return an entity that is what its id says, for whoever computes all the rest anew.
+
+    Its id is the hash of what it is, so a row can prove that much with whatever else damaged.
+    """
+    key, session_key, _, entity_id, owner, entity_type, name = row[: 3 + _IDENTITY]
+    kind = _TYPES.get(entity_type)
+    subject = None if kind is None else Subject(Owner(owner), kind, name)
+    if subject is None or subject.entity_id != entity_id:
+        raise corrupt(f"entity {entity_id}")
+    return Known(
+        key=key,
+        entity_id=subject.entity_id,
+        subject=subject,
+        session_key=None if session_key is None else SessionKey(session_key),
+        count=0,
+        first_ms=0,
+        last_ms=0,
+        known_ms=0,
+        is_deleted=False,
+    )
+
+
+def is_sound(row: Row) -> bool:
+    """Tell whether an entity's row is what was written."""
+    return bool(checksum(encode(row[3:WIDTH])) == row[2])
+
+
+def _newest(columns: Row) -> Newest:
+    kind, content_hash, created_ms = columns
+    return Newest(_KINDS[kind], bytes(content_hash).hex(), created_ms)
+
+
+def columns_of(known: Known, projection: Projection) -> dict[str, Any]:
+    """Return the columns of an entity's row, with the key it has."""
+    started, ended, duration = projection.started, projection.ended, projection.duration
+    values = (
+        known.entity_id,
+        known.subject.owner,
+        known.subject.entity_type.value,
+        known.subject.key,
+        known.count,
+        known.first_ms,
+        known.last_ms,
+        known.known_ms,
+        int(projection.is_deleted),
+        *_fact(started)[:2],
+        *_fact(ended),
+        *_fact(duration),
+    )
+    columns = dict(zip(COLUMNS, values, strict=True))
+    columns["checksum"] = checksum(encode(values))
+    columns["key"] = known.key
+    return columns
+
+
+def _fact(fact: Fact | None) -> tuple[float | None, int | None, int | None]:
+    return (None, None, None) if fact is None else (fact.value, fact.priority, fact.place_ms)
+
+
+# By their numbers, because there are many rows.
+TYPES: Final = {each: number for number, each in enumerate(EventType)}
+_PREFIX: Final = "tle_"
+# The same as it is kept.
+Place = tuple[int, int, bytes]
+_decode: Final = msgspec.json.Decoder(TimelineEvent).decode
+
+
+class EventRow(Struct, frozen=True):
+    """An event as it is kept."""
+
+    place: Place
+    type: int
+    checksum: int
+    body: bytes
+
+    def columns(self, key: int) -> dict[str, Any]:
+        """Return the columns of its row."""
+        ms, rank, id_ = self.place
+        return {
+            "key": key,
+            "ms": ms,
+            "rank": rank,
+            "id": id_,
+            "type": self.type,
+            "checksum": self.checksum,
+            "body": self.body,
+        }
+
+
+class EventChange(Struct, frozen=True):
+    """How the events of an entity become others: where some stood, and the types of those now.
+
+    `rows` are those that have to be written.
+    """
+
+    stood: Collection[Place]
+    stands: Mapping[Place, int]
+    rows: Sequence[EventRow]
+
+    @property
+    def gone(self) -> set[Place]:
+        """Return where nothing stands any more."""
+        return set(self.stood) - self.stands.keys()
+
+
+def change_from(before: Sequence[TimelineEvent], after: Sequence[TimelineEvent]) -> EventChange:
+    """Return how events become others, for whoever knows both."""
+    stood = {kept_place(event.place): event for event in before}
+    stands = {kept_place(event.place): event for event in after}
+    rows = [_row(place, event) for place, event in stands.items() if stood.get(place) != event]
+    types = {place: TYPES[event.event_type] for place, event in stands.items()}
+    return EventChange(stood.keys(), types, rows)
+
+
+def change_against(sums: Mapping[Place, int | None], after: Sequence[TimelineEvent]) -> EventChange:
+    """Return how events become others, for whoever knows the sums of those before."""
+    rows = [_row(kept_place(event.place), event) for event in after]
+    changed = [row for row in rows if sums.get(row.place) != row.checksum]
+    return EventChange(sums.keys(), {row.place: row.type for row in rows}, changed)
+
+
+def _row(place: Place, event: TimelineEvent) -> EventRow:
+    kind, body = TYPES[event.event_type], encode(event)
+    return EventRow(place, kind, _sum(place, kind, body), body)
+
+
+def event_of(row: Row, what: str) -> TimelineEvent:
+    """Return the event of a row, or refuse a damaged one."""
+    *_, stored, body = row
+    # Nothing stands there where one table promises what another does not hold.
+    if body is None or event_sum(row, body) != stored:
+        raise corrupt(what)
+    return _decode(body)
+
+
+def event_sum(row: Row, body: bytes) -> int:
+    """Return the sum of what is told where a row stands."""
+    ms, rank, id_, kind = row[:4]
+    return _sum((ms, rank, id_), kind, body)
+
+
+def kept_place(place: EventPlace) -> Place:
+    """Return where an event stands, as it is kept."""
+    timestamp, rank, event_id = place
+    return instant_of(timestamp), rank, bytes.fromhex(event_id.removeprefix(_PREFIX))
+
+
+def _sum(place: Place, kind: int, body: bytes) -> int:
+    return checksum(encode((place, kind)), body)

@@ -1,0 +1,463 @@
+"""Observations: submit claims, and read what is known from them."""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from math import ceil
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.canonical_json import reading
+from holdfast.domain.errors import Code, Conflict, LimitReached
+from holdfast.domain.events import SessionObserved
+from holdfast.domain.ids import ObservationId, Owner, SessionId
+from holdfast.domain.secrets import Scrubber
+from holdfast.domain.time import milliseconds, moment
+from holdfast.observations.claims import (
+    Accepted,
+    ObservationKind,
+    Origin,
+    Subject,
+    accepted,
+    accepted_correction,
+    accepted_deletion,
+    change_warnings,
+    deleted_warning,
+    is_repeat,
+    observation_id,
+    observed,
+    require_sibling,
+    session_warnings,
+)
+from holdfast.observations.claims import Entry as Entered
+from holdfast.observations.issues import SchemaWarning
+from holdfast.observations.model import SHAPES, EntityType, entity_not_found
+from holdfast.observations.queries import (
+    Action,
+    Correction,
+    ImportMark,
+    Rebuilt,
+    Removal,
+    Submitted,
+)
+from holdfast.observations.reading import ObservationReading
+from holdfast.observations.snapshots import (
+    Found,
+    Name,
+    Remembered,
+    Resolver,
+    carried_on,
+    computed,
+    mark_of,
+    rebuilt,
+)
+from holdfast.ports import Clock, Known, Store, Tx
+from holdfast.services.journal import Entry, Journal
+from holdfast.services.stamping import Ink
+
+PER_MINUTE: Final = 600
+WINDOW_MS: Final = 60_000
+
+
+class SubmissionRates:
+    """Counts each owner's claims of the last minute; 0 is no limit."""
+
+    def __init__(self, clock: Clock, most: int = PER_MINUTE) -> None:
+        self._clock = clock
+        self._most = most
+        self._made: dict[Owner, deque[int]] = {}
+
+    def count(self, owner: Owner) -> None:
+        """Count one more, or refuse it; what is refused does not count."""
+        if not self._most:
+            return
+        # By the clock that nobody sets: otherwise an hour put back would be an hour of waiting.
+        now = self._clock.boot_ms()
+        made = self._made.setdefault(owner, deque())
+        while made and now - made[0] >= WINDOW_MS:
+            made.popleft()
+        if len(made) >= self._most:
+            raise _too_many(self._most, made[0] + WINDOW_MS - now)
+        made.append(now)
+
+
+def _too_many(most: int, wait_ms: int) -> LimitReached:
+    seconds = ceil(wait_ms / 1000)
+    return LimitReached(
+        Code.RATE_LIMITED,
+        f"More than {most} observations in a minute; try again in {seconds} s.",
+        {"limit": most, "retry_after": seconds},
+    )
+
+
+# So many values, or so much text for each of them, are judged within a moment.
+LIGHT_MOST: Final = 1_000
+_LETTERS: Final = 64
+_LISTS: Final = (list, tuple)
+
+
+async def judged(judge: Callable[..., Accepted], *given: Any, **named: Any) -> Accepted:
+    """Return what a judge accepts of what was given, or raise its refusal."""
+    if is_light(given):
+        return judge(*given, **named)
+    return await asyncio.to_thread(partial(judge, *given, **named))
+
+
+def is_light(value: Any) -> bool:
+    """Tell whether there is little to look at; what is heavy is not looked at whole."""
+    left, waiting = LIGHT_MOST, [value]
+    while waiting:
+        each = waiting.pop()
+        left -= 1
+        if isinstance(each, str):
+            left -= len(each) // _LETTERS
+        elif isinstance(each, dict):
+            left -= len(each)
+            waiting += each.values()
+        elif isinstance(each, _LISTS):
+            left -= len(each)
+            waiting += each
+        if left < 0:
+            return False
+    return True
+
+
+# What is larger, such as a hundred checkpoints, is not written within a moment.
+BRIEF_MOST: Final = 8 << 10
+# Claims that stay hidden while the history they are about is deleted.
+_ADDING: Final = frozenset(
+    {ObservationKind.SUBMIT, ObservationKind.IMPORT, ObservationKind.CORRECTION}
+)
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A claim that is to be written; some are only about what is known already."""
+
+    accepted: Accepted
+    origin: Origin
+    observed_at: datetime | None = None
+    needs_known: bool = False
+
+
+class Written(Struct, frozen=True):
+    """What became of a claim, and whether the history is deleted now."""
+
+    submitted: Submitted
+    is_deleted: bool
+
+
+class ObservationWriter:
+    """Writes claims, each in one transaction with all that follows from it."""
+
+    def __init__(self, journal: Journal, resolver: Resolver, ink: Ink) -> None:
+        self._journal = journal
+        self._resolver = resolver
+        self._ink = ink
+
+    async def write(self, owner: Owner, claim: Claim) -> Written:
+        """Write a claim, unless it was made before; it is on disk when this returns."""
+        claim = _cleaned(claim, self._ink.scrubber())
+        subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
+        name = (subject.entity_id, False)
+        try:
+            written = None
+            if self._may_be_brief(name, claim):
+                written = await self._journal.enter(
+                    lambda entry: self._enter_if_light(entry, subject, claim), is_brief=True
+                )
+            if written is None:
+                written = await self._journal.enter(
+                    lambda entry: self._enter_anyhow(entry, subject, claim)
+                )
+            return written
+        except BaseException:
+            # It may have been merged without being written.
+            self._resolver.folds.forget(name)
+            raise
+
+    def _may_be_brief(self, name: Name, claim: Claim) -> bool:
+        # What is corrected is looked at as a whole, with a journal that may be long.
+        if (
+            claim.origin.kind is ObservationKind.CORRECTION
+            or len(claim.accepted.content) > BRIEF_MOST
+        ):
+            return False
+        return not self._resolver.folds.is_heavy(name)
+
+    async def _enter_if_light(self, entry: Entry, subject: Subject, claim: Claim) -> Written | None:
+        """Write a claim at once, unless others have to be read and merged before."""
+        known = await entry.tx.observations.entity(subject)
+        if known is not None and not self._resolver.folds.knows((subject.entity_id, False)):
+            return None
+        return await self._enter(entry, subject, known, claim)
+
+    async def _enter_anyhow(self, entry: Entry, subject: Subject, claim: Claim) -> Written:
+        known = await entry.tx.observations.entity(subject)
+        return await self._enter(entry, subject, known, claim)
+
+    async def _enter(
+        self, entry: Entry, subject: Subject, known: Known | None, claim: Claim
+    ) -> Written:
+        tx = entry.tx
+        earlier = await _earlier(tx, subject, known, claim)
+        if known is not None and earlier is not None:
+            return _answered(known, claim, earlier, Action.MATCHED)
+        is_known = known is not None or await _is_hosted(tx, subject)
+        if claim.needs_known and not is_known:
+            raise entity_not_found()
+        # Not before what was written last, even when the clock goes back.
+        now_ms = max(milliseconds(entry.now()), known.known_ms if known else 0)
+        if known is None:
+            known = await tx.observations.add(subject, now_ms)
+        action = Action.MATCHED if is_known else Action.CREATED
+        return await self._append(entry, known, claim, (now_ms, action))
+
+    async def _append(
+        self, entry: Entry, known: Known, claim: Claim, told: tuple[int, Action]
+    ) -> Written:
+        """Write the next claim about an entity, and what is computed from all of them."""
+        tx, subject, (now_ms, action) = entry.tx, known.subject, told
+        merged = before = await self._resolver.merged(tx, known)
+        odd = _beside(merged, claim, now_ms)
+        place = Entered(
+            ordinal=known.count + 1, created_at=moment(now_ms), observed_at=claim.observed_at
+        )
+        observation = observed(subject.owner, claim.accepted, claim.origin, place)
+        known = await tx.observations.append(known, observation, claim.accepted.content)
+        if merged.fold.follows(observation):
+            merged.fold.add(observation)
+        else:
+            merged = await carried_on(tx, known, merged)
+        after = computed(merged.fold, before)
+        await tx.projections.save(known, after.projection, after.body, before=before.projection)
+        known = replace(known, is_deleted=after.projection.is_deleted)
+        kept = Remembered(
+            fold=merged.fold,
+            newest=mark_of(observation),
+            entity=after.entity,
+            projection=after.projection,
+            size=len(after.encoded),
+        )
+        self._resolver.folds.put((subject.entity_id, False), kept)
+        if claim.origin.kind is ObservationKind.CORRECTION:
+            entity = await self._resolver.entity(tx, Found(subject, known, known.session_key))
+            odd += session_warnings(entity.snapshot)
+        if known.session_key is not None:
+            pen = await entry.open(subject.owner, SessionId(subject.key))
+            await pen.tell(SessionObserved(target=observation.id))
+        return _answered(known, claim, observation.id, action, odd)
+
+
+async def _earlier(
+    tx: Tx, subject: Subject, known: Known | None, claim: Claim
+) -> ObservationId | None:
+    """Return the very same claim if it was made before: under its key, or else as the last one.
+
+    A key under which something else was claimed is refused.
+    """
+    told, origin = claim.accepted, claim.origin
+    if origin.idempotency_key is None:
+        if known is None or not is_repeat(told, origin.kind, known.newest):
+            return None
+        return observation_id(subject, known.count, told.content_hash)
+    found = await tx.observations.keyed(subject.owner, origin.idempotency_key)
+    if found is not None and (found.subject != subject or not is_repeat(told, origin.kind, found)):
+        raise Conflict(
+            Code.IDEMPOTENCY_MISMATCH,
+            "Something else was submitted under this idempotency key; use another one.",
+        )
+    return None if found is None else found.id
+
+
+async def _is_hosted(tx: Tx, subject: Subject) -> bool:
+    if subject.entity_type is not EntityType.AGENT_SESSION:
+        return False
+    return await tx.sessions.head(subject.owner, SessionId(subject.key)) is not None
+
+
+def _beside(merged: Remembered, claim: Claim, now_ms: int) -> tuple[SchemaWarning, ...]:
+    """Return what is odd about a claim beside what was known, and today."""
+    told = claim.accepted
+    if told.entity_type is EntityType.AGENT_SESSION:
+        return ()
+    before = merged.fold.entity().snapshot
+    return change_warnings(told.entity_type, before, told.fields, now=moment(now_ms))
+
+
+def _answered(
+    known: Known,
+    claim: Claim,
+    observation: ObservationId,
+    action: Action,
+    odd: tuple[SchemaWarning, ...] | None = None,
+) -> Written:
+    """Return what became of a claim; one that was made before has nothing odd beside it."""
+    warnings = [*claim.accepted.warnings, *(odd or ())]
+    if known.is_deleted and claim.origin.kind in _ADDING:
+        warnings.append(deleted_warning())
+    submitted = Submitted(
+        entity_id=known.entity_id,
+        observation_id=observation,
+        observation_count=known.count,
+        action=action,
+        deduplicated=odd is None,
+        warnings=_in_order(claim.accepted.entity_type, warnings) if warnings else (),
+    )
+    return Written(submitted, known.is_deleted)
+
+
+def _in_order(
+    entity_type: EntityType, warnings: Iterable[SchemaWarning]
+) -> tuple[SchemaWarning, ...]:
+    """Return warnings by the fields they are about, their items and their codes."""
+    shape = SHAPES[entity_type]
+
+    def place(each: SchemaWarning) -> tuple[int, int, str]:
+        name, _, rest = each.field.partition("[")
+        number = rest.partition("]")[0]
+        return shape.rank(name), int(number) if number.isdigit() else -1, each.code
+
+    return tuple(sorted(warnings, key=place))
+
+
+def _cleaned(claim: Claim, scrubber: Scrubber) -> Claim:
+    """Return what may be written: without the secrets that we hold, in names and marks as well."""
+    told, origin = claim.accepted, claim.origin
+    told = replace(told, key=scrubber.clean(told.key))
+    content = scrubber.clean_json(told.content)
+    # The same object, as good as always.
+    if content is not told.content:
+        digest = hashlib.sha256(content).hexdigest()
+        told = replace(told, fields=reading(content), content=content, content_hash=digest)
+    mark = origin.idempotency_key
+    origin = replace(
+        origin,
+        source=scrubber.clean(origin.source),
+        idempotency_key=None if mark is None else scrubber.clean(mark),
+    )
+    return replace(claim, accepted=told, origin=origin)
+
+
+class Observations(ObservationReading):
+    """Observed history, for its owner."""
+
+    def __init__(self, store: Store, journal: Journal, ink: Ink, rates: SubmissionRates) -> None:
+        super().__init__(store, Resolver())
+        self._writer = ObservationWriter(journal, self._resolver, ink)
+        self._rates = rates
+
+    async def submit(
+        self, owner: Owner, payload: Any, *, idempotency_key: str | None = None, source: str = ""
+    ) -> Submitted:
+        """Write down what somebody observed of a session."""
+        self._rates.count(owner)
+        told = await judged(accepted, EntityType.AGENT_SESSION, payload)
+        origin = Origin(kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key)
+        return (await self._write(owner, told, origin)).submitted
+
+    async def submit_entity(
+        self,
+        owner: Owner,
+        entity_type: str,
+        fields: Any,
+        *,
+        idempotency_key: str | None = None,
+        source: str = "",
+    ) -> Submitted:
+        """Write down what somebody observed of what a session works on."""
+        self._rates.count(owner)
+        told = await judged(accepted, require_sibling(entity_type), fields)
+        origin = Origin(kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key)
+        return (await self._write(owner, told, origin)).submitted
+
+    async def correct(
+        self,
+        owner: Owner,
+        correction: Correction,
+        *,
+        idempotency_key: str | None = None,
+        source: str = "",
+    ) -> Submitted:
+        """Put one field of a session's history right; it stays so, whoever claims what later."""
+        self._rates.count(owner)
+        told = await judged(
+            accepted_correction,
+            correction.session_id,
+            correction.field,
+            correction.value,
+            reason=correction.reason,
+        )
+        origin = Origin(
+            kind=ObservationKind.CORRECTION, source=source, idempotency_key=idempotency_key
+        )
+        return (await self._write(owner, told, origin, needs_known=True)).submitted
+
+    async def delete(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+        source: str = "",
+    ) -> Removal:
+        """Hide the history of a session; a session of ours stays, and what was claimed, too."""
+        self._rates.count(owner)
+        told = accepted_deletion(session_id, is_deleted=True, reason=reason)
+        origin = Origin(
+            kind=ObservationKind.DELETION, source=source, idempotency_key=idempotency_key
+        )
+        return _removal(await self._write(owner, told, origin, needs_known=True))
+
+    async def restore(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+        source: str = "",
+    ) -> Removal:
+        """Show the history of a session again."""
+        self._rates.count(owner)
+        told = accepted_deletion(session_id, is_deleted=False, reason=reason)
+        origin = Origin(
+            kind=ObservationKind.RESTORATION, source=source, idempotency_key=idempotency_key
+        )
+        return _removal(await self._write(owner, told, origin, needs_known=True))
+
+    async def import_(
+        self, owner: Owner, entity_type: EntityType, payload: Any, mark: ImportMark
+    ) -> Submitted:
+        """Write down what was found elsewhere, as of the time it was true; it overrides nothing."""
+        told = await judged(accepted, entity_type, payload)
+        origin = Origin(
+            kind=ObservationKind.IMPORT, source=mark.source, idempotency_key=mark.idempotency_key
+        )
+        claim = Claim(accepted=told, origin=origin, observed_at=mark.observed_at)
+        return (await self._writer.write(owner, claim)).submitted
+
+    async def rebuild(self) -> Rebuilt:
+        """Compute anew what is kept of everybody's claims, and put right what differs."""
+        return await rebuilt(self._store)
+
+    async def _write(
+        self, owner: Owner, told: Accepted, origin: Origin, *, needs_known: bool = False
+    ) -> Written:
+        claim = Claim(accepted=told, origin=origin, needs_known=needs_known)
+        return await self._writer.write(owner, claim)
+
+
+def _removal(written: Written) -> Removal:
+    submitted = written.submitted
+    return Removal(
+        entity_id=submitted.entity_id,
+        observation_id=submitted.observation_id,
+        deleted=written.is_deleted,
+        deduplicated=submitted.deduplicated,
+    )

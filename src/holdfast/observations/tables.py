@@ -1,0 +1,353 @@
+"""The tables of claims, entities, snapshots and entity references."""
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.canonical_json import reading
+from holdfast.domain.ids import Owner
+from holdfast.domain.time import milliseconds, moment
+from holdfast.observations.claims import Observation, ObservationKind, Subject, observation_id
+from holdfast.observations.listing_tables import EntityLists, Timelines
+from holdfast.observations.queries import PAGE_BYTES
+from holdfast.observations.rows import (
+    ADD,
+    ADD_NAME,
+    APPEND,
+    BACKWARDS,
+    BODY,
+    BY_ID,
+    BY_KEY,
+    COUNTED,
+    DROP_BODY,
+    DROP_EVENT,
+    DROP_MENTION,
+    DROP_MENTIONED,
+    ENTITY,
+    EVENT_SUMS,
+    KEYED,
+    KEYS,
+    NAME_KEY,
+    NAMED,
+    NAMES,
+    NOTHING_COMPUTED,
+    PUT_ALL_MENTIONED,
+    PUT_BODY,
+    PUT_EVENT,
+    PUT_MENTION,
+    PUT_MENTIONED,
+    RELINK,
+    SAVE,
+    SAVE_IN_PLACE,
+    SINCE,
+    SWEEP,
+    EventChange,
+    change_against,
+    change_from,
+    columns_of,
+    event_sum,
+    is_sound,
+    known_of,
+    proven_of,
+)
+from holdfast.ports.observations import Known, Newest, Projection
+from holdfast.store.database import Database, Row, checksum, corrupt, encode, require_sound, sound
+
+# So many rows an entity may have under the ids that it names; with more it is wide.
+WIDE: Final = 4_096
+
+
+class _Standing(Struct, frozen=True):
+    """Which ids an entity names, and whether it is too wide for its events to stand there."""
+
+    keys: frozenset[int]
+    is_wide: bool
+
+    @property
+    def shown(self) -> frozenset[int]:
+        """Return the ids under which its events stand."""
+        return frozenset() if self.is_wide else self.keys
+
+
+async def save_mentions(
+    database: Database,
+    known: Known,
+    names: Collection[str],
+    events: EventChange,
+    *,
+    thorough: bool = False,
+) -> bool:
+    """Write which ids an entity names, and its events under them; tell whether that differs."""
+    found = await database.fetch(NAMES, {"key": known.key})
+    keys = {name: key for name, key, _ in found}
+    before = _Standing(frozenset(keys.values()), any(is_wide for _, _, is_wide in found))
+    for name in names:
+        if name not in keys:
+            keys[name] = await _kept(database, known.subject.owner, name)
+    wanted = frozenset(keys[name] for name in names)
+    after = _Standing(wanted, len(wanted) * len(events.stands) > WIDE)
+    if after != before:
+        await _save_names(database, known.key, before, after)
+    staying = before.shown & after.shown
+    leaving = [(key, place) for key in before.shown - staying for place in events.stood]
+    leaving += [(key, place) for key in staying for place in events.gone]
+    for key, (ms, rank, id_) in leaving:
+        columns = {"name_key": key, "ms": ms, "rank": rank, "id": id_}
+        await database.execute(DROP_MENTIONED, columns)
+    is_otherwise = after != before or bool(leaving)
+    # Under an id that is new to it, all of its events come to stand at once.
+    whole = after.shown if thorough else after.shown - staying
+    for key in whole:
+        if await database.fetch(PUT_ALL_MENTIONED, {"name_key": key, "key": known.key}):
+            is_otherwise = True
+    for key in staying - whole:
+        for row in events.rows:
+            await database.execute(PUT_MENTIONED, {**row.columns(known.key), "name_key": key})
+    return is_otherwise
+
+
+async def _save_names(database: Database, key: int, before: _Standing, after: _Standing) -> None:
+    for gone in before.keys - after.keys:
+        await database.execute(DROP_MENTION, {"name_key": gone, "key": key})
+    for name_key in after.keys:
+        columns = {"name_key": name_key, "key": key, "is_wide": int(after.is_wide)}
+        await database.execute(PUT_MENTION, columns)
+
+
+async def _kept(database: Database, owner: Owner, name: str) -> int:
+    """Return what an id is kept under, keeping it from now on."""
+    asked = {"owner": owner, "name": name}
+    rows = await database.fetch(NAME_KEY, asked) or await database.fetch(ADD_NAME, asked)
+    return int(rows[0][0])
+
+
+_KINDS: Final = {each.value: each for each in ObservationKind}
+_WIDTH: Final = 10
+# Behind every place that a claim can have.
+_LAST: Final = (1 << 62, 1 << 62)
+
+
+class Observations:
+    """Claims in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def entity(self, subject: Subject) -> Known | None:
+        asked = {"owner": subject.owner, "name": subject.key, "entity_type": subject.entity_type}
+        return _first(await self._db.fetch(ENTITY, asked))
+
+    async def by_id(self, owner: Owner, entity_id: str) -> Known | None:
+        return _first(await self._db.fetch(BY_ID, {"owner": owner, "id": entity_id}))
+
+    async def by_key(self, key: int) -> Known | None:
+        return _first(await self._db.fetch(BY_KEY, {"key": key}))
+
+    async def named(self, owner: Owner, name: str) -> list[Known]:
+        rows = await self._db.fetch(NAMED, {"owner": owner, "name": name})
+        return [known_of(row) for row in rows]
+
+    async def keys(self, after: int, limit: int) -> list[int]:
+        return [row[0] for row in await self._db.fetch(KEYS, {"after": after, "limit": limit})]
+
+    async def proven(self, key: int) -> Known:
+        (row,) = await self._db.fetch(BY_KEY, {"key": key})
+        known = proven_of(row)
+        rows = await self._db.fetch(COUNTED, {"entity_key": known.key})
+        count, first_ms, last_ms, known_ms = rows[0]
+        # An entity begins with its first claim.
+        if not count:
+            raise corrupt(f"the observations of {known.entity_id}")
+        return replace(known, count=count, first_ms=first_ms, last_ms=last_ms, known_ms=known_ms)
+
+    async def keyed(self, owner: Owner, idempotency_key: str) -> Observation | None:
+        asked = {"owner": owner, "idempotency_key": idempotency_key}
+        rows = await self._db.fetch(KEYED, asked)
+        if not rows:
+            return None
+        return _observation(rows[0][:_WIDTH], known_of(rows[0][_WIDTH:]))
+
+    async def add(self, subject: Subject, at_ms: int) -> Known:
+        known = Known(
+            key=0,
+            entity_id=subject.entity_id,
+            subject=subject,
+            session_key=None,
+            count=0,
+            first_ms=at_ms,
+            last_ms=at_ms,
+            known_ms=at_ms,
+            is_deleted=False,
+        )
+        rows = await self._db.fetch(ADD, columns_of(known, NOTHING_COMPUTED))
+        key, session_key = rows[0]
+        return replace(known, key=key, session_key=session_key)
+
+    async def append(self, known: Known, observation: Observation, content: bytes) -> Known:
+        observed_ms = milliseconds(observation.observed_at)
+        created_ms = milliseconds(observation.created_at)
+        columns = {
+            "ordinal": observation.ordinal,
+            "owner": observation.subject.owner,
+            "kind": observation.kind.value,
+            "source": observation.source,
+            "observed_ms": observed_ms,
+            "created_ms": created_ms,
+            "idempotency_key": observation.idempotency_key,
+            "content_hash": bytes.fromhex(observation.content_hash),
+        }
+        # What it says is proven by its hash, and the hash by the sum.
+        columns["checksum"] = checksum(encode(tuple(columns.values())))
+        await self._db.execute(APPEND, {**columns, "entity_key": known.key, "content": content})
+        return replace(
+            known,
+            count=observation.ordinal,
+            first_ms=min(known.first_ms, observed_ms) if known.count else observed_ms,
+            last_ms=max(known.last_ms, observed_ms) if known.count else observed_ms,
+            known_ms=max(known.known_ms, created_ms) if known.count else created_ms,
+            newest=Newest(observation.kind, observation.content_hash, created_ms),
+        )
+
+    async def since(self, known: Known, ordinal: int) -> list[Observation]:
+        rows = await self._db.fetch(SINCE, {"entity_key": known.key, "ordinal": ordinal})
+        # Numbers are dense: one that is missing would change what is known without a word.
+        if [row[0] for row in rows] != list(range(ordinal, known.count + 1)):
+            raise corrupt(f"the observations of {known.entity_id}")
+        return [_observation(row, known) for row in rows]
+
+    async def newest(
+        self, known: Known, *, before: tuple[int, int] | None, limit: int
+    ) -> tuple[list[Observation], tuple[int, int] | None]:
+        observed_ms, ordinal = before or _LAST
+        asked = {
+            "entity_key": known.key,
+            "observed_ms": observed_ms,
+            "ordinal": ordinal,
+            "limit": limit + 1,
+            "bytes": PAGE_BYTES,
+        }
+        rows = await self._db.fetch(BACKWARDS, asked)
+        # What does not fit comes without what it says.
+        fitting = [row for row in rows[:limit] if row[-1] is not None]
+        last = (fitting[-1][4], fitting[-1][0]) if len(fitting) < len(rows) else None
+        return list(sound(fitting, lambda row: _observation(row, known))), last
+
+
+def _first(rows: Sequence[Row]) -> Known | None:
+    return known_of(rows[0]) if rows else None
+
+
+def _observation(row: Row, known: Known) -> Observation:
+    """Return a claim as it was made, or refuse a damaged row."""
+    ordinal, _, kind, source, observed_ms, created_ms, key, content_hash, stored, content = row
+    if checksum(encode(row[:8])) != stored or hashlib.sha256(content).digest() != content_hash:
+        raise corrupt(f"observation {ordinal} of {known.entity_id}")
+    told = content_hash.hex()
+    return Observation(
+        id=observation_id(known.subject, ordinal, told),
+        subject=known.subject,
+        entity_id=known.entity_id,
+        ordinal=ordinal,
+        fields=reading(content),
+        content_hash=told,
+        kind=_KINDS[kind],
+        source=source,
+        observed_at=moment(observed_ms),
+        created_at=moment(created_ms),
+        idempotency_key=key,
+    )
+
+
+# No sum is that.
+_WRONG: Final = -1
+
+
+class Projections(EntityLists, Timelines):
+    """What is computed from claims, in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def save(
+        self,
+        known: Known,
+        projection: Projection,
+        body: bytes | None,
+        *,
+        before: Projection | None = None,
+    ) -> None:
+        await self._db.execute(_saving(projection, before), columns_of(known, projection))
+        await self._save_body(known.key, body)
+        if before is None:
+            found = await self._db.fetch(EVENT_SUMS, {"key": known.key, "thorough": False})
+            change = change_against({row[:3]: row[4] for row in found}, projection.events)
+        elif (before.events, before.names) == (projection.events, projection.names):
+            return
+        else:
+            change = change_from(before.events, projection.events)
+        await self._save_events(known.key, change)
+        await save_mentions(self._db, known, projection.names, change)
+
+    async def mend(self, known: Known, projection: Projection, body: bytes | None) -> bool:
+        columns = columns_of(known, projection)
+        sums = (columns["checksum"], None if body is None else checksum(body))
+        is_otherwise = await self._sums(known.key) != sums
+        if is_otherwise:
+            await self._db.execute(SAVE, columns)
+            await self._save_body(known.key, body)
+        found = await self._db.fetch(EVENT_SUMS, {"key": known.key, "thorough": True})
+        stood = {row[:3]: _stored(row[4], row[5], partial(event_sum, row)) for row in found}
+        change = change_against(stood, projection.events)
+        await self._save_events(known.key, change)
+        named = await save_mentions(self._db, known, projection.names, change, thorough=True)
+        return is_otherwise or named or bool(change.gone or change.rows)
+
+    async def sweep(self) -> int:
+        return len(await self._db.fetch(SWEEP)) + len(await self._db.fetch(RELINK))
+
+    async def body(self, known: Known) -> bytes | None:
+        rows = await self._db.fetch(BODY, {"key": known.key})
+        if not rows:
+            return None
+        body, stored = rows[0]
+        require_sound(stored, body, what=f"the snapshot of {known.entity_id}")
+        return bytes(body)
+
+    async def _sums(self, key: int) -> tuple[int, int | None]:
+        """Return the sums of an entity and its snapshot, as far as they are their own."""
+        (row,) = await self._db.fetch(BY_KEY, {"key": key})
+        bodies = await self._db.fetch(BODY, {"key": key})
+        body, stored = bodies[0] if bodies else (None, None)
+        return row[2] if is_sound(row) else _WRONG, _stored(stored, body, checksum)
+
+    async def _save_body(self, key: int, body: bytes | None) -> None:
+        if body is None:
+            await self._db.execute(DROP_BODY, {"key": key})
+        else:
+            columns = {"key": key, "checksum": checksum(body), "body": body}
+            await self._db.execute(PUT_BODY, columns)
+
+    async def _save_events(self, key: int, change: EventChange) -> None:
+        for ms, rank, id_ in change.gone:
+            await self._db.execute(DROP_EVENT, {"key": key, "ms": ms, "rank": rank, "id": id_})
+        for row in change.rows:
+            await self._db.execute(PUT_EVENT, row.columns(key))
+
+
+def _saving(projection: Projection, before: Projection | None) -> str:
+    """Return the statement that saves an entity; where it stands in lists mostly stays."""
+    is_listed_alike = before is not None and (before.is_deleted, before.started) == (
+        projection.is_deleted,
+        projection.started,
+    )
+    return SAVE_IN_PLACE if is_listed_alike else SAVE
+
+
+def _stored(stored: int | None, body: bytes | None, sum_of: Callable[[bytes], int]) -> int | None:
+    """Return the sum that is kept of a body; where the body was read, only if it is its own."""
+    is_wrong = body is not None and sum_of(body) != stored
+    return _WRONG if is_wrong else stored

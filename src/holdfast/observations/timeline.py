@@ -1,0 +1,253 @@
+"""Timelines: what happened to entities and when, derived from their snapshots."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast.domain.canonical_json import digest
+from holdfast.domain.ids import EntityId
+from holdfast.domain.time import instant_of, milliseconds, spelled
+from holdfast.observations.as_of import ALWAYS, Window
+from holdfast.observations.issues import Issue, rejection
+from holdfast.observations.model import Entity, EntityType
+
+
+class EventType(StrEnum):
+    """What happened."""
+
+    SESSION_STARTED = "SessionStarted"
+    CHECKPOINT_REACHED = "CheckpointReached"
+    SESSION_ENDED = "SessionEnded"
+    DECISION_MADE = "DecisionMade"
+    VALIDATION_RECORDED = "ValidationRecorded"
+    STATUS_CHANGED = "StatusChanged"
+
+
+_FIRST: Final = (
+    EventType.SESSION_STARTED,
+    EventType.CHECKPOINT_REACHED,
+    EventType.SESSION_ENDED,
+)
+RANKS: Final[Mapping[EventType, int]] = {
+    each: _FIRST.index(each) if each in _FIRST else len(_FIRST) for each in EventType
+}
+
+
+# What does not apply is left out on the wire.
+class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Something that happened to an entity; `related_to` names what it is also told under."""
+
+    id: Annotated[str, Meta(description="What the event is always known by: tle_….")]
+    timestamp: Annotated[str, Meta(description="When.")]
+    event_type: Annotated[EventType, Meta(description="What happened.")]
+    description: Annotated[str, Meta(description="The same in words.")]
+    entity_id: Annotated[EntityId, Meta(description="To what: ent_….")]
+    entity_type: Annotated[EntityType, Meta(description="To a thing of which type.")]
+    session_id: Annotated[str | None, Meta(description="The session, where it is one.")]
+    source_field: Annotated[str, Meta(description="The field that it was read off.")]
+    provenance: Annotated[tuple[str, ...], Meta(description="Which claims it is from.")]
+    details: Annotated[
+        dict[str, Any] | None, Meta(description="What else is known of it; maybe left out.")
+    ] = None
+    related_to: Annotated[
+        tuple[str, ...] | None, Meta(description="The ids it was found under; maybe left out.")
+    ] = None
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """Return where it stands on a timeline; equal moments begin, go on, end."""
+        return self.timestamp, RANKS[self.event_type], self.id
+
+
+def events_of(entity: Entity, *, related_to: tuple[str, ...] = ()) -> tuple[TimelineEvent, ...]:
+    """Return what happened to an entity, in order; nothing of one that is not shown.
+
+    With ids it is related to, they are the events of those as well.
+    """
+    if not entity.snapshot:
+        return ()
+    found = tuple(sorted(_EVENTS[entity.entity_type](entity), key=lambda event: event.place))
+    if not related_to:
+        return found
+    return tuple(msgspec.structs.replace(event, related_to=related_to) for event in found)
+
+
+def happens_alike(one: Entity, other: Entity) -> bool:
+    """Tell whether two states of a session have the same events, without making any."""
+    is_session = one.entity_type is EntityType.AGENT_SESSION
+    return is_session and _session_sources(one) == _session_sources(other)
+
+
+def timeline(
+    events: Iterable[TimelineEvent],
+    *,
+    window: Window = ALWAYS,
+    event_types: Collection[EventType] = (),
+) -> tuple[TimelineEvent, ...]:
+    """Return events in order, each once, and only those that are asked for."""
+    found: dict[str, TimelineEvent] = {}
+    for event in events:
+        known = found.get(event.id)
+        found[event.id] = event if known is None else _joined(known, event)
+    asked = (
+        event
+        for event in found.values()
+        if window.holds(instant_of(event.timestamp))
+        and (not event_types or event.event_type in event_types)
+    )
+    return tuple(sorted(asked, key=lambda event: event.place))
+
+
+def require_event_types(names: Any) -> tuple[EventType, ...]:
+    """Return the kinds of events that are asked for, or refuse what is none."""
+    told = ", ".join(EventType)
+    if names is not None and not isinstance(names, list | tuple):
+        message = "event_types must be an array"
+        issue = Issue(path=("event_types",), value=names, expected="type: array", message=message)
+        raise rejection((issue,))
+    issues = [
+        Issue(
+            path=("event_types", number),
+            value=name,
+            expected=f"one of: {told}",
+            message=f"event_types[{number}] must be one of {told}",
+        )
+        for number, name in enumerate(names or ())
+        if name not in tuple(EventType)
+    ]
+    if issues:
+        raise rejection(issues)
+    return tuple(EventType(name) for name in names or ())
+
+
+# Remembered, because with each claim about an entity most of its events are those of before.
+@lru_cache(maxsize=8192)
+def timeline_event_id(
+    entity_id: EntityId, event_type: EventType, discriminator: str, timestamp: str
+) -> str:
+    """Return the id that an event always has, however often it is read off."""
+    return f"tle_{digest([entity_id, event_type, discriminator, timestamp])[:24]}"
+
+
+def references(entity: Entity) -> tuple[str, ...]:
+    """Return the ids under which an entity's events are told as well, each once."""
+    snapshot = entity.snapshot
+    named: list[Any] = []
+    match entity.entity_type:
+        case EntityType.AGENT_SESSION:
+            named = [each.get("id") for each in snapshot.get("outcomes", ())]
+        case EntityType.AGENT_DECISION:
+            context = snapshot.get("context", {})
+            named = [context.get(name) for name in ("session_id", "feature_unit", "release")]
+        case EntityType.VALIDATION_RESULT:
+            named = [snapshot.get("target")]
+        case EntityType.RELEASE:
+            named = list(snapshot.get("feature_units", ()))
+    return tuple(dict.fromkeys(each for each in named if isinstance(each, str)))
+
+
+def _joined(one: TimelineEvent, other: TimelineEvent) -> TimelineEvent:
+    """Return an event that was found twice with all it was found by."""
+    ids = tuple(dict.fromkeys((*(one.related_to or ()), *(other.related_to or ()))))
+    return msgspec.structs.replace(one, related_to=ids or None)
+
+
+def _session_events(entity: Entity) -> Iterator[TimelineEvent]:
+    snapshot, provenance = entity.snapshot, entity.provenance
+    for name, kind, word in (
+        ("started_at", EventType.SESSION_STARTED, "started"),
+        ("ended_at", EventType.SESSION_ENDED, "ended"),
+    ):
+        if name in snapshot:
+            yield _event(
+                entity,
+                _Happening(kind, name, instant_of(snapshot[name]), provenance[name]),
+                f"Session {entity.key} {word}",
+            )
+    of_each = entity.provenance_items["checkpoints"]
+    for checkpoint, whose in zip(snapshot["checkpoints"], of_each, strict=True):
+        ms, name = instant_of(checkpoint["timestamp"]), checkpoint["name"]
+        yield _event(
+            entity,
+            _Happening(EventType.CHECKPOINT_REACHED, "checkpoints", ms, whose, name),
+            f"Checkpoint: {name}",
+            {"name": name, "has_state": "state" in checkpoint},
+        )
+
+
+def _session_sources(entity: Entity) -> tuple[object, ...]:
+    """Return all that a session's events are read off."""
+    told, whose = entity.snapshot.get, entity.provenance.get
+    times = told("started_at"), whose("started_at"), told("ended_at"), whose("ended_at")
+    return *times, told("checkpoints"), entity.provenance_items.get("checkpoints")
+
+
+def _decision_events(entity: Entity) -> Iterator[TimelineEvent]:
+    yield _stated(entity, EventType.DECISION_MADE, f"Decision: {entity.snapshot['decision']}")
+
+
+def _validation_events(entity: Entity) -> Iterator[TimelineEvent]:
+    kind, status = entity.snapshot["validation_type"], entity.snapshot["status"]
+    details = {"validation_type": kind, "status": status}
+    yield _stated(entity, EventType.VALIDATION_RECORDED, f"Validation: {kind} {status}", details)
+
+
+def _status_events(entity: Entity) -> Iterator[TimelineEvent]:
+    for change in entity.status_changes:
+        ms, whose = milliseconds(change.at), (change.reference,)
+        yield _event(
+            entity,
+            _Happening(EventType.STATUS_CHANGED, "status", ms, whose, change.status),
+            f"Status of {entity.key}: {change.status}",
+            {"status": change.status, "previous": change.previous},
+        )
+
+
+class _Happening(Struct, frozen=True):
+    kind: EventType
+    source_field: str
+    ms: int
+    provenance: tuple[str, ...]
+    discriminator: str = ""
+
+
+def _stated(
+    entity: Entity, kind: EventType, description: str, details: dict[str, Any] | None = None
+) -> TimelineEvent:
+    ms = instant_of(entity.snapshot["timestamp"])
+    happening = _Happening(kind, "timestamp", ms, entity.provenance["timestamp"])
+    return _event(entity, happening, description, details)
+
+
+def _event(
+    entity: Entity,
+    happening: _Happening,
+    description: str,
+    details: dict[str, Any] | None = None,
+) -> TimelineEvent:
+    timestamp = spelled(happening.ms)
+    return TimelineEvent(
+        id=timeline_event_id(entity.entity_id, happening.kind, happening.discriminator, timestamp),
+        timestamp=timestamp,
+        event_type=happening.kind,
+        description=description,
+        entity_id=entity.entity_id,
+        entity_type=entity.entity_type,
+        session_id=entity.key if entity.entity_type is EntityType.AGENT_SESSION else None,
+        source_field=happening.source_field,
+        provenance=happening.provenance,
+        details=details,
+    )
+
+
+_EVENTS: Final = {
+    EntityType.AGENT_SESSION: _session_events,
+    EntityType.FEATURE_UNIT: _status_events,
+    EntityType.RELEASE: _status_events,
+    EntityType.AGENT_DECISION: _decision_events,
+    EntityType.VALIDATION_RESULT: _validation_events,
+}

@@ -1,0 +1,373 @@
+"""Documents of the full-text index, and the SQL of search."""
+
+import hashlib
+from collections.abc import Iterable
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.messages import Role, decode_parts
+from holdfast.domain.time import microseconds
+from holdfast.ports.search import SearchWish
+from holdfast.search.query import Term
+from holdfast.search.tokenizer import text_of, tool_of, words_of
+from holdfast.store.database import Row
+
+# A number is a key and, in the last bits, what is counted within it.
+WIDTH: Final = 24
+NUMBERS: Final = 1 << WIDTH
+# Claims stand below everything that was said.
+FIRST_CLAIM: Final = -(1 << 62)
+LOWEST: Final = FIRST_CLAIM
+HIGHEST: Final = (1 << 62) - 1
+_DAY: Final = 86_400_000_000
+_DIGITS: Final = 5
+_LAST_DAY: Final = 10**_DIGITS - 1
+
+
+class Origin(Struct, frozen=True):
+    """Whose document it is, and of which agent and repository."""
+
+    owner: str
+    agent_id: str | None = None
+    repo_id: str | None = None
+
+
+def place_of(key: int, number: int) -> int:
+    """Return the number of a document; below zero a key is that of an entity."""
+    return key << WIDTH | number if key > 0 else FIRST_CLAIM + (-key << WIDTH | number)
+
+
+def source_of(place: int) -> tuple[int, int]:
+    """Return the key and the number within it that a document stands for."""
+    if place >= 0:
+        return place >> WIDTH, place & (NUMBERS - 1)
+    return -((place - FIRST_CLAIM) >> WIDTH), (place - FIRST_CLAIM) & (NUMBERS - 1)
+
+
+def message_words(origin: Origin, row: Row) -> str:
+    """Return what the index holds of a message: role, microseconds, and encoded parts."""
+    role, at, stored = row
+    parts = decode_parts(stored)
+    tool = tool_of(parts)
+    marks = [*_marks(origin, at), role_mark(role)]
+    return _joined(text_of(parts), marks if tool is None else [*marks, mark("t", tool)])
+
+
+def text_words(origin: Origin, at: int, text: str) -> str:
+    """Return what the index holds of a title or a claim."""
+    return _joined(text, _marks(origin, at))
+
+
+@lru_cache(maxsize=1_024)
+def mark(kind: str, value: str) -> str:
+    """Return a word that no text holds, for something that documents are filtered by."""
+    # A dot is no part of any word, and is one to the index, because it is not of ASCII.
+    return f"·{kind}{hashlib.blake2s(value.encode(), digest_size=6).hexdigest()}"
+
+
+def role_mark(role: Role | str) -> str:
+    """Return the mark of a role."""
+    return mark("u", str(role))
+
+
+def days(since: datetime | None, until: datetime | None) -> tuple[int, int]:
+    """Return the first and the last day that may hold something; outside of time it is its end."""
+    first = 0 if since is None else microseconds(since) // _DAY
+    last = _LAST_DAY if until is None else microseconds(until) // _DAY
+    return max(first, 0), min(last, _LAST_DAY)
+
+
+def day_beginnings(first: int, last: int) -> list[str]:
+    """Return marks, or beginnings of them, that together are those of the days from one to another.
+
+    As few as there can be: whole tens, hundreds and so on by what they have in common.
+    """
+    found = []
+    at = first
+    while at <= last:
+        size = 1
+        while at % (size * 10) == 0 and at + size * 10 - 1 <= last and size < _LAST_DAY:
+            size *= 10
+        kept = _DIGITS - (len(str(size)) - 1)
+        found.append(f"·d{at:0{_DIGITS}}"[: 2 + kept])
+        at += size
+    return found
+
+
+def _marks(origin: Origin, at: int) -> list[str]:
+    marks = [mark("o", origin.owner), f"·d{min(max(at // _DAY, 0), _LAST_DAY):0{_DIGITS}}"]
+    if origin.agent_id is not None:
+        marks.append(mark("a", origin.agent_id))
+    if origin.repo_id is not None:
+        marks.append(mark("r", origin.repo_id))
+    return marks
+
+
+def _joined(text: str, marks: Iterable[str]) -> str:
+    # Sorted, so that the same text always makes the same index.
+    return " ".join(sorted({*words_of(text), *marks}))
+
+
+MATCHING = """
+-- The documents of a stretch that hold all the words.
+SELECT rowid
+  FROM search_index
+ WHERE search_index MATCH :expression
+   AND rowid BETWEEN :low AND :high
+ ORDER BY rowid DESC
+ LIMIT :limit
+"""
+ADD = """
+-- A new document.
+INSERT INTO search_index (rowid, words)
+VALUES (:document, :words)
+"""
+TAKE_OUT = """
+-- A document that is gone, with the very words it was added with.
+INSERT INTO search_index (search_index, rowid, words)
+VALUES ('delete', :document, :words)
+"""
+IS_THOROUGH = """
+-- Whether the index forgets words at once.
+SELECT 1
+  FROM search_index_config
+ WHERE k = 'secure-delete'
+   AND v = 1
+"""
+BE_THOROUGH = """
+-- From now on a word that is taken out is gone, and not only marked.
+INSERT INTO search_index (search_index, rank)
+VALUES ('secure-delete', 1)
+"""
+TAIL = """
+-- What is not in the index yet.
+SELECT key, first, last
+  FROM search_tail
+ ORDER BY key, first
+ LIMIT :limit
+"""
+OWN_TAIL = """
+-- What is not in the index yet, of one owner.
+SELECT t.key, t.first, t.last
+  FROM search_tail t
+  JOIN sessions s ON s.key = t.key
+ WHERE s.owner = :owner
+ UNION ALL
+SELECT t.key, t.first, t.last
+  FROM search_tail t
+  JOIN entities e ON e.key = -t.key
+ WHERE e.owner = :owner
+"""
+TAIL_OF = """
+-- What is not in the index yet, of one session.
+SELECT first, last
+  FROM search_tail
+ WHERE key = :key
+"""
+NOTE = """
+-- A stretch that has to be put into the index.
+INSERT INTO search_tail (key, first, last)
+VALUES (:key, :first, :last)
+    ON CONFLICT DO NOTHING
+"""
+NOTE_TITLE = """
+-- A title that has to be put into the index, if it is another one than the session has.
+INSERT INTO search_tail (key, first, last)
+SELECT key, 0, 0
+  FROM sessions
+ WHERE key = :key
+   AND title IS DISTINCT FROM :title
+    ON CONFLICT DO NOTHING
+"""
+MOVE = """
+-- A stretch of which a part is in the index now.
+UPDATE search_tail
+   SET first = :next
+ WHERE key = :key
+   AND first = :first
+"""
+DONE = """
+-- A stretch that is in the index now.
+DELETE FROM search_tail
+ WHERE key = :key
+   AND first = :first
+"""
+FORGET_TAIL = """
+-- A session that is gone lacks nothing.
+DELETE FROM search_tail
+ WHERE key = :key
+"""
+BACKLOG = """
+-- How much is not in the index yet.
+SELECT count(*), coalesce(sum(size), 0)
+  FROM (SELECT length(m.parts) AS size
+          FROM search_tail t
+          JOIN messages m ON m.session_key = t.key
+                         AND m.sequence BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
+         UNION ALL
+        SELECT length(o.content)
+          FROM search_tail t
+          JOIN observations o ON o.entity_key = -t.key
+                             AND o.ordinal BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
+         UNION ALL
+        SELECT 0 FROM search_tail WHERE first = 0) waiting
+"""
+ORIGIN = """
+-- Whose session it is, its title, and since when.
+SELECT owner, agent_id, repo_id, title, created_at
+  FROM sessions
+ WHERE key = :key
+"""
+ORIGINS = """
+-- Whose sessions they are, and the number of the last message of each.
+SELECT key, messages, owner, agent_id, repo_id
+  FROM sessions
+ WHERE key IN (SELECT value FROM json_each(:keys))
+ ORDER BY key
+"""
+ALL_ROWS = """
+-- Messages of several stretches as they are stored, one stretch after another.
+SELECT t.key, m.sequence, m.role, m.created_at, m.parts
+  FROM json_each(:stretches) t
+ CROSS JOIN messages m ON m.session_key = json_extract(t.value, '$[0]')
+                      AND m.sequence BETWEEN json_extract(t.value, '$[1]')
+                                         AND json_extract(t.value, '$[2]')
+ ORDER BY t.key, m.sequence
+"""
+# What is asked for in place of the messages themselves to know how large they are.
+TO_SIZES = ("m.role, m.created_at, m.parts", "coalesce(length(m.parts), 0)")
+SIZES = ALL_ROWS.replace(*TO_SIZES)
+ROWS = """
+-- Messages of a stretch as they are stored.
+SELECT sequence, role, created_at, parts
+  FROM messages
+ WHERE session_key = :key
+   AND sequence BETWEEN :first AND :last
+ ORDER BY sequence
+ LIMIT :limit
+"""
+CLAIMS = """
+-- Claims of a stretch as they are stored.
+SELECT o.ordinal, e.owner, o.created_ms, o.content
+  FROM observations o
+  JOIN entities e ON e.key = o.entity_key
+ WHERE o.entity_key = :key
+   AND o.ordinal BETWEEN :first AND :last
+ ORDER BY o.ordinal
+ LIMIT :limit
+"""
+SAID_FIRST = """
+-- Which message of a stretch was the first that a person said.
+SELECT sequence
+  FROM messages
+ WHERE session_key = :key
+   AND sequence BETWEEN :first AND :last
+   AND role = 'user'
+ ORDER BY sequence
+ LIMIT 1
+"""
+CLAIM = """
+-- One claim, whole.
+SELECT ordinal, owner, kind, source, observed_ms, created_ms, idempotency_key, content_hash,
+       checksum, content
+  FROM observations
+ WHERE entity_key = :key
+   AND ordinal = :ordinal
+"""
+TITLE = """
+-- What the index holds of a title.
+SELECT title
+  FROM search_titles
+ WHERE session_key = :key
+"""
+KEEP_TITLE = """
+-- What the index holds of a title from now on.
+INSERT INTO search_titles (session_key, title)
+VALUES (:key, :title)
+    ON CONFLICT (session_key) DO UPDATE SET title = excluded.title
+"""
+FORGET_TITLE = """
+-- The index holds no title of that session.
+DELETE FROM search_titles
+ WHERE session_key = :key
+"""
+DIG = """
+-- Words of a removed document that are still in the index.
+INSERT INTO search_graves (document, words)
+VALUES (:document, :words)
+    ON CONFLICT (document) DO UPDATE SET words = excluded.words
+"""
+GRAVES = """
+-- Removed documents whose words are still in the index, taken out of their list.
+DELETE FROM search_graves
+ WHERE document IN (SELECT document FROM search_graves ORDER BY document LIMIT :limit)
+RETURNING document, words
+"""
+SUM = """
+-- How many words the index holds, and a sum over all of them.
+SELECT count(*), coalesce(sum(crc32(term) * (doc % 65521 + 65521) % 4294967291), 0)
+  FROM search_words
+"""
+EMPTY = (
+    "INSERT INTO search_index (search_index) VALUES ('delete-all')",
+    "DELETE FROM search_titles",
+    "DELETE FROM search_graves",
+    "DELETE FROM search_tail",
+    """
+INSERT INTO search_tail (key, first)
+SELECT session_key, min(sequence) FROM messages GROUP BY session_key
+""",
+    """
+INSERT INTO search_tail (key, first, last)
+SELECT key, 0, 0 FROM sessions WHERE title IS NOT NULL
+""",
+    """
+INSERT INTO search_tail (key, first)
+SELECT -entity_key, min(ordinal) FROM observations GROUP BY entity_key
+""",
+)
+NAMED = """
+-- The entities of an owner that are called like a session.
+SELECT key
+  FROM entities
+ WHERE owner = :owner
+   AND name = :name
+   AND entity_type = 'agent_session'
+"""
+
+
+def expression(wish: SearchWish) -> str:
+    """Return what the index is asked: words and marks, each of them quoted."""
+    parts = [_words(term) for term in wish.terms.wanted]
+    parts += [f'"{each}"' for each in _mark_conditions(wish)]
+    if wish.since is not None or wish.until is not None:
+        found = day_beginnings(*days(wish.since, wish.until))
+        told = " OR ".join(f'"{each}" *' for each in found)
+        # A mark that no document has, where no day is left.
+        parts.append(f"({told})" if found else '"·"')
+    # Of a phrase the words may stand there, only not together.
+    without = [_words(term) for term in wish.terms.unwanted if len(term.words) == 1]
+    told = " AND ".join(parts)
+    return f"({told}) NOT ({' OR '.join(without)})" if without else told
+
+
+def _words(term: Term) -> str:
+    *exact, last = term.words
+    told = [f'"{word}"' for word in exact]
+    return " AND ".join([*told, f'"{last}" *' if term.is_beginning else f'"{last}"'])
+
+
+def _mark_conditions(wish: SearchWish) -> list[str]:
+    marks = [mark("o", wish.owner)]
+    if wish.agent_id is not None:
+        marks.append(mark("a", wish.agent_id))
+    if wish.repo_id is not None:
+        marks.append(mark("r", wish.repo_id))
+    if wish.role is not None:
+        marks.append(role_mark(wish.role))
+    if wish.tool is not None:
+        marks.append(mark("t", wish.tool))
+    return marks

@@ -1,0 +1,164 @@
+"""Search queries and results: words are ANDed, `"…"` is a phrase, `word*` a prefix, `-word` an
+exclusion.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import AgentId, MessageId, RepoId, SessionId
+from holdfast.domain.messages import Role
+from holdfast.domain.queries import require_limit
+from holdfast.domain.text import is_encodable
+from holdfast.search.tokenizer import words_of
+
+# Fewer letters begin so many words that looking them all up would take too long.
+BEGINNING_SHORTEST: Final = 2
+_ITEM: Final = re.compile(r'(?P<without>-(?=[\w"]))?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))')
+
+
+class Term(Struct, frozen=True):
+    """Words that stand one after the other; the last may be only the beginning of one."""
+
+    words: tuple[str, ...]
+    is_beginning: bool = False
+
+
+class Terms(Struct, frozen=True):
+    """What a text must hold all of, and what it must not hold any of."""
+
+    wanted: tuple[Term, ...]
+    unwanted: tuple[Term, ...] = ()
+
+    @property
+    def needs_text(self) -> bool:
+        """Tell whether more is asked for than which words there are."""
+        return any(len(term.words) > 1 for term in (*self.wanted, *self.unwanted))
+
+
+def parsed(query: str) -> Terms:
+    """Return what a query asks for; one without any word in it asks for nothing that there is."""
+    if query.count('"') % 2:
+        return _plain(query)
+    wanted: list[Term] = []
+    unwanted: list[Term] = []
+    for item in _ITEM.finditer(query):
+        term = _term(item["phrase"] or item["word"] or "", query[item.end() :])
+        if term is not None:
+            (unwanted if item["without"] else wanted).append(term)
+    # Everything but something is no search.
+    return Terms(_distinct(wanted), _distinct(unwanted)) if wanted else _plain(query)
+
+
+def holds(terms: Terms, words: Sequence[str]) -> bool:
+    """Tell whether a text with these words is what is asked for."""
+    known = frozenset(words)
+    return (
+        bool(terms.wanted)
+        and all(_stands_in(term, words, known) for term in terms.wanted)
+        and not any(_stands_in(term, words, known) for term in terms.unwanted)
+    )
+
+
+def stands_at(term: Term, words: Sequence[str], place: int) -> bool:
+    """Tell whether a term stands at a place among words."""
+    *exact, last = term.words
+    end = place + len(exact)
+    if end >= len(words) or list(words[place:end]) != exact:
+        return False
+    return words[end].startswith(last) if term.is_beginning else words[end] == last
+
+
+def _stands_in(term: Term, words: Sequence[str], known: Collection[str]) -> bool:
+    if len(term.words) == 1:
+        word = term.words[0]
+        return any(each.startswith(word) for each in known) if term.is_beginning else word in known
+    return any(stands_at(term, words, place) for place in range(len(words)))
+
+
+def _term(text: str, following: str) -> Term | None:
+    words = tuple(words_of(text))
+    if not words:
+        return None
+    # Behind a phrase the sign stands outside of it.
+    is_beginning = text.endswith("*") or following.startswith("*")
+    return Term(words, is_beginning and len(words[-1]) >= BEGINNING_SHORTEST)
+
+
+def _plain(query: str) -> Terms:
+    return Terms(_distinct([Term((word,)) for word in words_of(query)]))
+
+
+def _distinct(terms: list[Term]) -> tuple[Term, ...]:
+    return tuple(dict.fromkeys(terms))
+
+
+TEXT_LONGEST: Final = 400
+LIMIT_USUAL: Final = 20
+LIMIT_MOST: Final = 100
+
+
+class SearchQuery(Struct, frozen=True, kw_only=True):
+    """Which words, and where they stand; filters combine with AND.
+
+    An agent is named by its id or slug, a tool by its exact name. From `since` on, before `until`.
+    """
+
+    text: str
+    agent: str | None = None
+    repo_id: RepoId | None = None
+    session_id: SessionId | None = None
+    role: Role | None = None
+    tool: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int = LIMIT_USUAL
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """Something that was found: a message, a title, or an observation; the rest says nothing.
+
+    The score is the share of the snippet's words that were searched for.
+    """
+
+    session_id: SessionId | None = None
+    agent_id: AgentId | None = None
+    message_id: MessageId | None = None
+    message_sequence: int | None = None
+    turn: int | None = None
+    role: Role | None = None
+    snippet: str
+    score: float
+    created_at: datetime
+    observation_id: str | None = None
+
+
+class SearchRebuilt(Struct, frozen=True, kw_only=True):
+    """What was indexed anew, and where the index had not been what the texts say."""
+
+    documents: int
+    differences: tuple[str, ...] = ()
+
+
+def require_query(query: SearchQuery) -> SearchQuery:
+    """Return the query, or refuse what cannot be searched for."""
+    if not 1 <= len(query.text) <= TEXT_LONGEST:
+        raise _invalid(f"A query has 1 to {TEXT_LONGEST} characters, not {len(query.text)}.")
+    for field in ("text", "agent", "tool", "repo_id", "session_id"):
+        value = getattr(query, field)
+        if value is not None and ("\x00" in value or not is_encodable(value)):
+            raise _invalid("A query holds no NUL character and no lone surrogate.", field)
+    for field in ("since", "until"):
+        at = getattr(query, field)
+        if at is not None and at.tzinfo is None:
+            raise Invalid(Code.INVALID_FILTER, f"{field} needs a time zone.", {"field": field})
+    require_limit(query.limit, most=LIMIT_MOST)
+    return query
+
+
+def _invalid(told: str, field: str = "text") -> Invalid:
+    return Invalid(Code.INVALID_QUERY, told, {"field": field})

@@ -1,0 +1,239 @@
+"""Search over messages, tools, titles and observations of one owner."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
+from holdfast.domain.queries import Page, decode_count, encode_count
+from holdfast.ports import Store, Tx
+from holdfast.ports.search import TOGETHER, Backlog, Found, Harvest, SearchWish
+from holdfast.search.query import (
+    Hit,
+    SearchQuery,
+    SearchRebuilt,
+    Term,
+    Terms,
+    parsed,
+    require_query,
+    stands_at,
+)
+from holdfast.search.tokenizer import Placed, placed_words
+from holdfast.services.agents import find_agent
+
+SNIPPET_LONGEST: Final = 300
+# Of the text itself, so that brackets and dots have room.
+_TEXT_LONGEST: Final = 240
+_BEFORE: Final = 80
+_SPACE: Final = re.compile(r"\s+")
+_CHUNK: Final = 4_096
+# From one number to another.
+Stretch = tuple[int, int]
+
+
+class Snippet(Struct, frozen=True):
+    """A piece of a text, and which part of its words was searched for."""
+
+    text: str
+    score: float
+
+
+def snippet(text: str, terms: Terms) -> Snippet:
+    """Return the piece of a text around the first match; without one, its beginning."""
+    words = _around(text, terms)
+    found = _found(words, terms.wanted)
+    first = words[found[0][0]][1] if found else 0
+    start = _start(words, max(0, first - _BEFORE))
+    end = start + _TEXT_LONGEST
+    while True:
+        inside = [place for place, word in enumerate(words) if start <= word[1] and word[2] <= end]
+        shown = [each for each in found if each[0] in inside and each[1] in inside]
+        told = _told(text, [(words[one][1], words[other][2]) for one, other in shown], (start, end))
+        if len(told) <= SNIPPET_LONGEST:
+            count = sum(other - one + 1 for one, other in shown)
+            return Snippet(told, round(count / max(len(inside), 1), 4))
+        end -= max(1, len(told) - SNIPPET_LONGEST)
+
+
+def _around(text: str, terms: Terms) -> list[Placed]:
+    """Return the words around the first match: a long text is not read to its end for it."""
+    longest = max((len(term.words) for term in terms.wanted), default=1)
+    placed = placed_words(text)
+    kept: list[Placed] = []
+    while chunk := list(islice(placed, _CHUNK)):
+        kept += chunk
+        if _found(kept, terms.wanted):
+            return [*kept, *islice(placed, _TEXT_LONGEST)]
+        # What precedes the match is shown too, and a phrase may begin in one chunk of words and
+        # end in the next.
+        kept = kept[-(longest + _BEFORE) :]
+    return list(islice(placed_words(text), _TEXT_LONGEST))
+
+
+def _found(words: Sequence[Placed], terms: Sequence[Term]) -> list[Stretch]:
+    """Return where terms stand, from which word to which, in their order and apart."""
+    plain = [word for word, _, _ in words]
+    # By their first words, because a query may have a hundred terms and a text a million words.
+    by_word: dict[str, list[Term]] = {}
+    beginnings = [term for term in terms if term.is_beginning and len(term.words) == 1]
+    for term in terms:
+        by_word.setdefault(term.words[0], []).append(term)
+    everywhere = sorted(
+        {
+            (place, place + len(term.words) - 1)
+            for place, word in enumerate(plain)
+            for term in (*by_word.get(word, ()), *beginnings)
+            if stands_at(term, plain, place)
+        }
+    )
+    apart: list[Stretch] = []
+    for first, last in everywhere:
+        # Terms may share words, and two words may be made of one character.
+        if apart and (first <= apart[-1][1] or words[first][1] < words[apart[-1][1]][2]):
+            apart[-1] = (apart[-1][0], max(apart[-1][1], last))
+        else:
+            apart.append((first, last))
+    return apart
+
+
+def _start(words: Sequence[Placed], wanted: int) -> int:
+    """Return where the first whole word begins from a place on."""
+    if wanted == 0:
+        return 0
+    return next((start for _, start, _ in words if start >= wanted), wanted)
+
+
+def _told(text: str, found: Sequence[Stretch], window: Stretch) -> str:
+    start, end = window
+    pieces = ["…"] if start else []
+    at = start
+    for first, last in found:
+        pieces += [text[at:first], "[", text[first:last], "]"]
+        at = last
+    pieces += [text[at:end], "…" if end < len(text) else ""]
+    return _SPACE.sub(" ", "".join(pieces)).strip()
+
+
+# More than this is not read through by who searches: the index catches up first.
+BACKLOG_MOST: Final = Backlog(4_096, 8 << 20)
+NOTHING: Final = Backlog(0, 0)
+# Snippets of longer texts are cut beside the loop, so that nobody else waits for them.
+LIGHT_MOST: Final = 1 << 16
+
+
+class Search:
+    """Everything that was said and claimed, by its words."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(
+        self, owner: Owner, query: SearchQuery, *, cursor: str | None = None
+    ) -> Page[Hit]:
+        """Return what holds the words: the newest session first, and in it the newest message.
+
+        What was acknowledged is found. A page may be short and still have a cursor behind it,
+        where much had to be looked at for a phrase.
+        """
+        require_query(query)
+        terms = parsed(query.text)
+        filters = (owner, replace(query, limit=1))
+        place = decode_count(cursor, filters)
+        await self._catch_up(BACKLOG_MOST)
+
+        async def read(tx: Tx) -> Harvest:
+            wish = await _wish(tx, owner, query, terms)
+            return await tx.search.find(replace(wish, before=place and place[0]))
+
+        harvest = await self._store.read(read)
+        hits = await _hits(harvest.found, terms)
+        behind = None if harvest.behind is None else (harvest.behind, "")
+        return Page(items=hits, next_cursor=encode_count(behind, filters))
+
+    async def rebuild(self) -> SearchRebuilt:
+        """Compute the index anew, for everybody; tell whether it had been what the texts say."""
+        before = await self._sum()
+        await self._store.write(lambda tx: tx.search.empty())
+        documents = await self._catch_up(NOTHING)
+        after = await self._sum()
+        told = () if before == after else (_difference(before, after),)
+        return SearchRebuilt(documents=documents, differences=told)
+
+    async def _sum(self) -> tuple[int, int] | None:
+        """Return what the index holds, once it holds everything; nothing where it is damaged."""
+        try:
+            while await self._store.write(lambda tx: tx.search.bury(TOGETHER)):
+                pass
+            await self._catch_up(NOTHING)
+            return await self._store.read(lambda tx: tx.search.sum())
+        except HoldfastError:
+            return None
+
+    async def _catch_up(self, most: Backlog) -> int:
+        """Have the index catch up, where more than so much waits; return how many documents did."""
+        waiting = await self._store.read(lambda tx: tx.search.backlog())
+        if waiting.documents <= most.documents and waiting.size <= most.size:
+            return 0
+        together, done = waiting.together, 0
+        while batch := await self._store.write(lambda tx: tx.search.catch_up(together)):
+            done += batch
+            if batch < together:
+                break
+        return done
+
+
+async def _wish(tx: Tx, owner: Owner, query: SearchQuery, terms: Terms) -> SearchWish:
+    agent = query.agent
+    if agent is not None and not is_uuid(agent):
+        agent = (await find_agent(tx, owner, agent)).id
+    session = query.session_id
+    return SearchWish(
+        owner=owner,
+        terms=terms,
+        agent_id=None if agent is None else AgentId(agent),
+        repo_id=query.repo_id,
+        session_id=None if session is None else SessionId(session),
+        role=query.role,
+        tool=query.tool,
+        since=query.since,
+        until=query.until,
+        limit=query.limit,
+    )
+
+
+async def _hits(harvest: Sequence[Found], terms: Terms) -> tuple[Hit, ...]:
+    def cut() -> tuple[Hit, ...]:
+        return tuple(_hit(found, terms) for found in harvest)
+
+    is_light = sum(len(found.text) for found in harvest) <= LIGHT_MOST
+    return cut() if is_light else await asyncio.to_thread(cut)
+
+
+def _hit(found: Found, terms: Terms) -> Hit:
+    shown = snippet(found.text, terms)
+    message = found.message
+    return Hit(
+        session_id=found.session_id,
+        agent_id=found.agent_id,
+        message_id=None if message is None else message.id,
+        message_sequence=None if message is None else message.sequence,
+        turn=None if message is None else message.turn,
+        role=None if message is None else message.role,
+        snippet=shown.text,
+        score=shown.score,
+        created_at=found.created_at,
+        observation_id=found.observation_id,
+    )
+
+
+def _difference(before: tuple[int, int] | None, after: tuple[int, int] | None) -> str:
+    if before is None:
+        return "The index of search could not be read."
+    held, wanted = before[0], after[0] if after is not None else 0
+    return f"The index of search held {held} words that were not the {wanted} of the texts."

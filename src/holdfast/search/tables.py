@@ -1,0 +1,337 @@
+"""Look up documents in the index and verify each against its source row."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+
+from holdfast.domain.canonical_json import reading
+from holdfast.domain.errors import Internal
+from holdfast.domain.ids import SessionId, SessionKey
+from holdfast.domain.messages import decode_parts
+from holdfast.domain.sessions import Head, title_of
+from holdfast.domain.time import instant, microseconds, moment
+from holdfast.observations.claims import observation_id
+from holdfast.observations.model import EntityType
+from holdfast.observations.tables import Observations
+from holdfast.ports import Segment
+from holdfast.ports.search import Backlog, Found, Harvest, SearchWish
+from holdfast.search.documents import (
+    BACKLOG,
+    CLAIM,
+    CLAIMS,
+    EMPTY,
+    HIGHEST,
+    LOWEST,
+    MATCHING,
+    NAMED,
+    NUMBERS,
+    OWN_TAIL,
+    ROWS,
+    SAID_FIRST,
+    SUM,
+    expression,
+    place_of,
+    source_of,
+)
+from holdfast.search.index import bury, catch_up, standing_of
+from holdfast.search.query import holds
+from holdfast.search.tokenizer import text_of, text_of_value, tool_of, words_of
+from holdfast.store.database import Database, Row, checksum, corrupt, encode, log
+from holdfast.store.messages import Messages
+from holdfast.store.sessions import Sessions
+
+_TITLE: Final = 0
+
+
+class Finder:
+    """Reads documents for one search."""
+
+    def __init__(self, database: Database, wish: SearchWish) -> None:
+        self._db = database
+        self._wish = wish
+        self._heads: dict[int, Head | None] = {}
+        self._since = None if wish.since is None else microseconds(wish.since)
+        self._until = None if wish.until is None else microseconds(wish.until)
+
+    async def found(self, place: int) -> Found | None:
+        """Return the document of a place, if it is what is asked for."""
+        key, number = source_of(place)
+        if key < 0:
+            found = await self._claim(place, -key, number)
+        else:
+            head = await self._head(key)
+            # Of somebody else, or gone: the index is asked in words, and answers in numbers.
+            if head is None or not await self._is_asked_for(head):
+                return None
+            if number == _TITLE:
+                found = await self._title(place, head)
+            else:
+                found = await self._message(place, head, number)
+        return found if found is not None and self._is_wanted(found) else None
+
+    async def _head(self, key: int) -> Head | None:
+        if key not in self._heads:
+            self._heads[key] = await Sessions(self._db).head_by_key(SessionKey(key))
+        return self._heads[key]
+
+    async def _is_asked_for(self, head: Head) -> bool:
+        """Tell whether a session is of the owner, the agent and the repository that are meant."""
+        wish = self._wish
+        if head.owner != wish.owner or wish.agent_id not in {None, head.agent_id}:
+            return False
+        if wish.repo_id is None:
+            return True
+        standing = await standing_of(self._db, head.key)
+        return standing is not None and standing.origin.repo_id == wish.repo_id
+
+    async def _message(self, place: int, head: Head, number: int) -> Found | None:
+        if not head.inherited < number <= head.messages:
+            return None
+        segment = Segment(head.key, head.session_id, number, number)
+        message = (await Messages(self._db).span(segment, limit=1))[0]
+        wish = self._wish
+        if wish.role not in {None, message.role}:
+            return None
+        if wish.tool is not None and tool_of(message.parts) != wish.tool:
+            return None
+        return Found(
+            place=place,
+            text=text_of(message.parts),
+            created_at=message.created_at,
+            # For who asks for a fork, what it inherits is its own.
+            session_id=wish.session_id or head.session_id,
+            agent_id=head.agent_id,
+            message=message,
+        )
+
+    async def _title(self, place: int, head: Head) -> Found | None:
+        standing = await standing_of(self._db, head.key)
+        if standing is None or head.title is None or not self._has_only_words():
+            return None
+        # Most titles are what was said first, which is found itself.
+        if head.title == await self._said_first(head):
+            return None
+        return Found(
+            place=place,
+            text=head.title,
+            created_at=instant(standing.created_at),
+            session_id=head.session_id,
+            agent_id=head.agent_id,
+        )
+
+    async def _said_first(self, head: Head) -> str | None:
+        """Return the title that a session, or the one it was forked from, got from a message."""
+        for part in await Sessions(self._db).lineage(head.key):
+            asked = {"key": part.key, "first": part.first, "last": part.last}
+            for (number,) in await self._db.fetch(SAID_FIRST, asked):
+                segment = Segment(part.key, part.session_id, number, number)
+                return title_of((await Messages(self._db).span(segment, limit=1))[0].text)
+        return None
+
+    async def _claim(self, place: int, key: int, ordinal: int) -> Found | None:
+        known = await Observations(self._db).by_key(key)
+        if known is None or known.is_deleted or known.subject.owner != self._wish.owner:
+            return None
+        if not self._has_only_words() or self._wish.agent_id or self._wish.repo_id:
+            return None
+        rows = await self._db.fetch(CLAIM, {"key": key, "ordinal": ordinal})
+        if not rows or not _is_sound(rows[0]):
+            raise corrupt(f"observation {ordinal} of {known.entity_id}")
+        content_hash, content = rows[0][7], rows[0][9]
+        is_session = known.subject.entity_type is EntityType.AGENT_SESSION
+        return Found(
+            place=place,
+            text=text_of_value(reading(content)),
+            created_at=moment(rows[0][5]),
+            session_id=SessionId(known.subject.key) if is_session else None,
+            observation_id=observation_id(known.subject, ordinal, content_hash.hex()),
+        )
+
+    def _has_only_words(self) -> bool:
+        """Tell whether nothing is asked for that only messages have."""
+        return self._wish.role is None and self._wish.tool is None
+
+    def _is_wanted(self, found: Found) -> bool:
+        at = microseconds(found.created_at)
+        if self._since is not None and at < self._since:
+            return False
+        if self._until is not None and at >= self._until:
+            return False
+        return holds(self._wish.terms, words_of(found.text))
+
+
+def _is_sound(row: Row) -> bool:
+    *head, stored, content = row
+    is_whole = hashlib.sha256(content).digest() == head[-1]
+    return bool(is_whole and checksum(encode(head)) == stored)
+
+
+_LAST: Final = NUMBERS - 1
+# Documents that are looked at for one page; then the page ends, and the next one goes on.
+LOOKS_MOST: Final = 1_000
+_CHUNK: Final = 64
+# From one place to another, both included.
+Span = tuple[int, int]
+
+
+class Search:
+    """Documents by their words."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def find(self, wish: SearchWish) -> Harvest:
+        if not wish.terms.wanted:
+            return Harvest(found=())
+        finder = Finder(self._db, wish)
+        spans = await self._spans(wish)
+        tail = await self._tail(wish, spans)
+        found: list[Found] = []
+        behind = None
+        looks = 0
+        async with aclosing(self._places(wish, spans, tail)) as places:
+            async for place in places:
+                if looks == LOOKS_MOST or len(found) == wish.limit:
+                    break
+                looks += 1
+                behind = place
+                if (one := await _proven(finder, place)) is not None:
+                    found.append(one)
+            else:
+                behind = None
+        return Harvest(found=tuple(found), behind=behind)
+
+    async def backlog(self) -> Backlog:
+        return Backlog(*(await self._db.fetch(BACKLOG))[0])
+
+    async def catch_up(self, limit: int) -> int:
+        return await catch_up(self._db, limit)
+
+    async def bury(self, limit: int) -> int:
+        return await bury(self._db, limit)
+
+    async def sum(self) -> tuple[int, int]:
+        count, total = (await self._db.fetch(SUM))[0]
+        return count, total
+
+    async def empty(self) -> Backlog:
+        for sql in EMPTY:
+            await self._db.execute(sql)
+        return await self.backlog()
+
+    async def _spans(self, wish: SearchWish) -> list[Span]:
+        """Return where documents may stand, the highest first."""
+        top = HIGHEST if wish.before is None else wish.before - 1
+        if wish.session_id is None:
+            return [(LOWEST, top)] if top >= LOWEST else []
+        spans = []
+        sessions = Sessions(self._db)
+        head = await sessions.head(wish.owner, wish.session_id)
+        if head is not None:
+            # What a fork inherits is its own for who asks for it; its title is.
+            spans = [
+                (place_of(part.key, part.first), place_of(part.key, part.last))
+                for part in await sessions.lineage(head.key)
+            ]
+            spans.append((place_of(head.key, 0), place_of(head.key, 0)))
+        for (key,) in await self._db.fetch(NAMED, {"owner": wish.owner, "name": wish.session_id}):
+            spans.append((place_of(-key, 0), place_of(-key, _LAST)))
+        spans.sort(reverse=True)
+        return [(low, min(high, top)) for low, high in spans if low <= top]
+
+    async def _places(
+        self, wish: SearchWish, spans: Sequence[Span], tail: "Tail"
+    ) -> AsyncGenerator[int, None]:
+        """Yield the places that may be meant, the highest first, each once."""
+        waiting = sorted(tail.matching)
+        asked = {"expression": expression(wish), "limit": _CHUNK}
+        for low, high in spans:
+            top = high
+            while rows := await self._db.fetch(MATCHING, {**asked, "low": low, "high": top}):
+                for (place,) in rows:
+                    while waiting and waiting[-1] > place:
+                        yield waiting.pop()
+                    if not tail.has(place):
+                        yield place
+                top = rows[-1][0] - 1
+                if len(rows) < _CHUNK:
+                    break
+        while waiting:
+            yield waiting.pop()
+
+    async def _tail(self, wish: SearchWish, spans: Sequence[Span]) -> "Tail":
+        """Read what is not in the index yet."""
+        tail = Tail()
+        for key, first, last in await self._db.fetch(OWN_TAIL, {"owner": wish.owner}):
+            end = _LAST if last is None else last
+            tail.spans.append((place_of(key, first), place_of(key, end)))
+            for low, high in spans:
+                start = max(place_of(key, first), low)
+                stop = min(place_of(key, end), high)
+                if start <= stop:
+                    numbers = (source_of(start)[1], source_of(stop)[1])
+                    tail.matching += await self._matching(wish, key, numbers)
+        return tail
+
+    async def _matching(self, wish: SearchWish, key: int, numbers: Span) -> list[int]:
+        """Return the places in a stretch of the tail whose text holds what is asked for."""
+        first, last = numbers
+        asked = {"key": abs(key), "first": first, "last": last, "limit": -1}
+        if key < 0:
+            rows = await self._db.fetch(CLAIMS, asked)
+            texts = [(row[0], _claimed(row[-1])) for row in rows]
+        else:
+            rows = await self._db.fetch(ROWS, asked)
+            texts = [(row[0], _said(row[-1], wish)) for row in rows]
+            standing = await standing_of(self._db, key) if first == 0 else None
+            if standing is not None and standing.title is not None:
+                texts.append((0, standing.title))
+        return [
+            place_of(key, number)
+            for number, text in texts
+            if text is not None and holds(wish.terms, words_of(text))
+        ]
+
+
+class Tail:
+    """What is not in the index yet: where it stands, and what of it matches."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.matching: list[int] = []
+
+    def has(self, place: int) -> bool:
+        """Tell whether a document is in the tail; what the index says of it is outdated."""
+        return any(low <= place <= high for low, high in self.spans)
+
+
+async def _proven(finder: Finder, place: int) -> Found | None:
+    try:
+        return await finder.found(place)
+    except Internal as error:
+        # One bad record never hides its neighbours; `holdfast doctor` names it.
+        log.error("%s", error.message)
+        return None
+
+
+def _said(parts: bytes, wish: SearchWish) -> str | None:
+    """Return the text of a stored row; nothing where it cannot hold what is asked for."""
+    # Letters of ASCII stand in the bytes as they are: most rows need not be decoded.
+    if parts.isascii():
+        small = parts.lower()
+        if not all(term.words[0].encode() in small for term in wish.terms.wanted):
+            return None
+    try:
+        return text_of(decode_parts(parts))
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _claimed(content: bytes) -> str | None:
+    try:
+        return text_of_value(reading(content))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,563 @@
+"""Event streams: one buffer per session for all readers of this process; replay and live following
+are one path.
+"""
+
+import asyncio
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.errors import (
+    Code,
+    Conflict,
+    HoldfastError,
+    Internal,
+    Invalid,
+    LimitReached,
+    NotFound,
+    Unavailable,
+)
+from holdfast.domain.events import NAMES, PRUNED, Event, Gap, StepDelta, name_of, sequence_in
+from holdfast.domain.ids import Owner, SessionId, SessionKey
+from holdfast.domain.queries import Page, require_limit
+from holdfast.domain.sessions import Head
+from holdfast.ports import Brief, Doorbell, Frame, Store, Told, Tx
+from holdfast.services.background_tasks import Background
+from holdfast.services.journal import find_head, session_not_found
+
+log = logging.getLogger(__name__)
+TAIL_BYTES: Final = 1 << 20
+# What one reader takes at a time, because a slow one keeps it for as long as it likes.
+GULP_BYTES: Final = 128 << 10
+PAGE_MOST: Final = 1_000
+PAGE_FIRST: Final = 50
+# What is read in well under a millisecond and does not hold up the others.
+BRIEF_MOST: Final = 100
+_decoder = msgspec.json.Decoder(Event)
+_encode = msgspec.json.Encoder().encode
+
+
+class News:
+    """One event as readers share it: decoded at most once, by the first who wants it decoded.
+
+    Once it has grown cold nothing is kept but the event itself: its readers are further by then.
+    """
+
+    __slots__ = ("_event", "_forms", "envelope", "sequence")
+
+    def __init__(self, frame: Frame, event: Event | None = None) -> None:
+        self.sequence = frame.sequence
+        self.envelope = frame.envelope
+        self._event = event
+        # What surfaces have made of it, so that a hundred readers cost one encoding.
+        self._forms: dict[str, bytes] | None = {}
+
+    @property
+    def event(self) -> Event:
+        """Return the event."""
+        if self._event is not None:
+            return self._event
+        event = _decoder.decode(self.envelope)
+        if self._forms is not None:
+            self._event = event
+        return event
+
+    def form(self, name: str, make: "Callable[[News], bytes]") -> bytes:
+        """Return what a surface makes of it; made once, while many want it."""
+        if self._forms is None:
+            return make(self)
+        made = self._forms.get(name)
+        if made is None:
+            made = self._forms[name] = make(self)
+        return made
+
+    def cool(self) -> None:
+        """Forget everything that can be made again."""
+        self._event = self._forms = None
+
+
+Item = News | Gap
+# Reads a page of the log after a cursor, and where the session stands.
+PageOf = Callable[[int, int], Awaitable[tuple[list[Item], Head]]]
+
+
+class Batch(Struct, frozen=True):
+    """So many items up to one, as readers share them: a hundred of them cost one joining."""
+
+    last: Item
+    count: int
+    made: bytes
+
+
+class Tail:
+    """The newest news of one session."""
+
+    def __init__(
+        self,
+        store: Store,
+        doorbell: Doorbell,
+        head: Head,
+        after: int,
+        *,
+        catch_ups: asyncio.Semaphore,
+    ) -> None:
+        """The tail begins where its first reader is, or where the log ends if that is far away.
+
+        `catch_ups` bounds how many readers of all tails read at once what was written before.
+        """
+        self._store = store
+        self._catch_ups = catch_ups
+        self._doorbell = doorbell
+        self._key = head.key
+        self._session_id = head.session_id
+        self._items: list[Item] = []
+        self._ends: list[int] = []
+        # What all up to an item weigh, so that a gulp is found without weighing.
+        self._totals: list[int] = []
+        self._size = 0
+        self._cold = 0
+        self._arrived = asyncio.Event()
+        self._failure: HoldfastError | None = None
+        is_near = head.events - after <= BRIEF_MOST
+        self.base = self.last = after if is_near else head.events
+        # Where the session stood when the newest of these was written, or later.
+        self.head = head
+        self.readers = 0
+        self.batches: dict[Any, Batch] = {}
+
+    async def pump(self) -> None:
+        """Keep the tail at the end of the log, until cancelled or the session is gone."""
+        try:
+            told: Told | None = None
+            while True:
+                # Taken before reading, so that a ring in between is not lost.
+                bell = self._doorbell.listen(self._key)
+                if told is None:
+                    await self._catch_up(self._past)
+                elif not self._has_heard(told):
+                    await self._catch_up(self._page)
+                told = await bell.rung()
+        except HoldfastError as error:
+            self.fail(error)
+        except Exception:
+            # Told to this session's readers only: the other sessions' tails go on.
+            self.fail(Internal(Code.INTERNAL, "The session's news cannot be read; see the log."))
+            log.exception("the tail of session %s broke", self._session_id)
+
+    def _has_heard(self, told: Told) -> bool:
+        """Take what was written just now; `False` where others have written before it."""
+        news = told.news
+        if news and news[0].sequence == self.last + 1:
+            self.head = told.head
+            self._extend([News(Frame(event.sequence, _encode(event)), event) for event in news])
+        return not news or news[-1].sequence <= self.last
+
+    async def _catch_up(self, page: PageOf) -> None:
+        is_behind = True
+        while is_behind:
+            items, self.head = await page(self.last, BRIEF_MOST)
+            if items:
+                self._extend(items)
+            is_behind = bool(items) and self.last < self.head.events
+
+    async def _page(self, cursor: int, limit: int) -> tuple[list[Item], Head]:
+        return await read_page(self._store, self._key, cursor, limit)
+
+    async def _past(self, cursor: int, limit: int) -> tuple[list[Item], Head]:
+        """Read a page when it is one's turn; first come, first served, and page by page.
+
+        After a restart all readers want their past at once, and others want to read as well.
+        """
+        async with self._catch_ups:
+            return await self._page(cursor, limit)
+
+    def fail(self, error: HoldfastError) -> None:
+        """Let every reader that has read all there is fail with this error."""
+        self._failure = error
+        self._announce()
+
+    async def after(self, cursor: int, limit: int) -> tuple[list[Item], Head]:
+        """Return what follows a cursor, waiting for it, and where the session stood thereafter.
+
+        A reader behind the tail reads the log.
+        """
+        while cursor >= self.last:
+            if self._failure is not None:
+                raise self._failure
+            await self._arrived.wait()
+        if cursor < self.base:
+            return await self._past(cursor, limit)
+        return clipped(self._gulp(bisect_right(self._ends, cursor)), cursor), self.head
+
+    def _gulp(self, start: int) -> list[Item]:
+        before = self._totals[start] - _weight(self._items[start])
+        end = bisect_left(self._totals, before + GULP_BYTES, start)
+        return self._items[start : end + 1]
+
+    def _extend(self, items: list[Item]) -> None:
+        total = self._totals[-1] if self._totals else 0
+        for item in items:
+            self._items.append(item)
+            self.last = end_of(item)
+            self._ends.append(self.last)
+            total += _weight(item)
+            self._totals.append(total)
+            self._size += _weight(item)
+        self._trim()
+        self._cool()
+        self._announce()
+
+    def _trim(self) -> None:
+        """Forget the oldest news beyond the bound; those who still need it have the log."""
+        dropped = 0
+        while self._size > TAIL_BYTES and dropped < len(self._items) - 1:
+            self._size -= _weight(self._items[dropped])
+            self.base = self._ends[dropped]
+            dropped += 1
+        if dropped:
+            del self._items[:dropped]
+            del self._ends[:dropped]
+            del self._totals[:dropped]
+            self._cold = max(0, self._cold - dropped)
+
+    def _cool(self) -> None:
+        """Keep only the news themselves, but for the newest: most readers are at the end."""
+        edge = self._totals[-1] - GULP_BYTES
+        while self._totals[self._cold] < edge:
+            item = self._items[self._cold]
+            if isinstance(item, News):
+                item.cool()
+            self._cold += 1
+
+    def _announce(self) -> None:
+        self._arrived.set()
+        self._arrived = asyncio.Event()
+
+
+class Reader:
+    """One reader's place in a tail, and where the session stood when it last read."""
+
+    def __init__(self, tail: Tail, cursor: int, head: Head) -> None:
+        self._tail = tail
+        # Small at first, because a reader waits for the first page and not for the last.
+        self._limit = PAGE_FIRST
+        self._was_live = False
+        self.cursor = cursor
+        self.head = head
+
+    def batch(self, words: Any, items: list[Item]) -> bytes | None:
+        """Return what another reader of this tail has made of just these items, in some words."""
+        batch = self._tail.batches.get(words)
+        is_same = batch is not None and batch.last is items[-1] and batch.count == len(items)
+        return batch.made if batch is not None and is_same else None
+
+    def share(self, words: Any, batch: Batch) -> None:
+        """Let other readers have what was made of the items that came last."""
+        self._tail.batches[words] = batch
+
+    @property
+    def is_too_slow(self) -> bool:
+        """Tell whether a reader that was at the end has fallen behind all that is kept."""
+        return self._was_live and self.cursor < self._tail.base
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the reader has read all there is."""
+        return self.cursor >= self._tail.last
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all was read up to a moment in which no turn ran or waited."""
+        return self.cursor >= self.head.events and self.head.turn <= self.head.settled
+
+    async def read(self) -> list[Item]:
+        """Return what comes next, waiting for it; within 1 MiB, and the list is the reader's."""
+        items, head = await self._tail.after(self.cursor, self._limit)
+        # A tail may not have noticed yet what another process wrote before this reader came.
+        if head.events >= self.head.events:
+            self.head = head
+        self.cursor = end_of(items[-1])
+        self._limit = min(2 * self._limit, PAGE_MOST)
+        self._was_live = self._was_live or self.cursor >= self._tail.last
+        return items
+
+
+async def read_page(
+    store: Store, key: SessionKey, after: int, limit: int
+) -> tuple[list[Item], Head]:
+    """Return the log's next page after a cursor, every number covered, and where it stands."""
+
+    async def read(tx: Tx) -> tuple[list[Item], Head]:
+        head = await tx.sessions.head_by_key(key)
+        if head is None:
+            raise session_not_found()
+        return await read_items(tx, head, after, limit), head
+
+    return await store.read(Brief(read) if limit <= BRIEF_MOST else read)
+
+
+async def read_items(tx: Tx, head: Head, after: int, limit: int) -> list[Item]:
+    """Return the events after a cursor; a gap stands for what is missing, and says why."""
+    if head.events <= after:
+        return []
+    frames = await tx.events.after(head, after, limit=limit)
+    items = covered(frames, after, head.events)
+    last = end_of(items[-1])
+    # A page ends early where it is large, or where nothing is left behind it.
+    is_early = last < head.events and len(frames) < limit
+    if is_early and not await tx.events.after(head, last, limit=1):
+        items.append(Gap(from_sequence=last + 1, to_sequence=head.events))
+    for place, item in enumerate(items):
+        if isinstance(item, Gap):
+            reason = await tx.events.missing(head, item.from_sequence, item.to_sequence)
+            items[place] = replace(item, reason=reason)
+    return items
+
+
+def covered(frames: list[Frame], after: int, last: int) -> list[Item]:
+    """Return the news with a gap wherever numbers are missing: each one is accounted for."""
+    items: list[Item] = []
+    for frame in frames:
+        if frame.sequence > after + 1:
+            items.append(Gap(from_sequence=after + 1, to_sequence=frame.sequence - 1))
+        items.append(News(frame))
+        after = frame.sequence
+    if not frames and last > after:
+        items.append(Gap(from_sequence=after + 1, to_sequence=last))
+    return items
+
+
+def clipped(items: list[Item], cursor: int) -> list[Item]:
+    """Return the items with a gap that begins before the cursor cut off there.
+
+    A reader may have read, from another tail, some of what was pruned before this one read it.
+    """
+    match items:
+        case [Gap() as gap, *rest] if gap.from_sequence <= cursor:
+            return [replace(gap, from_sequence=cursor + 1), *rest]
+        case _:
+            return items
+
+
+def end_of(item: Item) -> int:
+    """Return the last number an item accounts for."""
+    return item.to_sequence if isinstance(item, Gap) else item.sequence
+
+
+def _weight(item: Item) -> int:
+    return 0 if isinstance(item, Gap) else len(item.envelope)
+
+
+LIST_MOST: Final = 10_000
+LOOK: Final = 1_000
+# So many readers read the past of sessions at a time: fewer than the store can serve.
+CATCH_UPS: Final = 2
+# A page ends here, and its cursor leads on.
+PAGE_BYTES: Final = 4 << 20
+_DELTA: Final = name_of(StepDelta)
+
+
+class Events(Background):
+    """The news of sessions, for their owner. Use as a context manager: it runs the tails."""
+
+    def __init__(self, store: Store, doorbell: Doorbell) -> None:
+        super().__init__()
+        self._store = store
+        self._doorbell = doorbell
+        self._tails: dict[SessionKey, Tail] = {}
+        self._pumps: dict[SessionKey, asyncio.Task[None]] = {}
+        self._catch_ups = asyncio.Semaphore(CATCH_UPS)
+
+    async def __aexit__(self, *error: Any) -> None:
+        for tail in self._tails.values():
+            tail.fail(Unavailable(Code.STORE_CLOSED, "The store is closed."))
+        await super().__aexit__(*error)
+
+    async def list(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        types: Collection[str] | None = None,
+    ) -> Page[Event | Gap]:
+        """Return the news after a cursor, with gaps where numbers were pruned.
+
+        With `types`, which are names of the house, only news of these, and only gaps in which
+        there may have been some.
+        """
+        require_limit(limit, most=LIST_MOST)
+        _require_names(types or ())
+
+        async def read(tx: Tx) -> Page[Event | Gap]:
+            head = await _required(tx, owner, session_id, after)
+            return await _page(tx, head, _Wanted(after=after, limit=limit, types=types))
+
+        return await self._store.read(read)
+
+    async def sequence_of(self, owner: Owner, session_id: SessionId, event_id: str) -> int:
+        """Return the number of an event of the session, given its id."""
+
+        async def read(tx: Tx) -> int | None:
+            head = await find_head(tx, owner, session_id)
+            sequence = sequence_in(event_id, head.session_id) or 0
+            if not 1 <= sequence <= head.events:
+                return None
+            frame = await tx.events.at(head, sequence)
+            # Pruned, its number is still good to go on from; there is nothing to compare it with.
+            is_meant = frame is None or News(frame).event.id == event_id
+            return sequence if is_meant else None
+
+        found = await self._store.read(read)
+        if found is None:
+            raise NotFound(Code.EVENT_NOT_FOUND, "The session has no such event.")
+        return found
+
+    async def follow(
+        self, owner: Owner, session_id: SessionId, *, after: int = 0
+    ) -> AsyncGenerator[Event | Gap, None]:
+        """Yield all news after the cursor, then wait for more; never skips, never ends."""
+        async with aclosing(self.batches(owner, session_id, after=after)) as batches:
+            async for items in batches:
+                for item in items:
+                    yield _shown(item)
+
+    async def batches(
+        self, owner: Owner, session_id: SessionId, *, after: int = 0, catch_up: bool = True
+    ) -> AsyncGenerator[Sequence[Item], None]:
+        """Yield news as it comes, several at a time, each batch within 1 MiB.
+
+        With `catch_up=False` a reader that was at the end of the log and fell more than 1 MiB
+        behind is not served from the log again: it is told where to resume.
+        """
+        async with self.reader(owner, session_id, after=after) as reader:
+            while True:
+                if not catch_up and reader.is_too_slow:
+                    raise _too_slow(reader.cursor)
+                yield await reader.read()
+
+    async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> Head:
+        """Return where the session stands, or refuse a reader that cannot begin there."""
+        return await self._store.read(Brief(lambda tx: _required(tx, owner, session_id, after)))
+
+    @asynccontextmanager
+    async def reader(
+        self, owner: Owner, session_id: SessionId, *, after: int = 0, head: Head | None = None
+    ) -> AsyncGenerator[Reader, None]:
+        """Stand at a cursor in the news; whoever reads decides when.
+
+        `head` is what `require` has returned for this cursor, if it was asked just now.
+        """
+        head = head or await self.require(owner, session_id, after=after)
+        tail = self._join(head, after)
+        try:
+            yield Reader(tail, after, head)
+        finally:
+            self._leave(head.key, tail)
+
+    def _join(self, head: Head, after: int) -> Tail:
+        tail = self._tails.get(head.key)
+        # The first reader starts the reading, the last one stops it.
+        if tail is None:
+            tail = self._tails[head.key] = Tail(
+                self._store, self._doorbell, head, after, catch_ups=self._catch_ups
+            )
+            self._pumps[head.key] = self.start(tail.pump())
+        tail.readers += 1
+        return tail
+
+    def _leave(self, key: SessionKey, tail: Tail) -> None:
+        tail.readers -= 1
+        # The last one out stops the reading: a session nobody follows costs nothing.
+        if tail.readers == 0 and self._tails.get(key) is tail:
+            del self._tails[key]
+            self._pumps.pop(key).cancel()
+
+
+async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> Head:
+    """Return the head for a reader's cursor; a cursor from the future is never met with silence."""
+    head = await find_head(tx, owner, session_id)
+    if after < 0:
+        raise Invalid(Code.INVALID_CURSOR, "A cursor is the number of an event, or 0.")
+    if after > head.events:
+        raise Conflict(
+            Code.CURSOR_AHEAD,
+            f"The session has events up to {head.events}; the cursor says {after}.",
+            {"head": head.events},
+        )
+    return head
+
+
+class _Wanted(Struct, frozen=True, kw_only=True):
+    after: int
+    limit: int
+    types: Collection[str] | None
+
+
+async def _page(tx: Tx, head: Head, wanted: _Wanted) -> Page[Event | Gap]:
+    """Return a page of news; one with types is read on until it is full or nothing is left."""
+    if wanted.types is None:
+        items = await read_items(tx, head, wanted.after, wanted.limit)
+        after = end_of(items[-1]) if items else head.events
+        found: list[Event | Gap] = [_shown(item) for item in items]
+    elif wanted.types:
+        found, after = await _matching(tx, head, wanted, wanted.types)
+    else:
+        found, after = [], head.events
+    return Page(items=tuple(found), next_cursor=str(after) if after < head.events else None)
+
+
+async def _matching(
+    tx: Tx, head: Head, wanted: _Wanted, types: Collection[str]
+) -> tuple[list[Event | Gap], int]:
+    """Return news of the wanted types, and the last number that was looked at for them."""
+    found: list[Event | Gap] = []
+    after = wanted.after
+    looked_at = size = 0
+    # Not further than this at once: where none is found, the caller is told where to go on.
+    while after < head.events and looked_at < LIST_MOST:
+        for item in await read_items(tx, head, after, LOOK):
+            after = end_of(item)
+            looked_at += 1
+            if _is_wanted(item, types):
+                found.append(_shown(item))
+                size += len(item.envelope) if isinstance(item, News) else 0
+                if len(found) == wanted.limit or size > PAGE_BYTES:
+                    return found, after
+    return found, after
+
+
+def _is_wanted(item: Item, types: Collection[str]) -> bool:
+    if isinstance(item, News):
+        return name_of(item.event.payload) in types
+    # Pruned before all others were only pieces of text.
+    return item.reason != PRUNED or _DELTA in types
+
+
+def _require_names(types: Collection[str]) -> None:
+    unknown = sorted(set(types) - NAMES)
+    if unknown:
+        raise Invalid(
+            Code.INVALID_FILTER,
+            f"There are no events of that type; the types are {', '.join(sorted(NAMES))}.",
+            {"types": unknown},
+        )
+
+
+def _shown(item: Item) -> Event | Gap:
+    return item.event if isinstance(item, News) else item
+
+
+def _too_slow(cursor: int) -> LimitReached:
+    return LimitReached(
+        Code.SLOW_READER,
+        f"The reader fell more than 1 MiB behind; follow again from {cursor}.",
+        {"resume_after": cursor},
+    )

@@ -1,0 +1,191 @@
+"""Maintenance: recovery after a crash, retention, and sweeps of idle sessions."""
+
+import logging
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import SessionId, SessionKey
+from holdfast.ports import Clock, Coordinator, Store
+from holdfast.services.background_tasks import rest
+from holdfast.services.leases import Leases
+from holdfast.services.sessions import Sessions
+
+JUMP: Final = timedelta(minutes=1)
+
+
+class SteadyTime:
+    """Follows the wall clock, and a jump of it only after some time has really passed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._booted = self._boot_time()
+        self._jumped_at: int | None = None
+
+    def now(self, patience: timedelta) -> datetime:
+        """Return the earlier of both times; a jump is believed after so much patience."""
+        shown = self._boot_time()
+        if abs(shown - self._booted) <= JUMP:
+            self._booted = min(shown, self._booted)
+            self._jumped_at = None
+        elif self._jumped_at is None:
+            self._jumped_at = self._clock.boot_ms()
+        elif self._clock.boot_ms() - self._jumped_at >= patience / timedelta(milliseconds=1):
+            self._booted = shown
+            self._jumped_at = None
+        return min(self._clock.now(), self._booted + self._since_boot())
+
+    def _boot_time(self) -> datetime:
+        """Return when the machine booted, as the wall clock sees it now."""
+        return self._clock.now() - self._since_boot()
+
+    def _since_boot(self) -> timedelta:
+        return timedelta(milliseconds=self._clock.boot_ms())
+
+
+log = logging.getLogger(__name__)
+ROUND_SECONDS: Final = 10.0
+# Less would keep the machine busy with looking.
+ROUND_LEAST: Final = 0.05
+ROUNDS: Final = 6
+# Every session is looked at for this, so not in every round.
+FORGETTING_ROUNDS: Final = 60 * ROUNDS
+PRUNE_BATCH: Final = 5_000
+LOOK_BATCH: Final = 1_000
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """How long news is kept: pieces of text once their turn has settled, and everything."""
+
+    deltas: timedelta = timedelta(hours=24)
+    # No time at all means for ever.
+    events: timedelta = timedelta()
+
+
+USUAL: Final = Retention()
+
+
+class RecoveryReport(Struct, frozen=True, kw_only=True):
+    """The sessions in which a turn was found open or waiting with nobody alive to play it."""
+
+    sessions: tuple[SessionId, ...]
+
+
+class Housekeeping:
+    """Work that nobody asks for and everybody relies on; safe to run twice, and anywhere."""
+
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        leases: Leases,
+        coordinator: Coordinator,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._leases = leases
+        self._coordinator = coordinator
+        self._clock = clock
+        self._steady = SteadyTime(clock)
+
+    async def recover(self) -> RecoveryReport:
+        """Wake every session whose turn was left open or waits; mending happens as it is taken."""
+        left = await self._leases.reap(self._coordinator.active())
+        for head in left:
+            self._coordinator.wake(head.key)
+        return RecoveryReport(sessions=tuple(head.session_id for head in left))
+
+    async def keep(self, idle: timedelta, retention: Retention = USUAL) -> None:
+        """Prune, sweep and scrub, again and again, whatever goes wrong once; never returns."""
+        rounds = 0
+        every = round_seconds(idle)
+        while True:
+            with suppress(MemoryError):
+                await self._put_off(self._round(idle, retention, rounds))
+            rounds += 1
+            await rest(every)
+
+    async def _put_off(self, work: Awaitable[None]) -> None:
+        """Await work that may as well be done later."""
+        try:
+            await work
+        except HoldfastError as error:
+            log.warning("housekeeping was put off: %s", error.message)
+        except Exception:
+            # Nobody asked for this work, so nobody should fall over it.
+            log.exception("housekeeping met a fault of ours")
+
+    async def _round(self, idle: timedelta, retention: Retention, number: int) -> None:
+        # Often, because what somebody deleted should be gone within a minute.
+        if not self._store.is_scrubbed:
+            await self._store.scrub()
+        if number % ROUNDS == 0:
+            await self.prune(retention.deltas)
+            # No time at all means never.
+            if idle:
+                await self.sweep(idle)
+        if retention.events and number % FORGETTING_ROUNDS == 0:
+            await self.forget(retention.events)
+
+    async def sweep(self, idle: timedelta) -> tuple[SessionId, ...]:
+        """Close sessions bound to a repository in which nothing happened for so long."""
+        before = self._steady.now(idle) - idle
+        heads = await self._store.read(lambda tx: tx.sessions.idle(before))
+        return tuple([head.session_id for head in heads if await self._sessions.close_idle(head)])
+
+    async def prune(self, keep: timedelta = USUAL.deltas) -> int:
+        """Remove deltas of turns that settled some time ago; return how many.
+
+        In small transactions, so that nobody waits long for the writer.
+        """
+        # Some time after the turn, so that a reader who reconnects soon sees no gap.
+        before = self._clock.now() - keep
+        removed = 0
+        # Nobody waits long: the writer serves everybody between two batches.
+        while True:
+            batch = await self._store.write(lambda tx: tx.events.prune(before, limit=PRUNE_BATCH))
+            removed += batch
+            if batch < PRUNE_BATCH:
+                return removed
+
+    async def forget(self, keep: timedelta) -> int:
+        """Remove all news of turns that ended longer ago than news is kept; return how many.
+
+        Messages stay, and they are news of their own.
+        """
+        before = self._clock.now() - keep
+        removed = 0
+        key = SessionKey(0)
+        while found := await self._outdated(before, key):
+            for key, through in found:
+                removed += await self._forget(key, through) if through is not None else 0
+        return removed
+
+    async def _outdated(
+        self, before: datetime, after: SessionKey
+    ) -> Sequence[tuple[SessionKey, int | None]]:
+        return await self._store.read(
+            lambda tx: tx.events.outdated(before, after=after, limit=LOOK_BATCH)
+        )
+
+    async def _forget(self, key: SessionKey, through: int) -> int:
+        removed = 0
+        while True:
+            batch = await self._store.write(
+                lambda tx: tx.events.forget(key, through, limit=PRUNE_BATCH)
+            )
+            removed += batch
+            if batch < PRUNE_BATCH:
+                return removed
+
+
+def round_seconds(idle: timedelta) -> float:
+    """Return how long a round is: six of them are a minute, or a tenth of a short idle time."""
+    if not idle:
+        return ROUND_SECONDS
+    return min(ROUND_SECONDS, max(idle.total_seconds() / 10 / ROUNDS, ROUND_LEAST))

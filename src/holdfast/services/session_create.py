@@ -1,0 +1,559 @@
+"""Create sessions: new ones, and forks that continue from a message of another session."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.agents import (
+    AcpRuntime,
+    Agent,
+    AgentStatus,
+    LlmRuntime,
+    ReasoningEffort,
+    Runtime,
+    refuse_secrets,
+    render,
+)
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Conflict, Invalid, NotFound, out_of_memory
+from holdfast.domain.events import SessionForked, SessionOpened
+from holdfast.domain.ids import Owner, SessionId, require_uuid
+from holdfast.domain.messages import CHAIN_START, Notice, NoticeCode, Role
+from holdfast.domain.repos import Repo
+from holdfast.domain.secrets import Scrubber
+from holdfast.domain.sessions import (
+    TURN_CAP,
+    Budget,
+    ForkPoint,
+    ForkRequest,
+    Head,
+    Made,
+    Session,
+    SessionContext,
+    SessionRequest,
+    Status,
+    cap_of,
+    digest_of,
+    has_waiting_turn,
+    tightened,
+)
+from holdfast.domain.tools import (
+    CATALOGUE,
+    ELSEWHERE,
+    NARROWEST,
+    Grant,
+    ToolSpec,
+    narrow,
+    narrow_tools,
+    remote_id,
+)
+from holdfast.ports import Tx
+from holdfast.services.agent_processes import Slots
+from holdfast.services.agents import find_agent
+from holdfast.services.costs import turns_left
+from holdfast.services.history_cache import Stretch, rows_of
+from holdfast.services.journal import Entry, Journal, Pen, session_not_found
+from holdfast.services.models import Models
+from holdfast.services.repos import Repos, find_repo
+from holdfast.services.session_lifecycle import Resumption, context_of, reopen
+from holdfast.services.workspaces import Folders
+from holdfast.zones.binding import take_desk
+
+
+class OpeningRules(Struct, frozen=True, kw_only=True):
+    """What the configuration says about every session that opens."""
+
+    ceiling: Grant = Grant()
+    turn_cap: int = TURN_CAP
+    budget: Budget | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    scrubber: Callable[[], Scrubber] = Scrubber
+    slots: Slots = Slots()
+    # Refuses an agent whose program cannot be found.
+    require_program: Callable[[AcpRuntime], None] = lambda _: None
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """An agent as a session keeps it, and what the session's record says about that."""
+
+    agent: Agent
+    notices: tuple[MessageDraft, ...] = ()
+
+
+def frozen(agent: Agent, context: SessionContext, rules: OpeningRules) -> Snapshot:
+    """Return the agent as the session keeps it; refuse secrets and tools that nobody knows."""
+    refuse_secrets(context.variables, rules.scrubber())
+    prompt = render(agent.system_prompt, context.variables)
+    missing = [tool.name for tool in agent.tools if not _is_known(tool, agent)]
+    told = [
+        _notice(
+            NoticeCode.UNKNOWN_VARIABLE,
+            f"The prompt names a variable that the session does not have: {name}",
+        )
+        for name in prompt.unknown
+    ]
+    if missing:
+        names = ", ".join(missing)
+        told.append(_notice(NoticeCode.TOOL_UNAVAILABLE, f"These tools cannot be had: {names}."))
+    grant = rules.ceiling if agent.grant is None else agent.grant
+    kept = replace(
+        agent, system_prompt=prompt.text, grant=grant, runtime=_runtime(agent.runtime, rules)
+    )
+    return Snapshot(agent=kept, notices=tuple(told))
+
+
+def narrowed(agent: Agent, wanted: tuple[str, ...] | None) -> tuple[Agent, tuple[ToolSpec, ...]]:
+    """Return the agent and its tools as a session wants them; `None` keeps all of both.
+
+    Declaring a server grants its tools. Whoever names tools names those of servers, too: a server
+    of which none is named is not the session's.
+    """
+    if wanted is None:
+        return agent, agent.tools
+    # An agent that names tools of a server itself has no others of it.
+    whole = [begins for begins in _beginnings(agent) if not _any_begins(agent.tools, begins)]
+    named = {tool.name for tool in agent.tools}
+    implied = tuple(
+        ToolSpec(name=name)
+        for name in dict.fromkeys(wanted)
+        if name not in named and name.startswith(tuple(whole))
+    )
+    tools = narrow_tools((*agent.tools, *implied), wanted)
+    servers = tuple(
+        server for server in agent.mcp_servers if _any_begins(tools, _beginning(server))
+    )
+    return replace(agent, mcp_servers=servers), tools
+
+
+def _beginning(server: Mapping[str, Any]) -> str:
+    return remote_id(str(server.get("id") or server.get("ref") or ""))
+
+
+def _beginnings(agent: Agent) -> list[str]:
+    return [_beginning(server) for server in agent.mcp_servers]
+
+
+def _any_begins(tools: Iterable[ToolSpec], beginning: str) -> bool:
+    return any(tool.name.startswith(beginning) for tool in tools)
+
+
+def _runtime(runtime: Runtime, rules: OpeningRules) -> Runtime:
+    """Return how the agent runs, with what the configuration wants where it says nothing."""
+    if isinstance(runtime, LlmRuntime) and runtime.reasoning_effort is None:
+        return replace(runtime, reasoning_effort=rules.reasoning_effort)
+    return runtime
+
+
+def _is_known(tool: ToolSpec, agent: Agent) -> bool:
+    if tool.name in CATALOGUE or _is_remote(tool, agent):
+        return True
+    # A described tool is somebody's own: it is shown as given and cannot be run here.
+    if tool.name in ELSEWHERE or tool.is_described:
+        return False
+    raise Invalid(
+        Code.UNKNOWN_TOOL,
+        f"There is no tool {tool.name}; the tools are {', '.join(sorted(CATALOGUE))}. Agent "
+        f"{agent.slug} names it; `holdfast agents edit {agent.slug} --tools A,B` names others.",
+        {"tool": tool.name},
+    )
+
+
+def _is_remote(tool: ToolSpec, agent: Agent) -> bool:
+    return tool.name.startswith(tuple(_beginnings(agent)))
+
+
+def _notice(code: NoticeCode, text: str) -> MessageDraft:
+    return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=text),))
+
+
+# What a fork has from its parent, whoever answers in it.
+_INHERITED: Final = ("title", "tags", "context", "approval", "turn_cap", "budget", "metadata")
+
+
+async def point_of(tx: Tx, parent: Head, wish: ForkRequest) -> int:
+    """Return the number of the last row that the fork shares."""
+    if wish.at is not None:
+        return _required(wish.at, parent)
+    # Everything so far, an open turn's rows included: the fork reads, it does not run them.
+    if not wish.is_settled or not has_waiting_turn(parent):
+        return parent.messages
+    rows = await rows_of(tx, parent, Stretch(1, parent.messages))
+    settled = [row.sequence for row in rows if 0 < row.turn <= parent.settled]
+    first_open = next(row.sequence for row in rows if row.turn > parent.settled)
+    return max([first_open - 1, *settled])
+
+
+def request_of(parent: Session, wish: ForkRequest) -> SessionRequest:
+    """Return the request that opens a fork with another agent: the parent's, but for the wishes."""
+    kept = {name: getattr(parent, name) for name in _INHERITED}
+    return SessionRequest(**kept | wished(wish), repo_id=parent.repo_id, model=wish.model)
+
+
+def wished(wish: ForkRequest) -> dict[str, object]:
+    """Return what is to be unlike in the parent."""
+    told = {"title": wish.title, "tags": wish.tags}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+async def forked(tx: Tx, child: Session, parent: Head, point: int) -> tuple[Session, Head]:
+    """Return a session as a fork, and its head: all that it inherits counts as settled."""
+    rows = await rows_of(tx, parent, Stretch(1, point))
+    # What was open in the parent is the parent's business.
+    turn = max((row.turn for row in rows), default=0)
+    status = Status.IDLE if rows else Status.PENDING
+    forked_from = ForkPoint(session_id=parent.session_id, sequence=point)
+    child = replace(child, status=status, turn=turn, settled=turn, forked_from=forked_from)
+    head = replace(
+        blank_head(child),
+        status=status,
+        turn=turn,
+        settled=turn,
+        messages=point,
+        inherited=point,
+        chain=bytes.fromhex(rows[-1].hash) if rows else CHAIN_START,
+        # The fork's own rows are later than those it inherits, whatever the clock says.
+        updated_at=max([child.created_at, *(row.created_at for row in rows[-1:])]),
+    )
+    return child, head
+
+
+def twin_of(parent: Session, child_id: SessionId) -> Session:
+    """Return a session with all that the parent was opened with, and nothing that happened."""
+    return Session(
+        id=child_id,
+        owner=parent.owner,
+        agent_id=parent.agent_id,
+        agent=parent.agent,
+        repo_id=parent.repo_id,
+        title=parent.title,
+        tags=parent.tags,
+        model_id=parent.model_id,
+        context=parent.context,
+        grant=parent.grant,
+        tools=parent.tools,
+        approval=parent.approval,
+        turn_cap=parent.turn_cap,
+        budget=parent.budget,
+        created_at=parent.created_at,
+        updated_at=parent.created_at,
+        metadata=parent.metadata,
+    )
+
+
+def blank_head(session: Session) -> Head:
+    """Return where a notebook stands in which nothing is written yet."""
+    return Head(
+        session_id=session.id,
+        owner=session.owner,
+        agent_id=session.agent_id,
+        title=session.title,
+        chain=CHAIN_START,
+        updated_at=session.created_at,
+    )
+
+
+def _required(at: int, head: Head) -> int:
+    if not 0 <= at <= head.messages:
+        raise NotFound(
+            Code.MESSAGE_NOT_FOUND,
+            f"The session has messages 1 to {head.messages}; it cannot be forked at {at}.",
+            {"at": at},
+        )
+    return at
+
+
+class Openings:
+    """Opens notebooks; an id that the caller chooses makes a retry get the first answer."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        models: Models,
+        repos: Repos,
+        folders: Folders,
+        rules: OpeningRules,
+    ) -> None:
+        """`folders` are the private ones, for sessions that have no other workspace."""
+        self._journal = journal
+        self._models = models
+        self._repos = repos
+        self._folders = folders
+        self._rules = rules
+        self.slots = rules.slots
+
+    async def open(
+        self, owner: Owner, agent: str, request: SessionRequest, *, id: str | None
+    ) -> Made[Session]:
+        """Open a session with an agent, given by id or slug."""
+        session_id = self._session_id(id)
+        digest = digest_of(owner, agent, request)
+        await self.require_model(request.model)
+
+        async def compose(entry: Entry) -> Made[Session]:
+            known = await _opened_before(entry, owner, session_id, digest)
+            if known is not None:
+                return Made(thing=known, is_new=False)
+            chosen = await find_agent(entry.tx, owner, agent)
+            session, notices = await self._built(entry, chosen, request, session_id)
+            await self.slots.require(entry.tx, chosen)
+            opened = await _started(entry, session, blank_head(session), digest, notices)
+            # The notebook that was begun last is its own.
+            await take_desk(entry, chosen, next(reversed(entry.pens)))
+            return Made(thing=opened, is_new=True)
+
+        # A repository is looked for on a disk that may be far away.
+        return await self._journal.enter(compose, is_brief=request.repo_id is None)
+
+    async def fork(
+        self, owner: Owner, parent_id: SessionId, wish: ForkRequest, *, id: str | None
+    ) -> Made[Session]:
+        """Open a session that shares the parent's rows up to a sequence: a pointer, not a copy."""
+        session_id = self._session_id(id)
+        digest = digest_of(owner, "fork", parent_id, wish)
+        await self.require_model(wish.model)
+        # Before the transaction: however much there is to copy, nobody waits for it to write.
+        copy = await self._copied(owner, parent_id, session_id)
+
+        async def compose(entry: Entry) -> Made[Session]:
+            known = await _opened_before(entry, owner, session_id, digest)
+            if known is not None:
+                return Made(thing=known, is_new=False)
+            pen = await entry.open(owner, parent_id)
+            point = await point_of(entry.tx, pen.head, wish)
+            stored = await _stored(entry, pen.head)
+            parent = self._placed(stored, session_id)
+            child, notices = await self._child(entry, parent, wish, session_id)
+            await self.slots.require(entry.tx, child.agent)
+            child, head = await forked(entry.tx, child, pen.head, point)
+            await pen.tell(SessionForked(target=child.id, sequence=point))
+            opened = await _started(entry, child, head, digest, notices)
+            # Last, so that a fork that is refused leaves no files.
+            if parent is not stored:
+                files = copy or self._folders.copied(owner, parent.id)
+                self._folders.adopt(files, owner, opened.id)
+            return Made(thing=opened, is_new=True)
+
+        try:
+            return await self._journal.enter(compose)
+        finally:
+            # Here and not in a thread: adopted it is gone, and a thread may not be had.
+            if copy is not None:
+                self._folders.discard(copy)
+
+    async def require_model(self, ref: Any) -> None:
+        """Refuse a model that cannot be asked; what is no text is judged with the other wishes."""
+        if isinstance(ref, str):
+            await self._models.check(ref)
+
+    async def patched(self, tx: Tx, session: Session, changes: Mapping[str, Any]) -> Session:
+        """Return the session with its owner's changes, each judged like a wish at opening."""
+        kept = {name: getattr(session, name) for name in ("title", "tags", "approval", "metadata")}
+        try:
+            wishes = msgspec.convert(kept | dict(changes), SessionRequest)
+        except msgspec.ValidationError as error:
+            raise Invalid(Code.INVALID_INPUT, f"The change is not valid: {error}.") from None
+        model = session.model_id
+        if "model" in changes:
+            model = await self._models.resolve(tx, wishes.model) if wishes.model else None
+        return replace(
+            session,
+            title=wishes.title,
+            tags=wishes.tags,
+            model_id=model,
+            metadata=wishes.metadata,
+            approval=wishes.approval or session.approval,
+        )
+
+    async def place_of(
+        self, session: Session, wanted: SessionContext | None = None
+    ) -> SessionContext:
+        """Return where a session that is picked up goes on."""
+        return await context_of(session, wanted, self._folders)
+
+    async def reopen(self, pen: Pen) -> bool:
+        """Open a closed session again, and tell whether it was one; refused on a failed one."""
+        return await reopen(pen, self.slots)
+
+    async def resumption(self, tx: Tx, session: Session, head: Head) -> Resumption:
+        """Return what is answered to who picked a session up."""
+        left = await turns_left(tx, session, head, self._rules.budget)
+        return Resumption(session=session, turns_left=left)
+
+    def forget(self, owner: Owner, session_id: SessionId) -> None:
+        """Remove the private folder of a session that was deleted."""
+        self._folders.remove(owner, session_id)
+
+    def _session_id(self, wanted: str | None) -> SessionId:
+        return SessionId(
+            self._journal.new_id() if wanted is None else require_uuid(wanted, what="session id")
+        )
+
+    async def _built(
+        self, entry: Entry, agent: Agent, request: SessionRequest, session_id: SessionId
+    ) -> tuple[Session, tuple[MessageDraft, ...]]:
+        if agent.status is AgentStatus.ARCHIVED:
+            raise Conflict(
+                Code.AGENT_ARCHIVED,
+                f"Agent {agent.slug} is archived; `holdfast agents edit {agent.slug} --status "
+                "active` brings it back.",
+            )
+        repo = await self._repo(entry.tx, agent, request)
+        if isinstance(agent.runtime, AcpRuntime):
+            self._rules.require_program(agent.runtime)
+        context = self._context(agent.owner, request, repo, session_id)
+        model = await self._models.resolve(entry.tx, request.model) if request.model else None
+        now = entry.now()
+        snapshot = frozen(agent, context, self._rules)
+        kept, tools = narrowed(snapshot.agent, request.tools)
+        session = Session(
+            id=session_id,
+            owner=agent.owner,
+            agent_id=agent.id,
+            agent=kept,
+            repo_id=repo.id if repo else None,
+            title=request.title,
+            tags=request.tags,
+            model_id=model,
+            context=context,
+            grant=_granted(snapshot.agent, request, context),
+            tools=tools,
+            approval=request.approval or _approval(agent),
+            turn_cap=cap_of(request.turn_cap or self._rules.turn_cap),
+            budget=tightened(request.budget, self._rules.budget, granted=0),
+            created_at=now,
+            updated_at=now,
+            metadata=request.metadata,
+        )
+        return session, snapshot.notices
+
+    async def _child(
+        self, entry: Entry, parent: Session, wish: ForkRequest, session_id: SessionId
+    ) -> tuple[Session, tuple[MessageDraft, ...]]:
+        """Return the fork before it inherits anything, and what its record says about its agent."""
+        if wish.agent is not None:
+            agent = await find_agent(entry.tx, parent.owner, wish.agent)
+            return await self._built(entry, agent, request_of(parent, wish), session_id)
+        now = entry.now()
+        model = await self._models.resolve(entry.tx, wish.model) if wish.model else None
+        twin = replace(
+            twin_of(parent, session_id),
+            model_id=model or parent.model_id,
+            created_at=now,
+            updated_at=now,
+            **wished(wish),
+        )
+        return twin, ()
+
+    async def _copied(
+        self, owner: Owner, parent_id: SessionId, session_id: SessionId
+    ) -> str | None:
+        """Return a copy of the parent's private folder for a fork, if it works in that."""
+
+        async def look(entry: Entry) -> Session | None:
+            if await entry.tx.sessions.digest(owner, session_id) is not None:
+                return None
+            found = await entry.tx.sessions.get(owner, parent_id)
+            return found[0] if found else None
+
+        parent = await self._journal.enter(look, is_brief=True)
+        if parent is None or not self._is_private(parent):
+            return None
+        try:
+            return await asyncio.to_thread(self._folders.copied, owner, parent.id)
+        # A thread that cannot be started is a lack of memory, too.
+        except (MemoryError, RuntimeError) as error:
+            raise out_of_memory() from error
+
+    def _placed(self, parent: Session, session_id: SessionId) -> Session:
+        """Return the parent as its fork sees it: with the fork's folder where it had its own."""
+        if not self._is_private(parent):
+            return parent
+        folder = self._folders.of(parent.owner, session_id)
+        return replace(parent, context=replace(parent.context, working_dir=folder))
+
+    def _is_private(self, session: Session) -> bool:
+        return session.context.working_dir == self._folders.of(session.owner, session.id)
+
+    async def _repo(self, tx: Tx, agent: Agent, request: SessionRequest) -> Repo | None:
+        if request.repo_id is None:
+            if isinstance(agent.runtime, AcpRuntime):
+                raise Invalid(Code.REPO_REQUIRED, "This agent works in a repository; name one.")
+            return None
+        repo = await find_repo(tx, agent.owner, request.repo_id)
+        self._repos.require_inside(repo)
+        return repo
+
+    def _context(
+        self, owner: Owner, request: SessionRequest, repo: Repo | None, session_id: SessionId
+    ) -> SessionContext:
+        if request.context is not None:
+            return request.context
+        return SessionContext(
+            working_dir=repo.path if repo else self._folders.of(owner, session_id)
+        )
+
+
+async def _stored(entry: Entry, head: Head) -> Session:
+    found = await entry.tx.sessions.get_by_key(head.key)
+    if found is None:
+        raise session_not_found()
+    return found[0]
+
+
+async def _opened_before(
+    entry: Entry, owner: Owner, session_id: SessionId, digest: bytes
+) -> Session | None:
+    """Return the session of a repeated request; an id with another request is refused."""
+    stored = await entry.tx.sessions.digest(owner, session_id)
+    if stored is None and not await entry.tx.sessions.is_buried(owner, session_id):
+        return None
+    found = await entry.tx.sessions.get(owner, session_id)
+    # A tombstone counts as taken, so that an id never names two sessions of its owner.
+    if found is None or stored != digest:
+        raise Conflict(Code.ID_REUSED, "This id is taken; leave it out, or choose another.")
+    return found[0]
+
+
+async def _started(
+    entry: Entry,
+    session: Session,
+    head: Head,
+    digest: bytes,
+    notices: tuple[MessageDraft, ...] = (),
+) -> Session:
+    pen = await entry.start(session, head, digest)
+    model = await entry.tx.models.by_id(session.model_id) if session.model_id else None
+    event = await pen.tell(
+        SessionOpened(
+            agent=session.agent.slug,
+            model=model.ref if model else None,
+            context=session.context,
+        )
+    )
+    for notice in notices:
+        await pen.append(notice, 0)
+    return replace(
+        session,
+        message_count=pen.head.messages,
+        last_event=pen.head.events,
+        updated_at=pen.head.updated_at if notices else event.at,
+    )
+
+
+def _approval(agent: Agent) -> ApprovalMode:
+    """Return the mode of a session that says nothing itself; asked, if nobody says anything."""
+    said = agent.runtime.options.get("approve") if isinstance(agent.runtime, AcpRuntime) else None
+    return ApprovalMode(said) if said in set(ApprovalMode) else ApprovalMode.ASK
+
+
+def _granted(agent: Agent, request: SessionRequest, context: SessionContext) -> Grant:
+    granted = agent.grant or NARROWEST
+    wanted = request.grant or replace(granted, fs=context.fs_scope_tier)
+    # Both have to fit: the grant that was asked for, and the tier the context runs in.
+    narrow(granted, replace(wanted, fs=context.fs_scope_tier))
+    return narrow(granted, wanted)

@@ -1,0 +1,427 @@
+"""Change what a session does: admit a message, interrupt, close, delete, resume."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.calls import Call, is_open
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
+from holdfast.domain.events import SessionClosed, SessionResumed
+from holdfast.domain.ids import MessageId, Owner, SessionId, SessionKey
+from holdfast.domain.leases import Lease
+from holdfast.domain.messages import (
+    MEDIA_LARGEST,
+    Media,
+    Message,
+    Notice,
+    NoticeCode,
+    Role,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.domain.sessions import (
+    Head,
+    Made,
+    OnBusy,
+    Session,
+    SessionContext,
+    Status,
+    Verb,
+    admitting,
+    has_waiting_turn,
+    moved,
+    title_of,
+)
+from holdfast.domain.text import require_text
+from holdfast.domain.tools import narrow
+from holdfast.domain.turns import after_abort
+from holdfast.ports import Coordinator, Tx
+from holdfast.services.agent_processes import Slots
+from holdfast.services.journal import Entry, Journal, Pen, session_not_found
+from holdfast.services.leases import Leases
+from holdfast.services.media import find_size
+from holdfast.services.turns import mend, open_step
+from holdfast.services.workspaces import Folders
+from holdfast.zones.binding import leave_desk
+
+
+class Admitted(Struct, frozen=True, kw_only=True):
+    """A user's message in its notebook, and whether a turn was stopped or a session reopened.
+
+    `lease` is what its turn was begun with, if it was begun in the same entry.
+    """
+
+    made: Made[Message]
+    key: SessionKey
+    lease: Lease | None = None
+    has_interrupted: bool = False
+    has_reopened: bool = False
+
+
+async def admit(
+    pen: Pen,
+    draft: MessageDraft,
+    on_busy: OnBusy,
+    *,
+    reopen: Callable[[Pen], Coroutine[Any, Any, bool]] | None = None,
+    start: Callable[[Pen], Coroutine[Any, Any, Lease | None]] | None = None,
+) -> Admitted:
+    """Write a user's message into its turn; `reopen` opens a closed session for it.
+
+    `start` begins the turn in the same entry, which saves a commit where the turn is played here.
+    """
+    # Before the status is judged: a retry gets its first answer even when the session is closed.
+    stored = await _repeated(pen, pen.cleaned(draft))
+    if stored is not None:
+        return Admitted(made=Made(thing=stored, is_new=False), key=pen.head.key)
+    was_closed = reopen is not None and await reopen(pen)
+    busy = pen.head.status is Status.RUNNING
+    if busy and on_busy is OnBusy.REJECT:
+        raise Conflict(
+            Code.TURN_RUNNING, "A turn is running; wait for it, queue the message or interrupt."
+        )
+    stops = busy and on_busy is OnBusy.INTERRUPT
+    if stops:
+        await abort(pen, more_turns=True)
+    await _require_held(pen, draft)
+    pen.head = admitting(pen.head)
+    message = await pen.append(draft, pen.head.turn)
+    if pen.head.title is None:
+        pen.move(title=title_of(message.text))
+    return Admitted(
+        made=Made(thing=message, is_new=True),
+        key=pen.head.key,
+        lease=await start(pen) if start is not None else None,
+        has_interrupted=stops,
+        has_reopened=was_closed,
+    )
+
+
+async def record(pen: Pen, draft: MessageDraft) -> Made[Message]:
+    """Write a row that belongs to no turn: what was said, called or answered elsewhere."""
+    call = await _call_of(pen, draft)
+    match draft.parts:
+        case (ToolResult() as result,) if call is not None:
+            draft = replace(draft, parts=(replace(result, name=call.name),))
+        case _:
+            pass
+    stored = await _repeated(pen, pen.cleaned(draft))
+    if stored is not None:
+        return Made(thing=stored, is_new=False)
+    moved(pen.head.status, Verb.ADMIT)
+    _require_place(pen.head, draft.role, call)
+    await _require_held(pen, draft)
+    return Made(thing=await pen.append(draft, 0), is_new=True)
+
+
+async def shown_message(tx: Tx, head: Head, message_id: MessageId) -> Message | None:
+    """Return a message by its id, looking through the sessions this one was forked from."""
+    own = await tx.messages.by_id(head, message_id)
+    if own is not None or not head.inherited:
+        return own
+    for part in await tx.sessions.lineage(head.key):
+        ancestor = await tx.sessions.head_by_key(part.key)
+        found = await tx.messages.by_id(ancestor, message_id) if ancestor else None
+        if found is not None and part.first <= found.sequence <= part.last:
+            return found
+    return None
+
+
+async def _call_of(pen: Pen, draft: MessageDraft) -> Call | None:
+    """Return the call that a row makes or answers, if the session knows it."""
+    match draft.parts:
+        case (ToolCall(id=call_id),) | (ToolResult(call_id=call_id),):
+            return await pen.tx.calls.by_id(pen.head, call_id)
+        case _:
+            return None
+
+
+def _require_place(head: Head, role: Role, call: Call | None) -> None:
+    """Refuse a row where it would get in the way of a turn, or of another row."""
+    if role in {Role.ASSISTANT, Role.TOOL_CALL} and head.status is Status.RUNNING:
+        raise Conflict(
+            Code.SESSION_RUNNING, f"A turn is running; record a {role} message when it has ended."
+        )
+    if role is Role.TOOL_CALL and call is not None:
+        raise Conflict(Code.ID_REUSED, "The session has a call of this id; choose another.")
+    # The calls of a turn that has not ended belong to whoever runs it.
+    is_theirs = call is not None and call.turn > head.settled
+    if role is Role.TOOL_RESULT and (call is None or is_theirs or not is_open(call)):
+        raise Conflict(
+            Code.CALL_NOT_OPEN,
+            "The session has no call of this id that waits for its result.",
+            {"state": call.state} if call else {},
+        )
+
+
+async def _repeated(pen: Pen, draft: MessageDraft) -> Message | None:
+    """Return the stored message if this one was sent before; refuse its id with other content."""
+    stored = await shown_message(pen.tx, pen.head, draft.id) if draft.id else None
+    if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
+        raise Conflict(
+            Code.MESSAGE_ID_REUSED, "A message with this id and other content is stored already."
+        )
+    return stored
+
+
+async def _require_held(pen: Pen, draft: MessageDraft) -> None:
+    """Refuse a handle to bytes that the session does not hold, and more than a message may have."""
+    total = 0
+    for part in draft.parts:
+        if isinstance(part, Media):
+            size = await find_size(pen.tx, pen.head.key, part.ref)
+            if size is None:
+                raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
+            total += size
+    if total > MEDIA_LARGEST:
+        raise Invalid(
+            Code.MESSAGE_TOO_LARGE, "The media of a message may have 20 MiB at most, all together."
+        )
+
+
+async def abort(pen: Pen, *, more_turns: bool | None = None, reason: str | None = None) -> None:
+    """Stop the running turn for its user, and fence whoever runs it.
+
+    A caller that closes the session, or brings the next turn itself, says so with `more_turns`.
+    """
+    calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
+    await mend(pen, after_abort(await open_step(pen), calls, reason), more_turns=more_turns)
+    # Whoever runs the turn learns it at its next write, in this process or another.
+    pen.move(holder=None, until=0, epoch=pen.head.epoch + 1)
+
+
+CLOSING: Final[Mapping[Status, Verb]] = {
+    Status.COMPLETED: Verb.COMPLETE,
+    Status.CANCELLED: Verb.CANCEL,
+}
+
+
+class Heirs(StrEnum):
+    """What becomes of the forks of a deleted session."""
+
+    REFUSE = "refuse"
+    CASCADE = "cascade"
+    DETACH = "detach"
+
+
+def require_reason(reason: str | None) -> None:
+    """Refuse words about why something ends that nobody could show."""
+    if reason is not None:
+        require_text(reason, field="reason", shortest=1, longest=255)
+
+
+async def close(pen: Pen, status: Status, reason: str | None) -> Head:
+    """End a notebook, its running turn with it; one that has ended stays as it is."""
+    ended = moved(pen.head.status, CLOSING[status])
+    if ended is pen.head.status:
+        return pen.head
+    if pen.head.status is Status.RUNNING:
+        # What waits is not played before the session is resumed.
+        await abort(pen, more_turns=False)
+    told = f"Session {ended}: {reason}" if reason else f"Session {ended}."
+    notice = Notice(code=NoticeCode.SESSION_CLOSED, text=told)
+    await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+    await leave_desk(pen)
+    event = await pen.tell(SessionClosed(status=ended, reason=reason))
+    pen.move(
+        status=ended,
+        reason=reason,
+        finished_at=event.at,
+        holder=None,
+        until=0,
+        epoch=pen.head.epoch + 1,
+    )
+    return pen.head
+
+
+async def delete(entry: Entry, head: Head, heirs: Heirs) -> tuple[Head, ...]:
+    """Take a notebook away; return the heads of all that are gone, this one last."""
+    sessions = entry.tx.sessions
+    forks = await sessions.forks(head.key)
+    if forks and heirs is Heirs.REFUSE:
+        raise Conflict(
+            Code.SESSION_HAS_FORKS,
+            "Forks point into this session; delete them too (--cascade) or make them stand alone "
+            "(--detach); over HTTP, ?cascade=true or ?detach=true.",
+            {"forks": [fork.session_id for fork in forks]},
+        )
+    gone: tuple[Head, ...] = ()
+    # Forks first: what they inherit is read from rows that are still there.
+    for fork in forks:
+        if heirs is Heirs.DETACH:
+            await sessions.detach(fork.key)
+        else:
+            gone += await delete(entry, fork, heirs)
+    await entry.remove(head)
+    return (*gone, head)
+
+
+log = logging.getLogger(__name__)
+# Seconds that a caller waits for the end of a turn.
+PATIENCE: Final = 10.0
+
+
+class Interruption(Struct, frozen=True, kw_only=True):
+    """A session after an interrupt, and the turn that was stopped by it, none where nothing ran.
+
+    Not settled where the store could not be written in time: then it ends as soon as it can be.
+    """
+
+    session: Session
+    turn: int | None = None
+    is_settled: bool = True
+
+
+class Stop(Struct, frozen=True, kw_only=True):
+    """Which turn is meant, without one whichever runs; and why it is stopped."""
+
+    turn: int | None = None
+    reason: str | None = None
+
+
+class Interruptions:
+    """Stops turns; of several who stop the same one, one is told that it did."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        coordinator: Coordinator,
+        look: Callable[[Owner, SessionId], Awaitable[Session]],
+    ) -> None:
+        """`look` returns a session as it is."""
+        self._journal = journal
+        self._coordinator = coordinator
+        self._look = look
+
+    async def interrupt(self, owner: Owner, session_id: SessionId, wish: Stop) -> Interruption:
+        """Stop a turn, and wait for its end; only so long as somebody may be kept waiting."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                stopped = await self._stop(owner, session_id, wish)
+        except TimeoutError:
+            return await self._interrupted_later(owner, session_id, wish)
+        return Interruption(session=await self._look(owner, session_id), turn=stopped)
+
+    async def _interrupted_later(
+        self, owner: Owner, session_id: SessionId, wish: Stop
+    ) -> Interruption:
+        session = await self._look(owner, session_id)
+        running = session.settled + 1
+        if session.status is not Status.RUNNING or wish.turn not in (None, running):
+            return Interruption(session=session)
+        # This one and no other: when the store can be written, another one may run.
+        self._coordinator.start(self._stop_quietly(owner, session_id, replace(wish, turn=running)))
+        return Interruption(session=session, turn=running, is_settled=False)
+
+    async def _stop_quietly(self, owner: Owner, session_id: SessionId, wish: Stop) -> None:
+        try:
+            await self._stop(owner, session_id, wish)
+        except HoldfastError as error:
+            log.warning("a turn was not stopped: %s", error.message)
+
+    async def _stop(self, owner: Owner, session_id: SessionId, wish: Stop) -> int | None:
+        """End a turn in the store, then here; return its number if this call has ended it."""
+
+        async def end(pen: Pen) -> tuple[Head, bool, int | None]:
+            running = pen.head.settled + 1
+            is_meant = wish.turn in (None, running)
+            if not is_meant or pen.head.status is not Status.RUNNING:
+                return pen.head, is_meant, None
+            await abort(pen, reason=wish.reason)
+            return pen.head, is_meant, running
+
+        # Ended on disk first: stopping the task afterwards can lose nothing.
+        head, is_meant, stopped = await self._journal.write(owner, session_id, end, urgent=True)
+        if is_meant:
+            self._coordinator.interrupt(head.key, epoch=head.epoch)
+        if has_waiting_turn(head):
+            # What waits behind it was asked for before, here or elsewhere.
+            self._coordinator.wake(head.key, turn=head.settled)
+        return stopped
+
+
+class Resumption(Struct, frozen=True, kw_only=True):
+    """A session that goes on, and how many more turns may ask a model: a warning where it is 0."""
+
+    session: Session
+    turns_left: int
+
+
+async def context_of(
+    session: Session, wanted: SessionContext | None, folders: Folders
+) -> SessionContext:
+    """Return where the session goes on, or say that the folder it works in is gone."""
+    context = session.context if wanted is None else _moved(session, wanted)
+    if await asyncio.to_thread(os.path.isdir, context.working_dir):
+        return context
+    if wanted is not None:
+        raise Invalid(Code.NOT_A_FOLDER, "The session can only move to a folder that is there.")
+    # Without tools nothing happens in a folder, so none is missed; its own is made again.
+    if _acts(session) and folders.of(session.owner, session.id) != context.working_dir:
+        raise Conflict(
+            Code.WORKSPACE_MISSING,
+            "The folder that the session works in is gone; put it back, or resume the session in "
+            "another one (--cwd).",
+            {"working_dir": context.working_dir},
+        )
+    return context
+
+
+async def move(pen: Pen, context: SessionContext, leases: Leases) -> None:
+    """Write down that the session works elsewhere from now on; not while somebody works in it."""
+    if pen.head.status is Status.RUNNING and leases.is_live(pen.head):
+        raise Conflict(
+            Code.TURN_RUNNING, "A turn is running; the session can move when it has ended."
+        )
+    found = await pen.tx.sessions.get_by_key(pen.head.key)
+    if found is None:
+        raise session_not_found()
+    session = pen.cleaned(replace(found[0], context=context))
+    await pen.tx.sessions.patch(pen.head.key, session)
+    before = found[0].context.working_dir
+    told = f"The session works in {context.working_dir} from now on; before, it was {before}."
+    notice = Notice(code=NoticeCode.WORKSPACE_MOVED, text=told)
+    await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+
+
+async def reopen(pen: Pen, slots: Slots) -> bool:
+    """Open a closed session again, and tell whether it was one; refused on a failed one."""
+    status = moved(pen.head.status, Verb.RESUME)
+    if status is pen.head.status:
+        return False
+    found = await pen.tx.sessions.get_by_key(pen.head.key)
+    if found is not None:
+        await slots.require(pen.tx, found[0].agent)
+    await pen.tell(SessionResumed())
+    pen.move(status=status, reason=None)
+    return True
+
+
+def _moved(session: Session, wanted: SessionContext) -> SessionContext:
+    kept = session.context
+    if session.repo_id is not None and wanted.working_dir != kept.working_dir:
+        raise Invalid(
+            Code.INVALID_CONTEXT,
+            "The session is bound to its repository and stays in it; put that back.",
+            {"fields": ["working_dir"]},
+        )
+    if wanted.variables and wanted.variables != kept.variables:
+        raise Invalid(
+            Code.INVALID_CONTEXT,
+            "The variables of a session are fixed when it opens.",
+            {"fields": ["variables"]},
+        )
+    # Refused where it is wider, as at opening; a narrower one cannot be told from none.
+    narrow(session.grant, replace(session.grant, fs=wanted.fs_scope_tier))
+    return replace(wanted, fs_scope_tier=kept.fs_scope_tier, variables=kept.variables)
+
+
+def _acts(session: Session) -> bool:
+    return bool(session.tools or session.agent.mcp_servers or session.repo_id)

@@ -1,0 +1,191 @@
+"""Overviews: sessions as their owner sees them now, with what they cost, from one snapshot."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.agents import Agent
+from holdfast.domain.costs import CostSum
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.queries import (
+    Page,
+    SessionOrder,
+    SessionQuery,
+    decode_cursor,
+    encode_cursor,
+    require_limit,
+)
+from holdfast.domain.repos import Repo
+from holdfast.domain.sessions import Head, Session, Status
+from holdfast.domain.text import require_text
+from holdfast.ports import Brief, Store, Tx
+from holdfast.services.batches import READ_AT_ONCE, encode
+from holdfast.services.journal import session_not_found
+from holdfast.services.leases import Leases
+from holdfast.services.messages import Excerpt, Unfinished, excerpt, excerpts, find_unfinished
+from holdfast.services.repos import find_repo
+
+Found = tuple[Session, Head]
+S = TypeVar("S", Session, Head)
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """A session, and its part of the ledger added up."""
+
+    session: Session
+    spent: CostSum
+
+
+class Whole(Struct, frozen=True, kw_only=True):
+    """A session with its repository, all its rows, and the text that is being streamed.
+
+    `chain` is the hash of the last row, which changes with any of them.
+    """
+
+    session: Session
+    repo: Repo | None
+    chain: str
+    excerpts: AsyncGenerator[Excerpt, None]
+    unfinished: Unfinished | None
+
+
+class OverviewPage(Struct, frozen=True, kw_only=True):
+    """A part of a listing, where the next part starts, and how many there are in all."""
+
+    items: tuple[Overview, ...]
+    next_cursor: str | None = None
+    total: int | None = None
+
+
+class Overviews:
+    """Sessions with their costs, for their owner; nothing is written here."""
+
+    def __init__(self, store: Store, leases: Leases) -> None:
+        self._store = store
+        self._leases = leases
+
+    async def get(self, owner: Owner, session_id: SessionId) -> Overview:
+        """Return the session as it is now."""
+
+        async def read(tx: Tx) -> Overview:
+            found = await tx.sessions.get(owner, session_id)
+            if found is None:
+                raise session_not_found()
+            return (await _summed(tx, [found], self._leases))[0]
+
+        return await self._store.read(Brief(read))
+
+    async def whole(self, owner: Owner, session_id: SessionId) -> Whole:
+        """Return the session as it is now, with all that its numbers speak of."""
+
+        async def read(tx: Tx) -> Whole:
+            found = await tx.sessions.get(owner, session_id)
+            if found is None:
+                raise session_not_found()
+            session, head = found
+            return Whole(
+                session=shown(session, head, self._leases),
+                repo=await find_repo(tx, owner, session.repo_id) if session.repo_id else None,
+                chain=head.chain.hex(),
+                excerpts=excerpts(self._store, head, await excerpt(tx, head, 0)),
+                unfinished=await find_unfinished(tx, head),
+            )
+
+        return await self._store.read(read)
+
+    async def list(
+        self,
+        query: SessionQuery,
+        *,
+        cursor: str | None = None,
+        behind: SessionId | None = None,
+        is_counted: bool = False,
+    ) -> OverviewPage:
+        """Return the owner's sessions that match, newest first.
+
+        A page goes on at a cursor, or behind a session that was on the page before.
+        """
+        if behind is not None and (cursor is not None or query.offset):
+            raise Invalid(
+                Code.INVALID_CURSOR, "Page by a session, by a cursor or by an offset; not by two."
+            )
+
+        async def read(tx: Tx) -> OverviewPage:
+            wanted = query if behind is None else await _behind(tx, query, behind)
+            page = await found_page(tx, wanted, cursor)
+            # From the same snapshot, so that the count is that of these pages.
+            total = await tx.sessions.count(query) if is_counted else None
+            items = await _summed(tx, page.items, self._leases)
+            return OverviewPage(items=items, next_cursor=page.next_cursor, total=total)
+
+        return await self._store.read(read)
+
+
+async def _summed(tx: Tx, found: Sequence[Found], leases: Leases) -> tuple[Overview, ...]:
+    sums = await tx.costs.totals([head.key for _, head in found])
+    return tuple(
+        Overview(
+            session=shown(session, head, leases),
+            spent=replace(sums.get(head.key, CostSum(key="")), key=session.id),
+        )
+        for session, head in found
+    )
+
+
+async def found_page(tx: Tx, query: SessionQuery, cursor: str | None) -> Page[Found]:
+    """Return a page of sessions as they are stored; they belong to the query's owner."""
+    require_limit(query.limit)
+    if query.text is not None:
+        require_text(query.text, field="text", longest=1_000)
+    filters = ("sessions", replace(query, before=None, limit=1, offset=0))
+    if cursor is not None:
+        query = replace(query, before=decode_cursor(cursor, filters))
+    # One more than asked for tells whether there is a next page, without counting.
+    found = await _read_sharing(tx, query, query.limit + 1)
+    items = tuple(found[: query.limit])
+    more = len(found) > query.limit
+    last = (_time(items[-1][0], query.order), items[-1][0].id) if more else None
+    return Page(items=items, next_cursor=encode_cursor(last, filters))
+
+
+async def _read_sharing(tx: Tx, query: SessionQuery, limit: int) -> list[Found]:
+    """Return so many sessions; those that were opened with equal agents share one in memory."""
+    found: list[Found] = []
+    agents: dict[bytes, Agent] = {}
+    while len(found) < limit:
+        wanted = min(limit - len(found), READ_AT_ONCE)
+        place, offset = query.before, query.offset
+        if found:
+            place, offset = (_time(found[-1][0], query.order), str(found[-1][0].id)), 0
+        rows = await tx.sessions.page(replace(query, before=place, offset=offset, limit=wanted))
+        for session, head in rows:
+            # A prompt may be long, and hundreds of sessions may have it.
+            digest = hashlib.sha256(encode(session.agent)).digest()
+            agent = agents.setdefault(digest, session.agent)
+            found.append((replace(session, agent=agent), head))
+        if len(rows) < wanted:
+            break
+    return found
+
+
+def shown(session: S, head: Head, leases: Leases) -> S:
+    """Return the session as people see it: running only while somebody alive runs it."""
+    if session.status is Status.RUNNING and not leases.is_live(head):
+        return replace(session, status=Status.IDLE)
+    return session
+
+
+async def _behind(tx: Tx, query: SessionQuery, session_id: SessionId) -> SessionQuery:
+    found = await tx.sessions.get(query.owner, session_id)
+    if found is None:
+        raise Invalid(Code.INVALID_CURSOR, "There is no such session to go on behind; start anew.")
+    return replace(query, before=(_time(found[0], query.order), session_id))
+
+
+def _time(session: Session, order: SessionOrder) -> datetime:
+    return session.created_at if order is SessionOrder.CREATED_AT else session.updated_at

@@ -1,0 +1,1 @@
+"""SQL and row mapping, one file per table."""

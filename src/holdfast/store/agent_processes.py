@@ -1,0 +1,62 @@
+"""The `programs` table: how the program of a session stands."""
+
+import msgspec
+
+from holdfast.domain.agent_processes import Mooring
+from holdfast.domain.ids import SessionKey
+from holdfast.store.database import Database, Row, checksum, encode, require_sound, sound
+
+SAVE = """
+-- A session's program as it stands now.
+INSERT INTO programs (session_key, state, body, checksum)
+VALUES (:session_key, :state, :body, :checksum)
+ON CONFLICT (session_key)
+DO UPDATE SET state = excluded.state, body = excluded.body, checksum = excluded.checksum
+"""
+
+GET = """
+-- The program of a session.
+SELECT session_key, body, checksum
+  FROM programs
+ WHERE session_key = :session_key
+"""
+
+ALIVE = """
+-- Programs that were started and are not known to have ended.
+SELECT session_key, body, checksum
+  FROM programs
+ WHERE state IN ('starting', 'ready', 'busy')
+ ORDER BY session_key
+"""
+
+# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+_decoder = msgspec.json.Decoder(Mooring)
+
+
+class Programs:
+    """Programs in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def save(self, key: SessionKey, mooring: Mooring) -> None:
+        body = encode(mooring)
+        columns = {"session_key": key, "state": mooring.state.value, "body": body}
+        await self._db.execute(SAVE, {**columns, "checksum": checksum(body)})
+
+    async def get(self, key: SessionKey) -> Mooring | None:
+        rows = await self._db.fetch(GET, {"session_key": key})
+        return mooring_of(rows[0][1], rows[0][2]) if rows else None
+
+    async def alive(self) -> list[tuple[SessionKey, Mooring]]:
+        return list(sound(await self._db.fetch(ALIVE), _keyed))
+
+
+def mooring_of(body: bytes, stored: int) -> Mooring:
+    """Return what is kept about a program, or refuse a damaged row."""
+    require_sound(stored, body, what="a program")
+    return _decoder.decode(body)
+
+
+def _keyed(row: Row) -> tuple[SessionKey, Mooring]:
+    return SessionKey(row[0]), mooring_of(row[1], row[2])

@@ -1,0 +1,143 @@
+"""The `approvals` table: questions, and what was answered."""
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.domain.approvals import Approval, ApprovalScope
+from holdfast.domain.ids import ApprovalId, CallId, SessionKey
+from holdfast.domain.queries import WorkQuery
+from holdfast.domain.sessions import Head
+from holdfast.store.calls import work_conditions
+from holdfast.store.database import (
+    Database,
+    Row,
+    checksum,
+    encode,
+    legible,
+    require_sound,
+    sound,
+)
+
+SAVE = """
+-- A question as it stands now.
+INSERT INTO approvals (id, session_key, call_id, digest, state, memory, body, checksum)
+VALUES (:id, :session_key, :call_id, :digest, :state, :memory, :body, :checksum)
+ON CONFLICT (id)
+DO UPDATE SET state = excluded.state, memory = excluded.memory, body = excluded.body,
+              checksum = excluded.checksum
+"""
+
+BY_ID = """
+-- One question of a session.
+SELECT body, checksum
+  FROM approvals
+ WHERE id = :id
+   AND session_key = :session_key
+"""
+
+WAITING = """
+-- The questions of a session that nobody has answered.
+SELECT body, checksum
+  FROM approvals
+ WHERE session_key = :session_key
+   AND state = 'waiting'
+ ORDER BY id
+"""
+
+ABOUT = """
+-- The newest question about the very same thing.
+SELECT body, checksum
+  FROM approvals
+ WHERE session_key = :session_key
+   AND digest = :digest
+   AND call_id IS NOT DISTINCT FROM :call_id
+ ORDER BY id DESC
+ LIMIT 1
+"""
+
+IS_REMEMBERED = """
+-- Whether somebody has allowed the like for the whole session.
+SELECT 1
+  FROM approvals
+ WHERE session_key = :session_key
+   AND memory = :memory
+   AND state = 'allowed'
+ LIMIT 1
+"""
+
+PAGE = """
+-- Questions of an owner, oldest first.
+SELECT w.body, w.checksum, w.id
+  FROM approvals w
+  JOIN sessions s ON s.key = w.session_key
+ WHERE {conditions}
+ ORDER BY w.id
+ LIMIT :limit
+"""
+
+# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+_decoder = msgspec.json.Decoder(Approval)
+
+
+class Approvals:
+    """Questions in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def save(self, key: SessionKey, approval: Approval) -> None:
+        body = encode(approval)
+        question = approval.question
+        # Indexed only where it is meant: an answer for one call must not be found for another.
+        is_for_all = approval.scope is ApprovalScope.SESSION
+        columns = {
+            "id": approval.id,
+            "session_key": key,
+            "call_id": question.call_id,
+            "digest": question.digest,
+            "state": approval.state.value,
+            "memory": question.memory if is_for_all else None,
+            "body": body,
+            "checksum": checksum(body),
+        }
+        await self._db.execute(SAVE, columns)
+
+    async def by_id(self, head: Head, approval_id: ApprovalId) -> Approval | None:
+        rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": approval_id})
+        return _approval(rows[0]) if rows else None
+
+    async def page(self, query: WorkQuery) -> list[Approval]:
+        found: list[Approval] = []
+        while True:
+            # Filled up where damaged rows were passed over: a short page would look like the last.
+            left = query.limit - len(found)
+            conditions, parameters = work_conditions(query)
+            if query.after is not None:
+                conditions.append("w.id > :after")
+                parameters["after"] = query.after[1]
+            sql = PAGE.format(conditions=" AND ".join(conditions))
+            rows = await self._db.fetch(sql, parameters | {"limit": left})
+            found += sound((row[:2] for row in rows), _approval)
+            if len(rows) < left or len(found) == query.limit:
+                return found
+            query = replace(query, after=(0, rows[-1][2]))
+
+    async def waiting(self, head: Head) -> list[Approval]:
+        rows = await self._db.fetch(WAITING, {"session_key": head.key})
+        return [_approval(row) for row in rows]
+
+    async def about(self, head: Head, digest: str, call_id: CallId | None) -> Approval | None:
+        asked = {"session_key": head.key, "digest": digest, "call_id": call_id}
+        rows = await self._db.fetch(ABOUT, asked)
+        return _approval(rows[0]) if rows else None
+
+    async def is_remembered(self, head: Head, memory: str) -> bool:
+        asked = {"session_key": head.key, "memory": memory}
+        return bool(await self._db.fetch(IS_REMEMBERED, asked))
+
+
+def _approval(row: Row) -> Approval:
+    body, stored = row
+    require_sound(stored, body, what="an approval")
+    with legible("an approval"):
+        return _decoder.decode(body)

@@ -1,0 +1,188 @@
+"""The `calls` table."""
+
+from datetime import datetime
+from enum import StrEnum
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.domain.approvals import ApprovalState
+from holdfast.domain.calls import Call, CallState, Settlement
+from holdfast.domain.ids import CallId, SessionId, SessionKey
+from holdfast.domain.queries import WorkQuery
+from holdfast.domain.sessions import Head
+from holdfast.domain.time import instant, microseconds
+from holdfast.domain.tools import Effect
+from holdfast.store.database import Database, Row, checksum, encode, legible, require_sound
+
+# Written out, because an index of one state is used only for what is known beforehand.
+_STATES: Final = {
+    state.value: f"w.state = '{state.value}'" for state in chain[StrEnum](ApprovalState, CallState)
+}
+# What is rare and has an index of its own, over all sessions.
+_RARE: Final = frozenset({CallState.UNKNOWN.value, ApprovalState.WAITING.value})
+
+
+def work_conditions(query: WorkQuery) -> tuple[list[str], dict[str, Any]]:
+    """Return the conditions on a table `w` that is joined with its sessions, and what they bind."""
+    is_rare = bool(query.states) and _RARE.issuperset(query.states)
+    # The sign keeps SQLite from going through all sessions of the owner to find the few.
+    conditions = ["+s.owner = :owner" if is_rare else "s.owner = :owner"]
+    parameters: dict[str, Any] = {"owner": query.owner}
+    if query.key is not None:
+        conditions.append("w.session_key = :session_key")
+        parameters["session_key"] = query.key
+    if query.id is not None:
+        conditions.append("w.id = :id")
+        parameters["id"] = query.id
+    if query.states:
+        conditions.append(f"({' OR '.join(_STATES[each] for each in query.states)})")
+    return conditions, parameters
+
+
+SAVE = """
+-- A call as it is now; where it stands and what it is called never changes.
+INSERT INTO calls (session_key, id, turn, sequence, name, arguments, state, effect,
+                   idempotency_key, settlement, result_sequence, started_at, ended_at, checksum)
+VALUES (:session_key, :id, :turn, :sequence, :name, :arguments, :state, :effect,
+        :idempotency_key, :settlement, :result_sequence, :started_at, :ended_at, :checksum)
+ON CONFLICT (session_key, id)
+DO UPDATE SET arguments = excluded.arguments,
+              state = excluded.state, settlement = excluded.settlement,
+              result_sequence = excluded.result_sequence, started_at = excluded.started_at,
+              ended_at = excluded.ended_at, checksum = excluded.checksum
+"""
+BY_ID = """
+-- One call of a session.
+SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
+       result_sequence, started_at, ended_at, checksum
+  FROM calls
+ WHERE session_key = :session_key
+   AND id = :id
+"""
+OF_SESSION = """
+-- The calls of a session in the order they were intended.
+SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
+       result_sequence, started_at, ended_at, checksum
+  FROM calls
+ WHERE session_key = :session_key
+ ORDER BY sequence
+"""
+OF_TURN = """
+-- The calls of a turn in the order they were intended.
+SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
+       result_sequence, started_at, ended_at, checksum
+  FROM calls
+ WHERE session_key = :session_key
+   AND turn = :turn
+ ORDER BY sequence
+"""
+PAGE = """
+-- Calls of an owner, session by session.
+SELECT w.id, w.turn, w.sequence, w.name, w.arguments, w.state, w.effect, w.idempotency_key,
+       w.settlement, w.result_sequence, w.started_at, w.ended_at, w.checksum, s.id
+  FROM calls w
+  JOIN sessions s ON s.key = w.session_key
+ WHERE {conditions}
+ ORDER BY s.id, w.sequence
+ LIMIT :limit
+"""
+RETRIED = """
+-- The newest call of a key that was settled by being run again.
+SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
+       result_sequence, started_at, ended_at, checksum
+  FROM calls
+ WHERE session_key = :session_key
+   AND idempotency_key = :idempotency_key
+   AND settlement = 'retried'
+ ORDER BY sequence DESC
+ LIMIT 1
+"""
+
+
+class Calls:
+    """Tool calls in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def save(self, key: SessionKey, call: Call) -> None:
+        columns = {
+            "id": call.id,
+            "turn": call.turn,
+            "sequence": call.sequence,
+            "name": call.name,
+            "arguments": encode(call.arguments),
+            "state": call.state.value,
+            "effect": call.effect.value,
+            "idempotency_key": call.idempotency_key,
+            "settlement": call.settlement.value if call.settlement else None,
+            "result_sequence": call.result_sequence,
+            "started_at": _stored(call.started_at),
+            "ended_at": _stored(call.ended_at),
+        }
+        # The session's key is left out: a row proves what it says, not where it stands.
+        columns["checksum"] = checksum(encode(list(columns.values())))
+        await self._db.execute(SAVE, {"session_key": key, **columns})
+
+    async def by_id(self, head: Head, call_id: CallId) -> Call | None:
+        rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": call_id})
+        return _call(rows[0], head.session_id) if rows else None
+
+    async def of_session(self, head: Head) -> list[Call]:
+        rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
+        return [_call(row, head.session_id) for row in rows]
+
+    async def of_turn(self, head: Head, turn: int) -> list[Call]:
+        rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
+        return [_call(row, head.session_id) for row in rows]
+
+    async def page(self, query: WorkQuery) -> list[Call]:
+        conditions, parameters = work_conditions(query)
+        if query.after is not None:
+            conditions.append("(s.id, w.sequence) > (:after_id, :after)")
+            parameters |= {"after": query.after[0], "after_id": query.after[1]}
+        sql = PAGE.format(conditions=" AND ".join(conditions))
+        rows = await self._db.fetch(sql, parameters | {"limit": query.limit})
+        return [_call(row[:-1], row[-1]) for row in rows]
+
+    async def retried(self, head: Head, idempotency_key: str) -> Call | None:
+        asked = {"session_key": head.key, "idempotency_key": idempotency_key}
+        rows = await self._db.fetch(RETRIED, asked)
+        return _call(rows[0], head.session_id) if rows else None
+
+
+def _stored(at: datetime | None) -> int | None:
+    return None if at is None else microseconds(at)
+
+
+def _shown(at: int | None) -> datetime | None:
+    return None if at is None else instant(at)
+
+
+def _call(row: Row, session_id: SessionId) -> Call:
+    *columns, stored = row
+    require_sound(stored, encode(columns), what=f"call {columns[0]}")
+    call_id, turn, sequence, name, arguments, state, effect, key, settlement, *rest = columns
+    result_sequence, started_at, ended_at = rest
+    with legible(f"call {call_id}"):
+        given = _arguments.decode(arguments)
+    return Call(
+        id=call_id,
+        session_id=session_id,
+        turn=turn,
+        sequence=sequence,
+        name=name,
+        arguments=given,
+        state=CallState(state),
+        effect=Effect(effect),
+        idempotency_key=key,
+        settlement=Settlement(settlement) if settlement else None,
+        result_sequence=result_sequence,
+        started_at=_shown(started_at),
+        ended_at=_shown(ended_at),
+    )
+
+
+_arguments = msgspec.json.Decoder(dict[str, Any])

@@ -1,0 +1,126 @@
+"""What is stored of an event: nothing that its row says already, and no fields that say nothing.
+
+Most of what a turn says about itself is nought and nothing. Whoever decodes it gets the values
+that were left out, so those that stand here as defaults can never change.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.costs import Usage
+from holdfast.domain.events import (
+    Failure,
+    Payload,
+    StepEnded,
+    TurnEnded,
+    encode_payload,
+    name_of,
+)
+from holdfast.domain.ids import MessageId
+from holdfast.domain.sessions import StopReason
+from holdfast.store.database import UUID, spelled, uuid_bytes
+
+# With these an event may begin, behind its name; each is kept as 16 bytes.
+_IDS: Final = re.compile(f',"message_id":"({UUID})"(?:,"model_id":"({UUID})")?'.encode())
+ID_BYTES: Final = 16
+
+
+class KeptUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A `Usage` as it is stored."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+
+class KeptStepEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=name_of(StepEnded)):
+    """A `StepEnded` as it is stored."""
+
+    message_id: MessageId | None = None
+    step: int
+    usage: KeptUsage | None = None
+    microcents: int = 0
+    priced: bool = False
+
+
+class KeptTurnEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=name_of(TurnEnded)):
+    """A `TurnEnded` as it is stored."""
+
+    stop_reason: StopReason
+    usage: KeptUsage = KeptUsage()
+    microcents: int = 0
+    priced: bool = True
+    more_turns: bool = False
+    failure: Failure | None = None
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def stored_payload(payload: Payload) -> bytes:
+    """Return the bytes that are kept of an event's content."""
+    match payload:
+        case StepEnded():
+            usage = None if payload.usage is None else _kept(payload.usage)
+            return _encode(
+                KeptStepEnded(
+                    step=payload.step,
+                    message_id=payload.message_id,
+                    usage=usage,
+                    microcents=payload.microcents,
+                    priced=payload.priced,
+                )
+            )
+        case TurnEnded():
+            return _encode(
+                KeptTurnEnded(
+                    stop_reason=payload.stop_reason,
+                    usage=_kept(payload.usage),
+                    microcents=payload.microcents,
+                    priced=payload.priced,
+                    more_turns=payload.more_turns,
+                    failure=payload.failure,
+                )
+            )
+        case _:
+            return encode_payload(payload)
+
+
+def divided(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
+    """Return the ids that an event begins with, and what it says after its name and those."""
+    start = len(_named(name))
+    found = _IDS.match(payload, start)
+    if found is None:
+        return None, payload[start:]
+    return uuid_bytes(b"".join(found.groups(b"")).decode()), payload[found.end() :]
+
+
+def joined(name: str, ids: bytes | None, rest: bytes) -> bytes:
+    """Return what an event says, out of what `divided` has made of it."""
+    if not ids:
+        return _named(name) + rest
+    told = f',"message_id":"{spelled(ids[:ID_BYTES])}"'
+    if len(ids) > ID_BYTES:
+        told += f',"model_id":"{spelled(ids[ID_BYTES:])}"'
+    return _named(name) + told.encode() + rest
+
+
+@lru_cache(maxsize=256)
+def _named(name: str) -> bytes:
+    return b'{"type":"%b"' % name.encode()
+
+
+def _kept(usage: Usage) -> KeptUsage:
+    return KeptUsage(
+        input=usage.input,
+        output=usage.output,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        reasoning=usage.reasoning,
+    )

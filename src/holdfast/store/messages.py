@@ -1,0 +1,303 @@
+"""The `messages` table: rows in, rows out, each checked against the chain before it is shown."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from holdfast.domain.ids import MessageId, SessionId, is_uuid
+from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts, link
+from holdfast.domain.sessions import Head
+from holdfast.domain.time import instant, microseconds
+from holdfast.ports import NewRow, Segment
+from holdfast.store.database import (
+    DAMAGE,
+    HASH_FOUND,
+    NUMBER_FOUND,
+    Database,
+    Parameters,
+    Row,
+    checksum,
+    corrupt,
+    fetched,
+    packed,
+    salvaged,
+    spelled,
+)
+
+APPEND = """
+-- The next row of the record.
+INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash,
+                      event, told)
+VALUES (:session_key, :sequence, :id, :turn, :role, :parts, :model_id, :created_at, :hash,
+        :event, :told)
+"""
+
+BY_ID = """
+-- One row by its id, and the hash of the row before it.
+SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.hash,
+       (SELECT p.hash
+          FROM messages p
+         WHERE p.session_key = m.session_key
+           AND p.sequence = m.sequence - 1)
+  FROM messages m
+ WHERE m.session_key = :session_key
+   AND m.id = :id
+"""
+
+HASH_AT = """
+-- The hash of one row.
+SELECT hash
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence = :sequence
+"""
+
+OLDEST = """
+-- Rows of a stretch from its beginning.
+SELECT sequence, id, turn, role, parts, model_id, created_at, hash
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence BETWEEN :first AND :last
+ ORDER BY sequence
+ LIMIT :limit
+"""
+
+NEWEST = """
+-- Rows of a stretch from its end.
+SELECT sequence, id, turn, role, parts, model_id, created_at, hash
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence BETWEEN :first AND :last
+ ORDER BY sequence DESC
+ LIMIT :limit
+"""
+
+OLDEST_SIZES = """
+-- How large rows of a stretch are, from its beginning; their contents are not read.
+SELECT length(parts)
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence BETWEEN :first AND :last
+ ORDER BY sequence
+ LIMIT :limit
+"""
+
+NEWEST_SIZES = """
+-- How large rows of a stretch are, from its end; their contents are not read.
+SELECT length(parts)
+  FROM messages
+ WHERE session_key = :session_key
+   AND sequence BETWEEN :first AND :last
+ ORDER BY sequence DESC
+ LIMIT :limit
+"""
+
+ANCHOR = """
+-- The hash that the first row of a fork chains to; its parent may have inherited that row itself.
+WITH RECURSIVE line (key, sequence, depth) AS (
+    SELECT forked_key, forked_at, 0
+      FROM sessions
+     WHERE key = :session_key
+     UNION ALL
+    SELECT s.forked_key, line.sequence, line.depth + 1
+      FROM sessions s
+      JOIN line ON s.key = line.key
+)
+SELECT p.hash
+  FROM line
+  JOIN messages p ON p.session_key = line.key AND p.sequence = line.sequence
+ ORDER BY line.depth
+ LIMIT 1
+"""
+
+DEEDS = """
+-- The rows of a session that tell what it did, each with the hash of the row before it.
+SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.hash,
+       (SELECT p.hash
+          FROM messages p
+         WHERE p.session_key = m.session_key
+           AND p.sequence = m.sequence - 1)
+  FROM messages m
+ WHERE m.session_key = :session_key
+   AND m.sequence > :inherited
+   AND (m.role IN ('tool_result', 'system')
+        OR m.sequence IN (SELECT c.sequence
+                            FROM calls c
+                           WHERE c.session_key = :session_key
+                             AND c.name = 'checkpoint'))
+ ORDER BY m.sequence
+"""
+
+# A query, and how large its rows are.
+_BOUNDED = {False: (OLDEST, OLDEST_SIZES), True: (NEWEST, NEWEST_SIZES)}
+_ROLES = {role.value: role for role in Role}
+
+
+class Messages:
+    """The record in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def append(self, key: int, rows: Sequence[NewRow]) -> None:
+        for row in rows:
+            message = row.message
+            at = microseconds(message.created_at)
+            await self._db.execute(
+                APPEND,
+                {
+                    "session_key": key,
+                    "sequence": message.sequence,
+                    "id": packed(message.id),
+                    "turn": message.turn,
+                    "role": message.role,
+                    "parts": row.content,
+                    "model_id": message.model_id and packed(message.model_id),
+                    "created_at": at,
+                    "hash": row.hash,
+                    "event": row.event,
+                    "told": told(
+                        (row.event, message.turn, at, message.id, message.role, message.sequence)
+                    ),
+                },
+            )
+
+    async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
+        if not is_uuid(message_id):
+            return None
+        asked = {"session_key": head.key, "id": packed(message_id)}
+        try:
+            rows = await self._db.fetch(BY_ID, asked)
+        except DAMAGE:
+            return await self._found_by_id(head, asked)
+        if not rows:
+            return None
+        *columns, previous = rows[0]
+        if previous is None:
+            previous = await self._hash_before(head.key, columns[0])
+        return _checked([tuple(columns)], head.session_id, previous)[0]
+
+    async def span(
+        self,
+        segment: Segment,
+        *,
+        limit: int,
+        newest: bool = False,
+        size: int | None = None,
+        previous: str | None = None,
+    ) -> list[Message]:
+        asked = {
+            "session_key": segment.key,
+            "first": segment.first,
+            "last": segment.last,
+            "limit": limit,
+        }
+        try:
+            if size is None:
+                rows = await self._db.fetch(NEWEST if newest else OLDEST, asked)
+            else:
+                rows, _ = await self._db.fetch_within(*_BOUNDED[newest], asked, size)
+                limit = max(1, len(rows))
+        except DAMAGE:
+            # One by one where the size is bounded: how large a damaged row is, nothing says.
+            limit = limit if size is None else 1
+            rows = await salvaged(self._db, segment.key, _wanted(segment, limit, newest=newest))
+        else:
+            if newest:
+                rows.reverse()
+        _require_all(rows, segment, limit=limit, newest=newest)
+        if not rows:
+            return []
+        if previous is not None:
+            return _checked(rows, segment.session_id, bytes.fromhex(previous))
+        before = await self._hash_before(segment.key, rows[0][0])
+        return _checked(rows, segment.session_id, before)
+
+    async def deeds(self, head: Head) -> list[Message]:
+        asked = {"session_key": head.key, "inherited": head.inherited}
+        found = []
+        for *columns, hash_ in await self._db.fetch(DEEDS, asked):
+            previous = hash_ or await self._hash_before(head.key, columns[0])
+            found += _checked([tuple(columns)], head.session_id, previous)
+        return found
+
+    async def _found_by_id(self, head: Head, asked: Parameters) -> Message | None:
+        """Return a row where some other one, on the way to it, may be damaged."""
+        numbers = await self._db.fetch(NUMBER_FOUND, asked)
+        if not numbers:
+            return None
+        (number,) = numbers[0]
+        segment = Segment(key=head.key, session_id=head.session_id, first=number, last=number)
+        return (await self.span(segment, limit=1))[0]
+
+    async def _hash_before(self, key: int, sequence: int) -> object:
+        if sequence == 1:
+            return CHAIN_START
+        at = {"session_key": key, "sequence": sequence - 1}
+        rows = await fetched(self._db, HASH_AT, HASH_FOUND, at)
+        if not rows:
+            rows = await self._db.fetch(ANCHOR, {"session_key": key})
+        return rows[0][0] if rows else b""
+
+
+def _require_all(rows: Sequence[Row], segment: Segment, *, limit: int, newest: bool) -> None:
+    """Refuse a stretch that lacks a row: numbers are dense, so the count and the ends tell."""
+    wanted = _wanted(segment, limit, newest=newest)
+    numbers = range(wanted.start, wanted.start + len(rows))
+    if [row[0] for row in rows] != list(numbers):
+        wrong = next(number for number, row in zip(numbers, rows, strict=True) if row[0] != number)
+        raise corrupt(f"message {wrong} of session {segment.session_id}")
+    if len(rows) < len(wanted):
+        raise corrupt(f"message {numbers.stop} of session {segment.session_id}")
+
+
+def _wanted(segment: Segment, limit: int, *, newest: bool) -> range:
+    """Return the numbers of the rows that a stretch has, as many as are asked for."""
+    there = max(segment.last - segment.first + 1, 0)
+    wanted = there if limit < 0 else min(limit, there)
+    first = segment.last - wanted + 1 if newest else segment.first
+    return range(first, first + wanted)
+
+
+def told(news: Row) -> int:
+    """Return the checksum of what the news of a row says: event, turn, time, id, role, number."""
+    event, turn, at, message_id, role, sequence = news
+    return checksum(f"{event}|{turn}|{at}|{spelled(message_id)}|{role}|{sequence}")
+
+
+def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> list[Message]:
+    """Decode rows that follow one another, refusing the first that breaks the chain."""
+    # Without an anchor no row can prove itself, and damage may have made it something else.
+    before = previous if isinstance(previous, bytes) else b""
+    messages = []
+    for row in rows:
+        sequence, id_, turn, role, parts, model, created_at, hash_ = row
+        message_id = spelled(id_)
+        model_id = None if model is None else _spelled(model)
+        columns = (message_id, sequence, turn, role, model_id, created_at)
+        # Before anything is decoded: what is not proven is not even parsed.
+        if not isinstance(parts, bytes) or link(before, columns, parts) != hash_:
+            raise corrupt(f"message {sequence} of session {session_id}")
+        before = hash_
+        try:
+            message = Message(
+                id=message_id,
+                session_id=session_id,
+                sequence=sequence,
+                turn=turn,
+                role=_ROLES[role],
+                parts=decode_parts(parts),
+                model_id=model_id,
+                created_at=instant(created_at),
+                hash=hash_.hex(),
+            )
+        except (msgspec.MsgspecError, KeyError, OverflowError, RecursionError) as error:
+            raise corrupt(f"message {sequence} of session {session_id}") from error
+        messages.append(message)
+    return messages
+
+
+# There are few models, and they stand in many rows.
+_spelled: Final = lru_cache(maxsize=256)(spelled)

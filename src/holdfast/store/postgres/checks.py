@@ -1,0 +1,43 @@
+"""What `holdfast doctor` looks for on Postgres: the rows, with the same eyes as in a file.
+
+Pages and references are the server's own business, and it refuses what it cannot read.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from holdfast.store.database import NOTHING, Parameters, Row
+from holdfast.store.postgres.connection import PostgresConnection
+from holdfast.store.sqlite.checks import ROWS, Look, judged, missing_events
+from holdfast.store.sqlite.connection import Connection
+
+
+class _Waiting:
+    """A connection as looks use it, which wait for nothing: they run on a thread, and it waits."""
+
+    def __init__(self, connection: PostgresConnection, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._loop = loop
+
+    def query(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
+        asked = self._connection.fetch(sql, parameters)
+        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+
+    async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
+        return self.query(sql, parameters)
+
+
+async def faults(connection: PostgresConnection) -> list[str]:
+    """Return every fault of the rows, one sentence each."""
+    return await _found(connection, ROWS)
+
+
+async def lacking(connection: PostgresConnection) -> list[str]:
+    """Return which events are gone that nothing explains, one sentence each."""
+    return await _found(connection, (missing_events,))
+
+
+async def _found(connection: PostgresConnection, looks: Sequence[Look]) -> list[str]:
+    waiting = cast(Connection, _Waiting(connection, asyncio.get_running_loop()))
+    return await asyncio.to_thread(judged, waiting, looks)

@@ -1,0 +1,110 @@
+"""The way to a Postgres that keeps what it acknowledges; whoever is refused is told why."""
+
+import asyncio
+import ssl
+import time
+from typing import Final
+
+import asyncpg
+
+from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
+from holdfast.store.database_url import FAULT, missing_file, url_fault
+from holdfast.store.postgres.connection import PostgresConnection, connect
+from holdfast.store.postgres.errors import GONE, REFUSED, meaning
+
+OLDEST: Final = 150_000
+# Seconds that somebody who asks waits for a server that is being restarted.
+PATIENCE: Final = 10.0
+_BREATH: Final = 0.05
+
+STANDING = """
+-- What has to be true of a server before anything is believed that it acknowledges.
+SELECT CAST(current_setting('server_version_num') AS INTEGER), current_setting('server_encoding'),
+       current_setting('fsync'), current_setting('full_page_writes'),
+       current_setting('synchronous_commit'), pg_is_in_recovery(),
+       current_setting('transaction_read_only')
+"""
+
+
+class Link:
+    """Opens connections to one database; `PATIENCE` is how long it tries."""
+
+    def __init__(self, url: str) -> None:
+        if url_fault(url) is not None:
+            raise _unreadable()
+        self._url = url
+
+    async def open(self, *, may_write: bool = False) -> PostgresConnection:
+        """Open a connection now, or raise why there is none."""
+        try:
+            raw = await connect(self._url, may_write=may_write)
+        except (OSError, asyncpg.PostgresError) as error:
+            told = _refusal(error, self._url)
+            if told is None:
+                raise
+            raise told from None
+        except (ValueError, OverflowError, asyncpg.ClientConfigurationError):
+            # Without its words, which may repeat the address.
+            raise _unreadable() from None
+        try:
+            await require_safe(raw)
+        except BaseException:
+            raw.terminate()
+            raise
+        return PostgresConnection(raw, may_write=may_write)
+
+    async def patient(self, *, may_write: bool = False) -> PostgresConnection:
+        """Open a connection as soon as there is a server; after a while it is told that none is."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await self.open(may_write=may_write)
+            except REFUSED as error:
+                raise meaning(error) from error
+            except GONE as error:
+                if time.monotonic() > deadline:
+                    raise meaning(error) from error
+            await asyncio.sleep(_BREATH)
+
+
+def _refusal(error: Exception, url: str) -> HoldfastError | None:
+    """Return what only a person can mend about an address, which is not told by an error alone."""
+    if isinstance(error, FileNotFoundError) and (name := missing_file(url)) is not None:
+        return _unreadable(f"names a file in `{name}` that is not there")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _unsafe("its certificate does not prove that it is who it should be")
+    # Just this class: the driver's own, when a server that is asked for TLS has none.
+    if type(error) is ConnectionError:
+        return _unsafe("it speaks no TLS, which HOLDFAST_DATABASE_URL asks for")
+    if isinstance(error, asyncpg.PostgresError) and not isinstance(error, (*REFUSED, *GONE)):
+        return _unreadable("asks for a setting that this Postgres does not take")
+    return None
+
+
+def _unreadable(why: str = FAULT) -> Invalid:
+    return Invalid(
+        Code.CONFIG_INVALID, f"HOLDFAST_DATABASE_URL {why}.", {"key": "store.database_url"}
+    )
+
+
+async def require_safe(raw: asyncpg.Connection) -> None:
+    """Refuse a server on which "saved" would not be true."""
+    version, encoding, *switches, is_replica, is_read_only = await raw.fetchrow(STANDING)
+    if version < OLDEST:
+        raise _unsafe(
+            f"Postgres {OLDEST // 10_000} or newer is needed; this is {version // 10_000}"
+        )
+    if encoding != "UTF8":
+        raise _unsafe(f"the database must be encoded in UTF8; it is in {encoding}")
+    names = ("fsync", "full_page_writes", "synchronous_commit")
+    for name, value in zip(names, switches, strict=True):
+        if value == "off":
+            raise _unsafe(f"{name} is off, so what is acknowledged could be lost; turn it on")
+    if is_replica:
+        raise _unsafe("the server is a read replica; name the primary")
+    if is_read_only == "on":
+        raise _unsafe("default_transaction_read_only is on; turn it off")
+
+
+def _unsafe(why: str) -> Unavailable:
+    return Unavailable(Code.STORE_UNSAFE, f"This Postgres cannot keep a store: {why}.")

@@ -1,0 +1,95 @@
+"""News between processes on one Postgres: a word for each commit, and a look now and then.
+
+A notification says which sessions have news. It may be lost with its connection, so whoever
+listens also looks, once a second, whether anything was written at all.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import asyncpg
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import SessionKey
+from holdfast.store.postgres.connect import Link
+from holdfast.store.postgres.connection import PostgresConnection
+from holdfast.store.postgres.errors import GONE, LostError
+
+log = logging.getLogger(__name__)
+
+CHANNEL: Final = "holdfast"
+# Seconds between two looks.
+INTERVAL: Final = 1.0
+# A notification has some 8,000 bytes; of more sessions it says that it may be any.
+_KEYS_MOST: Final = 300
+_ANY: Final = "*"
+
+LOOK = """
+-- Grows with every transaction that writes.
+SELECT CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT)
+"""
+
+
+class PostgresNews:
+    """Says what this process wrote, and hears what others did."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._me = secrets.token_hex(8)
+        self._seen: str | None = None
+        # How often anything may have changed, for who looks at all sessions.
+        self.count = 0
+        self.ring: Callable[[SessionKey], None] = lambda _: None
+        # Asked for again whenever a connection is new, and now and then.
+        self.learn: Callable[[PostgresConnection], Awaitable[None]] = _nothing
+
+    def word(self, keys: set[int]) -> tuple[str, str | None]:
+        """Return where it is told, and how, that sessions have news; of none nothing is told."""
+        if not keys:
+            return CHANNEL, None
+        told = _ANY if len(keys) > _KEYS_MOST else ",".join(map(str, sorted(keys)))
+        return CHANNEL, f"{self._me}:{told}"
+
+    async def listen(self) -> None:
+        """Hear what others write, for ever."""
+        while True:
+            connection = None
+            try:
+                connection = await self._link.patient()
+                await self._hear(connection)
+            except (*GONE, asyncpg.PostgresError, LostError, HoldfastError) as error:
+                why = error.__cause__ or error
+                log.warning("news of other processes are not heard just now: %r", why)
+            finally:
+                if connection is not None:
+                    connection.raw.terminate()
+            await asyncio.sleep(INTERVAL)
+
+    async def _hear(self, connection: PostgresConnection) -> None:
+        await connection.raw.add_listener(CHANNEL, self._heard)
+        for round_ in range(1 << 62):
+            if round_ % 60 == 0:
+                await self.learn(connection)
+            async with asyncio.timeout(INTERVAL * 10):
+                seen = await connection.value(LOOK)
+            if seen != self._seen:
+                self._seen = seen
+                self.count += 1
+            await asyncio.sleep(INTERVAL)
+
+    def _heard(self, _: Any, __: int, ___: str, payload: str) -> None:
+        origin, _, keys = payload.partition(":")
+        if origin == self._me:
+            return
+        if keys == _ANY:
+            self.count += 1
+            return
+        for key in filter(None, keys.split(",")):
+            self.ring(SessionKey(int(key)))
+
+
+async def _nothing(_: PostgresConnection) -> None:
+    pass

@@ -1,0 +1,143 @@
+"""Migrations of a Postgres database: the same steps as those of a file, in its own words."""
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+from msgspec.structs import replace
+
+from holdfast.domain.errors import Code, Conflict
+from holdfast.store.postgres.dialect import statement_of
+from holdfast.store.sqlite.checks import FILLED, OBSERVED, OBSERVING
+from holdfast.store.sqlite.migrate import (
+    MARK,
+    UNMARK,
+    Migration,
+    migrations,
+    newest,
+    next_down,
+    next_up,
+    require_known,
+    require_not_above,
+    require_not_newer,
+    require_not_older,
+)
+
+# Whoever walks holds it: several processes may start at once.
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('holdfast migrations'))"
+
+OURS = """
+-- Which columns a table of migrations has here; ours has these four.
+SELECT count(*) FILTER (WHERE attname IN ('number', 'name', 'checksum', 'applied_at')), count(*)
+  FROM pg_attribute
+ WHERE attrelid = (SELECT to_regclass(format('%I.migrations', schema))
+                     FROM current_schema() schema
+                    WHERE schema IS NOT NULL)
+   AND attnum > 0
+   AND NOT attisdropped
+"""
+
+STRANGERS = """
+-- Tables and views that are called like ours.
+SELECT c.relname
+  FROM pg_class c
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = current_schema()
+   AND c.relname IN ('agents', 'sessions', 'messages', 'events', 'calls', 'costs', 'models',
+                     'repos', 'media', 'tokens', 'observations', 'entities', 'migrations')
+ ORDER BY c.relname
+"""
+
+VERSION = "SELECT coalesce(max(number), 0) FROM migrations"
+
+Walk = Callable[[int], Migration | None]
+Step = Callable[[asyncpg.Connection, Migration], Awaitable[None]]
+
+
+@cache
+def twins() -> dict[int, Migration]:
+    """Return every migration in the words of Postgres, by its number."""
+    folder = Path(__file__).parent / "migrations"
+    return {
+        each.number: replace(
+            each,
+            up=(folder / f"{each.number:04}_{each.name}.postgres.up.sql").read_text(),
+            down=(folder / f"{each.number:04}_{each.name}.postgres.down.sql").read_text(),
+        )
+        for each in migrations()
+    }
+
+
+async def version(raw: asyncpg.Connection) -> int:
+    """Return the number of the last migration the database has seen; 0 for an empty one."""
+    ours, columns = await raw.fetchrow(OURS)
+    if (ours, columns) == (4, 4):
+        return int(await raw.fetchval(VERSION))
+    strangers = [row[0] for row in await raw.fetch(STRANGERS)]
+    if strangers:
+        raise Conflict(
+            Code.STORE_FOREIGN,
+            f"The database has tables of another program ({', '.join(strangers)}); choose another "
+            "database, or another schema by `?search_path=` in HOLDFAST_DATABASE_URL.",
+        )
+    return 0
+
+
+async def require_current(raw: asyncpg.Connection) -> None:
+    """Make the schema of an empty database; refuse one that is newer or older than this program."""
+    found = await version(raw)
+    # Nobody has written anything: its making was cut off, or goes on elsewhere.
+    if found < newest() and not await is_filled(raw):
+        await up(raw)
+        found = await version(raw)
+    require_not_newer(found)
+    require_not_older(found)
+
+
+async def is_filled(raw: asyncpg.Connection) -> bool:
+    """Tell whether taking the schema away would take something of a person with it."""
+    found = await version(raw)
+    statements = [FILLED, *([OBSERVED] if found >= OBSERVING else [])]
+    return found > 0 and any([await raw.fetchval(each) for each in statements])
+
+
+async def up(raw: asyncpg.Connection, to: int | None = None) -> list[Migration]:
+    """Apply every missing migration up to a number; safe to run from several processes at once."""
+    target = newest() if to is None else to
+    require_known(target)
+    return await _walk(raw, lambda found: next_up(found, target), _apply)
+
+
+async def down(raw: asyncpg.Connection, to: int) -> list[Migration]:
+    """Take migrations back until a number is the last one applied."""
+    require_not_above(await version(raw), to)
+    return await _walk(raw, lambda found: next_down(found, to), _take_back)
+
+
+async def _walk(raw: asyncpg.Connection, choose: Walk, step: Step) -> list[Migration]:
+    done: list[Migration] = []
+    while True:
+        async with raw.transaction():
+            await raw.execute(LOCK)
+            found = await version(raw)
+            require_not_newer(found)
+            # Chosen under the lock: another process may have walked meanwhile.
+            chosen = choose(found)
+            if chosen is None:
+                return done
+            await step(raw, twins()[chosen.number])
+        done.append(chosen)
+
+
+async def _apply(raw: asyncpg.Connection, migration: Migration) -> None:
+    await raw.execute(migration.up)
+    mark = (migration.number, migration.name, migration.checksum, time.time_ns() // 1000)
+    await raw.execute(statement_of(MARK).sql, *mark)
+
+
+async def _take_back(raw: asyncpg.Connection, migration: Migration) -> None:
+    await raw.execute(statement_of(UNMARK).sql, migration.number)
+    await raw.execute(migration.down)

@@ -1,0 +1,140 @@
+"""The store on Postgres: one writer and a few readers for each process, and as many as there are.
+
+The tables are those of the embedded store. What differs is in the modules beside this one: how a
+text is sent, how a group is committed, how others hear of it, and whose clock leases follow.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar, cast
+
+import asyncpg
+
+from holdfast.domain.ids import SessionKey
+from holdfast.ports import Clock, Tx
+from holdfast.search.index import Upkeep
+from holdfast.store.postgres.checks import faults, lacking
+from holdfast.store.postgres.clock import DatabaseClock
+from holdfast.store.postgres.commit_status import SWEEP
+from holdfast.store.postgres.connect import Link
+from holdfast.store.postgres.errors import LostError, described, meaning, translated
+from holdfast.store.postgres.listen import PostgresNews
+from holdfast.store.postgres.migrate import require_current
+from holdfast.store.postgres.readers import READERS, Readers
+from holdfast.store.postgres.writer import PostgresWriter
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Callable[[Tx], Coroutine[Any, Any, T]]
+
+
+class PostgresStore:
+    """Implements the `Store` port on a database that other processes use as well."""
+
+    def __init__(self, url: str) -> None:
+        self._link = Link(url)
+        self._news = PostgresNews(self._link)
+        self._writer = PostgresWriter(self._link, self._news.word)
+        self._readers = Readers(self._link)
+        self._upkeep = Upkeep(self.read, self._written)
+        self._listening: asyncio.Task[None] | None = None
+        self._closed = False
+        self.is_scrubbed = True
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """Open the store, making its schema in an empty database."""
+        store = cls(url)
+        connection = await store._link.patient()
+        try:
+            with translated():
+                await require_current(connection.raw)
+                await connection.command(SWEEP)
+        finally:
+            await connection.close()
+        store._listening = asyncio.get_running_loop().create_task(store._news.listen())
+        return store
+
+    async def clock(self, inner: Clock) -> Clock:
+        """Return a clock that follows the database's time where leases are concerned."""
+        clock = DatabaseClock(inner)
+        with translated():
+            async with self._readers.snapshot() as (connection, _):
+                await clock.learn(connection)
+        self._news.learn = clock.learn
+        return clock
+
+    def tell(self, ring: Callable[[SessionKey], None]) -> None:
+        """Have it called for each session that another process has written to."""
+        self._news.ring = ring
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Run work in a transaction; return only when its commit is on disk.
+
+        Whether it is urgent makes no difference: Postgres keeps no reserve of its disk.
+        """
+        done = await self._written(work)
+        self._upkeep.count()
+        return done
+
+    async def require_writable(self) -> None:
+        """Raise unless something could be written now."""
+
+        async def nothing(_: Tx) -> None:
+            return None
+
+        await self._written(nothing)
+
+    async def _written(self, work: Work[T]) -> T:
+        return cast(T, await self._writer.submit(work))
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work on one consistent snapshot."""
+        # Each reader may be one that is dead and does not know, and only then a new one is opened.
+        for left in reversed(range(READERS + 1)):
+            try:
+                async with self._readers.snapshot() as (_, tables):
+                    return await work(tables)
+            except LostError as error:
+                # Nothing was changed by it, so it may be asked again.
+                if not left:
+                    raise meaning(error) from error
+            except asyncpg.PostgresError as error:
+                log.error("a statement was refused: %s", described(error))
+                raise meaning(error) from error
+        raise AssertionError("a read ends in its last try")
+
+    async def version(self) -> tuple[int, int]:
+        """Return a value that changes when another process may have written to the store."""
+        return 0, self._news.count
+
+    async def check(self) -> list[str]:
+        """Return the faults found in the rows, one sentence each."""
+        with translated():
+            async with self._readers.snapshot() as (connection, _):
+                return await faults(connection)
+
+    async def missing_events(self) -> list[str]:
+        """Return which events are gone that nothing explains, one sentence each."""
+        with translated():
+            async with self._readers.snapshot() as (connection, _):
+                return await lacking(connection)
+
+    async def scrub(self) -> bool:
+        """Take words of removed rows out of the index; rows themselves go when Postgres vacuums."""
+        self.is_scrubbed = await self._upkeep.has_forgotten()
+        return self.is_scrubbed
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        if self._closed:
+            return
+        await self._upkeep.close()
+        self._closed = True
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait((self._listening,))
+        await self._writer.close()
+        await self._readers.close()

@@ -1,0 +1,251 @@
+"""A session as rows: the small one that changes with every write, and what was frozen beside it."""
+
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.agents import Agent
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.costs import Usage
+from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId
+from holdfast.domain.sessions import (
+    OPEN,
+    Budget,
+    ForkPoint,
+    Head,
+    Session,
+    SessionContext,
+    Status,
+    StopReason,
+)
+from holdfast.domain.time import instant, microseconds
+from holdfast.domain.tools import Grant, ToolSpec
+from holdfast.store.agent_processes import mooring_of
+from holdfast.store.database import Row, checksum, corrupt, encode, require_sound
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """What a session keeps beside its row: frozen at open, but for what its owner may change."""
+
+    agent: Agent
+    tags: tuple[str, ...]
+    model_id: ModelId | None
+    context: SessionContext
+    grant: Grant
+    tools: tuple[ToolSpec, ...]
+    approval: ApprovalMode
+    turn_cap: int
+    budget: Budget | None
+    metadata: dict[str, Any]
+
+
+_decoder = msgspec.json.Decoder(Opening)
+HEAD_COLUMNS: Final = 26
+
+
+# As they stand in the row, between the names of a session and the place it was forked at.
+_CHANGING: Final = (
+    "title",
+    "status",
+    "last_stop",
+    "reason",
+    "turn",
+    "settled",
+    "messages",
+    "events",
+    "began",
+    "chain",
+    "holder",
+    "until",
+    "epoch",
+    "tokens_in",
+    "tokens_out",
+    "microcents",
+    "requests",
+    "updated_at",
+    "started_at",
+    "finished_at",
+)
+_UNTIL: Final = _CHANGING.index("until")
+_NAMES: Final = ("key", *_CHANGING, "checksum")
+
+
+def columns_of(head: Head) -> dict[str, Any]:
+    """Return the columns of a row that says where a notebook stands."""
+    values = (
+        head.title,
+        head.status.value,
+        head.last_stop.value if head.last_stop else None,
+        head.reason,
+        head.turn,
+        head.settled,
+        head.messages,
+        head.events,
+        head.began,
+        head.chain,
+        head.holder,
+        head.until,
+        head.epoch,
+        head.tokens_in,
+        head.tokens_out,
+        head.microcents,
+        head.requests,
+        microseconds(head.updated_at),
+        microseconds(head.started_at) if head.started_at else None,
+        microseconds(head.finished_at) if head.finished_at else None,
+    )
+    # Left out: the key, which a new row does not have yet, and what other statements change alone.
+    names = (head.session_id, head.owner, head.agent_id)
+    total = _sum(names + values[:_UNTIL] + values[_UNTIL + 1 :])
+    return dict(zip(_NAMES, (head.key, *values, total), strict=True))
+
+
+# The newest row of each open session and what it means: a row that was written is read soon.
+_known: dict[int, tuple[Row, Head]] = {}
+_KNOWN_MOST: Final = 4_096
+
+
+def remember(head: Head, columns: dict[str, Any]) -> None:
+    """Keep what a row will mean that is being written; it counts only while it is the very row."""
+    if head.status not in OPEN:
+        forget(head.key)
+        return
+    known = _known.get(head.key)
+    if known is not None:
+        row = known[0]
+        # Its names and its origin are as they were: no statement changes them.
+        changed = tuple(columns.values())
+        _known[head.key] = (*row[:4], *changed[1:-1], row[24], changed[-1]), head
+
+
+def forget(key: int) -> None:
+    """Keep nothing of a session that has ended: few of them are read again, and there are many."""
+    _known.pop(key, None)
+
+
+def _sum(values: Row) -> int:
+    return checksum(encode(values))
+
+
+_STATUS: Final = {status.value: status for status in Status}
+_STOP: Final = {stop.value: stop for stop in StopReason}
+
+
+def head_of(row: Row) -> Head:
+    """Return where a notebook stands, or refuse a damaged row."""
+    known = _known.get(row[0])
+    # By the very row, its checksum included: nothing is believed because it is remembered.
+    if known is not None and known[0] == row:
+        return known[1]
+    head = _head(row)
+    if head.status in OPEN:
+        if len(_known) >= _KNOWN_MOST:
+            _known.clear()
+        _known[row[0]] = row, head
+    return head
+
+
+def _head(row: Row) -> Head:
+    if _sum(row[1:15] + row[16:24]) != row[25]:
+        raise corrupt(f"session {row[1]}")
+    return Head(
+        key=row[0],
+        session_id=row[1],
+        owner=Owner(row[2]),
+        agent_id=AgentId(row[3]),
+        title=row[4],
+        status=_STATUS[row[5]],
+        last_stop=_STOP[row[6]] if row[6] else None,
+        reason=row[7],
+        turn=row[8],
+        settled=row[9],
+        messages=row[10],
+        events=row[11],
+        began=row[12],
+        chain=row[13],
+        holder=row[14],
+        until=row[15],
+        epoch=row[16],
+        tokens_in=row[17],
+        tokens_out=row[18],
+        microcents=row[19],
+        requests=row[20],
+        updated_at=instant(row[21]),
+        started_at=instant(row[22]) if row[22] is not None else None,
+        finished_at=instant(row[23]) if row[23] is not None else None,
+        inherited=row[24] or 0,
+    )
+
+
+def opening_of(session: Session) -> dict[str, Any]:
+    """Return the columns of what a session keeps beside its row."""
+    body = encode(
+        Opening(
+            agent=session.agent,
+            tags=session.tags,
+            model_id=session.model_id,
+            context=session.context,
+            grant=session.grant,
+            tools=session.tools,
+            approval=session.approval,
+            turn_cap=session.turn_cap,
+            budget=session.budget,
+            metadata=session.metadata,
+        )
+    )
+    # With the time of its opening, which stands in the row that other sums do not cover.
+    return {"body": body, "checksum": checksum(microseconds(session.created_at), body)}
+
+
+@lru_cache(maxsize=1_024)
+def _opened(body: bytes) -> Opening:
+    # Kept by the very bytes: the same opening is wanted several times in every turn.
+    return _decoder.decode(body)
+
+
+def session_of(row: Row) -> tuple[Session, Head]:
+    """Return a session and where it stands, out of a row with all of both."""
+    head = head_of(row[:HEAD_COLUMNS])
+    repo_id, forked_id, created_at, body, stored, program, sum_of_it = row[HEAD_COLUMNS:]
+    require_sound(stored, created_at, body, what=f"session {head.session_id}")
+    try:
+        opening = _opened(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise corrupt(f"session {head.session_id}") from error
+    parent = ForkPoint(session_id=forked_id, sequence=head.inherited) if forked_id else None
+    session = _joined(head, opening, RepoId(repo_id) if repo_id else None, parent, created_at)
+    # A damaged one says nothing: the session is read all the same, and `doctor` names it.
+    is_sound = program is not None and checksum(program) == sum_of_it
+    mooring = mooring_of(program, sum_of_it) if is_sound else None
+    return (replace(session, program=mooring) if mooring else session), head
+
+
+def _joined(
+    head: Head, opening: Opening, repo_id: RepoId | None, parent: ForkPoint | None, created_at: int
+) -> Session:
+    frozen = {name: getattr(opening, name) for name in Opening.__struct_fields__}
+    return Session(
+        id=head.session_id,
+        owner=head.owner,
+        agent_id=head.agent_id,
+        repo_id=repo_id,
+        title=head.title,
+        status=head.status,
+        last_stop=head.last_stop,
+        reason=head.reason,
+        turn=head.turn,
+        settled=head.settled,
+        forked_from=parent,
+        usage=Usage(input=head.tokens_in, output=head.tokens_out),
+        microcents=head.microcents,
+        message_count=head.messages,
+        last_event=head.events,
+        created_at=instant(created_at),
+        updated_at=head.updated_at,
+        started_at=head.started_at,
+        finished_at=head.finished_at,
+        **frozen,
+    )

@@ -1,0 +1,509 @@
+"""The `sessions` table, frozen session data beside it, and tombstones of deleted sessions."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.domain.errors import Code, Internal
+from holdfast.domain.ids import Owner, SessionId, SessionKey, is_uuid
+from holdfast.domain.queries import SessionOrder, SessionQuery, StatusWish
+from holdfast.domain.sessions import Head, Session
+from holdfast.domain.time import instant, microseconds
+from holdfast.ports import Segment
+from holdfast.search.documents import NOTE, NOTE_TITLE
+from holdfast.search.index import note_removal
+from holdfast.store.database import Database, Row, sound
+from holdfast.store.session_rows import (
+    HEAD_COLUMNS,
+    columns_of,
+    forget,
+    head_of,
+    opening_of,
+    remember,
+    session_of,
+)
+
+_HEAD: Final = """
+s.key, s.id, s.owner, s.agent_id, s.title, s.status, s.last_stop, s.reason, s.turn, s.settled,
+       s.messages, s.events, s.began, s.chain, s.holder, s.until, s.epoch, s.tokens_in,
+       s.tokens_out, s.microcents, s.requests, s.updated_at, s.started_at, s.finished_at,
+       s.forked_at, s.checksum
+""".strip()
+HEAD_NAMES: Final = tuple(name.strip().removeprefix("s.") for name in _HEAD.split(","))
+_SESSION: Final = f"""
+{_HEAD},
+       s.repo_id, p.id, s.created_at, o.body, o.checksum, g.body, g.checksum
+  FROM sessions s
+  JOIN openings o ON o.session_key = s.key
+  LEFT JOIN sessions p ON p.key = s.forked_key
+  LEFT JOIN programs g ON g.session_key = s.key
+""".strip()
+ADD = """
+-- A new notebook, with a key that no other has or had; a fork keeps a pointer to the row it leaves
+-- its parent at.
+INSERT INTO sessions (key, id, owner, agent_id, repo_id, forked_key, forked_at, title, status,
+                      last_stop, reason, turn, settled, messages, events, began, chain, holder,
+                      until, epoch, tokens_in, tokens_out, microcents, requests, created_at,
+                      updated_at, started_at, finished_at, checksum)
+VALUES ((SELECT coalesce(max(used.key), 0) + 1
+           FROM (SELECT max(key) AS key FROM sessions
+                  UNION ALL
+                 SELECT max(key) FROM tombstones) used),
+        :id, :owner, :agent_id, :repo_id,
+        (SELECT key FROM sessions WHERE owner = :owner AND id = :forked_id), :forked_at, :title,
+        :status, :last_stop, :reason, :turn, :settled, :messages, :events, :began, :chain, :holder,
+        :until, :epoch, :tokens_in, :tokens_out, :microcents, :requests, :created_at, :updated_at,
+        :started_at, :finished_at, :checksum)
+RETURNING key
+"""
+ADD_OPENING = """
+-- What is frozen when a session opens.
+INSERT INTO openings (session_key, digest, body, checksum)
+VALUES (:session_key, :digest, :body, :checksum)
+"""
+BY_ROW = """
+-- How many sessions an owner has, by the rows themselves.
+SELECT count(*)
+  FROM sessions NOT INDEXED
+ WHERE owner = :owner
+"""
+BY_INDEX = """
+-- How many sessions an owner has, by the index that listings use.
+SELECT count(*)
+  FROM sessions INDEXED BY sessions_by_time
+ WHERE owner = :owner
+"""
+DIGEST = """
+-- The request that opened a session.
+SELECT o.digest
+  FROM openings o
+  JOIN sessions s ON s.key = o.session_key
+ WHERE s.owner = :owner
+   AND s.id = :id
+"""
+HEAD = f"""
+-- Where a notebook stands.
+SELECT {_HEAD}
+  FROM sessions s
+ WHERE s.owner = :owner
+   AND s.id = :id
+"""  # noqa: S608 — the columns are a constant of this file
+HEAD_BY_KEY = f"""
+-- Where a notebook stands, whoever owns it.
+SELECT {_HEAD}
+  FROM sessions s
+ WHERE s.key = :key
+"""  # noqa: S608 — the columns are a constant of this file
+BEGINNING = """
+-- Sessions whose ids begin so; no id holds a letter behind f.
+SELECT id
+  FROM sessions
+ WHERE owner = :owner
+   AND id >= :text
+   AND id < :text || 'g'
+ ORDER BY id
+ LIMIT :limit
+"""
+SAVE = """
+-- Where a notebook stands after a write.
+UPDATE sessions
+   SET title = :title, status = :status, last_stop = :last_stop, reason = :reason, turn = :turn,
+       settled = :settled, messages = :messages, events = :events, began = :began, chain = :chain,
+       holder = :holder, until = :until, epoch = :epoch, tokens_in = :tokens_in,
+       tokens_out = :tokens_out, microcents = :microcents, requests = :requests,
+       updated_at = :updated_at, started_at = :started_at, finished_at = :finished_at,
+       checksum = :checksum
+ WHERE key = :key
+"""
+GET = f"""
+-- One session, whole.
+SELECT {_SESSION}
+ WHERE s.owner = :owner
+   AND s.id = :id
+"""
+GET_BY_KEY = f"""
+-- One session, whole, whoever owns it.
+SELECT {_SESSION}
+ WHERE s.key = :key
+"""
+PATCH = """
+-- What the owner may change; the title is in the row that changes anyway.
+UPDATE openings
+   SET body = :body, checksum = :checksum
+ WHERE session_key = :key
+"""
+LINEAGE = """
+-- A session and the sessions it was forked from, youngest first.
+WITH RECURSIVE line (key, id, messages, forked_key, forked_at, depth) AS (
+    SELECT key, id, messages, forked_key, forked_at, 0
+      FROM sessions
+     WHERE key = :key
+     UNION ALL
+    SELECT s.key, s.id, s.messages, s.forked_key, s.forked_at, line.depth + 1
+      FROM sessions s
+      JOIN line ON s.key = line.forked_key
+)
+SELECT key, id, messages, forked_at
+  FROM line
+ ORDER BY depth
+"""
+FORKS = f"""
+-- The sessions that point into this one.
+SELECT {_HEAD}
+  FROM sessions s
+ WHERE s.forked_key = :key
+ ORDER BY s.created_at, s.id
+"""  # noqa: S608 — the columns are a constant of this file
+EXTEND = """
+-- All leases of a process, extended in one statement.
+UPDATE sessions
+   SET until = :until
+ WHERE holder = :holder
+RETURNING key
+"""
+UNSETTLED = f"""
+-- Sessions in which a turn is open or waits.
+SELECT {_HEAD}
+  FROM sessions s
+ WHERE s.turn > s.settled
+   AND s.status IN ('pending', 'running', 'idle')
+ ORDER BY s.key
+"""  # noqa: S608 — the columns are a constant of this file
+SLOTS = """
+-- Open sessions whose agent is a program of its own; such a one always works in a repository.
+SELECT count(*)
+  FROM sessions s
+  JOIN openings o ON o.session_key = s.key
+ WHERE s.repo_id IS NOT NULL
+   AND s.status IN ('pending', 'running', 'idle')
+   AND CASE WHEN json_valid(CAST(o.body AS TEXT))
+            THEN json_extract(CAST(o.body AS TEXT), '$.agent.runtime.type') END = 'acp'
+"""
+IDLE = f"""
+-- Open sessions bound to a repository in which nothing happened for some time.
+SELECT {_HEAD}
+  FROM sessions s
+ WHERE s.repo_id IS NOT NULL
+   AND s.status IN ('pending', 'running', 'idle')
+   AND s.updated_at < :before
+ ORDER BY s.key
+"""  # noqa: S608 — the columns are a constant of this file
+INHERIT = """
+-- Rows of an ancestor, written again as the fork's own; the chain does not know whose row it is.
+INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash,
+                      event, told)
+SELECT :session_key, sequence, id, turn, role, parts, model_id, created_at, hash, 0, 0
+  FROM messages
+ WHERE session_key = :ancestor
+   AND sequence BETWEEN :first AND :last
+"""
+INHERIT_MEDIA = """
+-- The contents of an ancestor, held by its fork from now on.
+INSERT INTO media_uses (session_key, hash, mime_type)
+SELECT :session_key, hash, mime_type
+  FROM media_uses
+ WHERE session_key = :ancestor
+    ON CONFLICT DO NOTHING
+"""
+DETACH = """
+-- A fork that stands alone.
+UPDATE sessions
+   SET forked_key = NULL, forked_at = NULL
+ WHERE key = :key
+"""
+REMOVE = """
+-- A session goes, and by cascade all that belongs to it.
+DELETE FROM sessions
+ WHERE key = :key
+"""
+BURY = """
+-- What stays of a deleted session: its id, which its owner never uses again, and its key.
+INSERT INTO tombstones (key, id, owner, deleted_at)
+VALUES (:key, :id, :owner, :deleted_at)
+"""
+IS_BURIED = """
+-- Whether an owner deleted a session of that id.
+SELECT 1
+  FROM tombstones
+ WHERE owner = :owner
+   AND id = :id
+"""
+# Names come from this table and never from a caller.
+_ORDER: Final = {
+    SessionOrder.CREATED_AT: "s.created_at",
+    SessionOrder.UPDATED_AT: "s.updated_at",
+}
+
+
+def page_sql(query: SessionQuery) -> tuple[str, dict[str, Any]]:
+    """Return the statement for a page: names come from tables, values are bound."""
+    conditions, parameters = _conditions(query)
+    column = _ORDER[query.order]
+    if query.before is not None:
+        conditions.append(f"({column}, s.id) < (:before_at, :before_id)")
+        parameters |= {"before_at": microseconds(query.before[0]), "before_id": query.before[1]}
+    parameters |= {"limit": query.limit, "offset": query.offset}
+    sql = (
+        f"-- A page of sessions.\nSELECT {_SESSION}\n WHERE {' AND '.join(conditions)}\n"
+        f" ORDER BY {column} DESC, s.id DESC\n LIMIT :limit OFFSET :offset"
+    )
+    return sql, parameters
+
+
+def count_sql(query: SessionQuery) -> tuple[str, dict[str, Any]]:
+    """Return the statement that counts all matches of a query."""
+    conditions, parameters = _conditions(query)
+    joined = "JOIN openings o ON o.session_key = s.key" if query.tags else ""
+    sql = (
+        "-- How many sessions match.\n"
+        f"SELECT count(*) FROM sessions s {joined} WHERE {' AND '.join(conditions)}"
+    )
+    return sql, parameters
+
+
+def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
+    conditions = ["s.owner = :owner"]
+    parameters: dict[str, Any] = {"owner": query.owner}
+    if query.agent_id is not None:
+        conditions.append("s.agent_id = :agent_id")
+        parameters["agent_id"] = query.agent_id
+    if query.repo_id is not None:
+        conditions.append("s.repo_id = :repo_id")
+        parameters["repo_id"] = query.repo_id
+    if query.is_bound:
+        conditions.append("s.repo_id IS NOT NULL")
+    if query.forked_from is not None:
+        conditions.append(
+            "s.forked_key = (SELECT key FROM sessions WHERE owner = :owner AND id = :forked_from)"
+        )
+        parameters["forked_from"] = query.forked_from
+    if query.text is not None:
+        conditions.append("instr(casefold(s.title), casefold(:text)) > 0")
+        parameters["text"] = query.text
+    for number, status in enumerate(query.statuses):
+        parameters[f"status_{number}"] = status.value
+    if query.statuses:
+        names = ", ".join(f":status_{number}" for number in range(len(query.statuses)))
+        conditions.append(f"s.status IN ({names})")
+    if query.wishes:
+        conditions.append(_wished(query.wishes, parameters))
+    for number, tag in enumerate(query.tags):
+        wanted = f":tag_{number}"
+        tags = "json_each(CAST(o.body AS TEXT), '$.tags')"
+        conditions.append(f"EXISTS (SELECT 1 FROM {tags} WHERE value = {wanted})")  # noqa: S608
+        parameters[f"tag_{number}"] = tag
+    return conditions, parameters
+
+
+def _wished(wishes: tuple[StatusWish, ...], parameters: dict[str, Any]) -> str:
+    """Return the condition that one of the wishes holds; its values go to the parameters."""
+    told = []
+    for number, wish in enumerate(wishes):
+        parameters[f"wish_{number}"] = wish.status.value
+        told.append(_ENDED[wish.has_failed] + f":wish_{number}")
+    return f"({' OR '.join(told)})"
+
+
+# A session that has played no turn has not failed.
+_ENDED: Final = {
+    None: "s.status = ",
+    True: "s.last_stop IS NOT DISTINCT FROM 'error' AND s.status = ",
+    False: "s.last_stop IS DISTINCT FROM 'error' AND s.status = ",
+}
+_BEGINNING: Final = re.compile(r"[0-9a-f-]{1,36}")
+_UPDATED_AT: Final = 21
+_TITLES_MOST: Final = 4_096
+_UNREAD: Final = object()
+
+
+class Sessions:
+    """Sessions in the store."""
+
+    def __init__(self, database: Database, *, trusts_indexes: bool = True) -> None:
+        """Where pages do not prove themselves, an index is compared with its rows first."""
+        self._db = database
+        self._trusts_indexes = trusts_indexes
+        # As they were last read here: whoever saves a session has read it in the transaction.
+        self._titles: dict[int, str | None] = {}
+
+    async def add(self, session: Session, head: Head, digest: bytes) -> Head:
+        parent = session.forked_from
+        row = columns_of(head) | {
+            "id": session.id,
+            "owner": session.owner,
+            "agent_id": session.agent_id,
+            "repo_id": session.repo_id,
+            "forked_id": parent.session_id if parent else None,
+            "forked_at": parent.sequence if parent else None,
+            "created_at": microseconds(session.created_at),
+        }
+        (key,) = (await self._db.fetch(ADD, row))[0]
+        if head.title is not None:
+            await self._db.execute(NOTE, {"key": key, "first": 0, "last": 0})
+        opening = {"session_key": key, "digest": digest, **opening_of(session)}
+        await self._db.execute(ADD_OPENING, opening)
+        return msgspec.structs.replace(head, key=key)
+
+    async def digest(self, owner: Owner, session_id: SessionId) -> bytes | None:
+        rows = await self._db.fetch(DIGEST, {"owner": owner, "id": session_id})
+        return rows[0][0] if rows else None
+
+    async def head(self, owner: Owner, session_id: SessionId) -> Head | None:
+        # What is no id names nothing; and not every text that is no id can be bound.
+        if not is_uuid(session_id):
+            return None
+        rows = await self._db.fetch(HEAD, {"owner": owner, "id": session_id})
+        return self._read(rows[0]) if rows else None
+
+    async def head_by_key(self, key: SessionKey) -> Head | None:
+        rows = await self._db.fetch(HEAD_BY_KEY, {"key": key})
+        return self._read(rows[0]) if rows else None
+
+    def _read(self, row: Row) -> Head:
+        head = head_of(row)
+        if len(self._titles) >= _TITLES_MOST:
+            self._titles.clear()
+        self._titles[head.key] = head.title
+        return head
+
+    async def save(self, head: Head) -> None:
+        columns = columns_of(head)
+        # Almost always it is the title that the session was just read with.
+        if self._titles.get(head.key, _UNREAD) != head.title:
+            await self._db.execute(NOTE_TITLE, {"key": head.key, "title": head.title})
+        await self._db.execute(SAVE, columns)
+        remember(head, columns)
+
+    async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, Head] | None:
+        if not is_uuid(session_id):
+            return None
+        rows = await self._db.fetch(GET, {"owner": owner, "id": session_id})
+        return session_of(rows[0]) if rows else None
+
+    async def get_by_key(self, key: SessionKey) -> tuple[Session, Head] | None:
+        rows = await self._db.fetch(GET_BY_KEY, {"key": key})
+        return session_of(rows[0]) if rows else None
+
+    async def patch(self, key: SessionKey, session: Session) -> None:
+        await self._db.execute(PATCH, {"key": key, **opening_of(session)})
+
+    async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
+        found: list[tuple[Session, Head]] = []
+        rows: list[Row] = []
+        if not self._trusts_indexes:
+            await self._require_index(query.owner)
+        while True:
+            # Filled up where damaged rows were passed over: a short page would look like the last.
+            left = query.limit - len(found)
+            wanted = msgspec.structs.replace(query, limit=left)
+            sql, parameters = page_sql(_behind(wanted, rows[-1]) if rows else wanted)
+            rows = await self._db.fetch(sql, parameters)
+            _require_order([_place(row, query.order) for row in rows])
+            found += sound(rows, session_of)
+            if len(rows) < left or len(found) == query.limit:
+                return found
+
+    async def _require_index(self, owner: Owner) -> None:
+        """Refuse an index that lacks a session: a listing would hide it without a word."""
+        of_owner = {"owner": owner}
+        by_row = await self._db.fetch(BY_ROW, of_owner)
+        if by_row != await self._db.fetch(BY_INDEX, of_owner):
+            raise _damaged_index()
+
+    async def beginning(self, owner: Owner, text: str, limit: int) -> tuple[SessionId, ...]:
+        # What no id begins with names nothing; and not every such text can be bound.
+        if not _BEGINNING.fullmatch(text):
+            return ()
+        if not self._trusts_indexes:
+            await self._require_index(owner)
+        asked = {"owner": owner, "text": text, "limit": limit}
+        return tuple(row[0] for row in await self._db.fetch(BEGINNING, asked))
+
+    async def count(self, query: SessionQuery) -> int:
+        sql, parameters = count_sql(query)
+        return int((await self._db.fetch(sql, parameters))[0][0])
+
+    async def lineage(self, key: SessionKey) -> tuple[Segment, ...]:
+        segments = await self._all_segments(key)
+        return tuple(part for part in segments if part.first <= part.last)
+
+    async def _all_segments(self, key: SessionKey) -> tuple[Segment, ...]:
+        return _segments(await self._db.fetch(LINEAGE, {"key": key}))
+
+    async def forks(self, key: SessionKey) -> list[Head]:
+        return [head_of(row) for row in await self._db.fetch(FORKS, {"key": key})]
+
+    async def extend(self, holder: str, until: int) -> set[SessionKey]:
+        rows = await self._db.fetch(EXTEND, {"holder": holder, "until": until})
+        return {row[0] for row in rows}
+
+    async def unsettled(self) -> list[Head]:
+        return list(sound(await self._db.fetch(UNSETTLED), head_of))
+
+    async def idle(self, before: datetime) -> list[Head]:
+        rows = await self._db.fetch(IDLE, {"before": microseconds(before)})
+        return list(sound(rows, head_of))
+
+    async def slots(self) -> int:
+        return int((await self._db.fetch(SLOTS))[0][0])
+
+    async def detach(self, key: SessionKey) -> None:
+        *ancestors, _ = await self._all_segments(key)
+        for part in ancestors:
+            stretch = {"ancestor": part.key, "first": part.first, "last": part.last}
+            await self._db.execute(INHERIT, {"session_key": key, **stretch})
+            await self._db.execute(NOTE, {"key": key, "first": part.first, "last": part.last})
+            held = {"session_key": key, "ancestor": part.key}
+            await self._db.execute(INHERIT_MEDIA, held)
+        await self._db.execute(DETACH, {"key": key})
+
+    async def remove(self, head: Head, at: datetime) -> None:
+        # Gone before it is buried: the cascade takes the rows, the tombstone keeps the id.
+        grave = {"key": head.key, "id": head.session_id, "owner": head.owner}
+        await note_removal(self._db, head)
+        await self._db.execute(REMOVE, {"key": head.key})
+        forget(head.key)
+        await self._db.execute(BURY, grave | {"deleted_at": microseconds(at)})
+
+    async def is_buried(self, owner: Owner, session_id: SessionId) -> bool:
+        return bool(await self._db.fetch(IS_BURIED, {"owner": owner, "id": session_id}))
+
+
+def _behind(query: SessionQuery, last: Row) -> SessionQuery:
+    """Return the query for what comes after a row that it found."""
+    at, session_id = _place(last, query.order)
+    return msgspec.structs.replace(query, before=(instant(at), session_id), offset=0)
+
+
+def _place(row: Row, order: SessionOrder) -> tuple[int, str]:
+    """Return where a listing in that order has the row."""
+    by_creation = order is SessionOrder.CREATED_AT
+    return row[HEAD_COLUMNS + 2] if by_creation else row[_UPDATED_AT], row[1]
+
+
+def _require_order(places: list[tuple[int, str]]) -> None:
+    """Refuse a page that is not in its order: the index that gave it is not the rows' own."""
+    if places != sorted(set(places), reverse=True):
+        raise _damaged_index()
+
+
+def _damaged_index() -> Internal:
+    return Internal(
+        Code.CORRUPT_STORE,
+        "An index of the store is damaged; run `holdfast doctor`, or restore a backup.",
+    )
+
+
+def _segments(rows: Sequence[Row]) -> tuple[Segment, ...]:
+    """Cut each ancestor's rows where its descendant leaves it, oldest ancestor first."""
+    segments: list[Segment] = []
+    last = None
+    for key, session_id, messages, forked_at in rows:
+        end = messages if last is None else last
+        segments.append(Segment(key, session_id, (forked_at or 0) + 1, end))
+        # A fork of a fork may leave before its parent's own rows begin.
+        last = forked_at if last is None or forked_at is None else min(last, forked_at)
+    return tuple(reversed(segments))

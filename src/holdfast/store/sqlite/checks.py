@@ -1,0 +1,383 @@
+"""What `holdfast doctor` checks: damaged pages, broken references and hash chains."""
+
+import hashlib
+import stat
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from holdfast.domain.errors import HoldfastError, Internal
+from holdfast.domain.events import MISSING
+from holdfast.domain.sessions import Head
+from holdfast.observations.rows import SELECTED, event_of, known_of
+from holdfast.observations.tables import Observations
+from holdfast.ports import Segment
+from holdfast.ports.observations import Known
+from holdfast.store.calls import Calls
+from holdfast.store.costs import Costs
+from holdfast.store.database import checksum
+from holdfast.store.events import Events
+from holdfast.store.messages import Messages
+from holdfast.store.repos import Repos
+from holdfast.store.sessions import Sessions
+from holdfast.store.sqlite.connection import Connection
+from holdfast.store.sqlite.files import UNSUITABLE, file_system_of
+from holdfast.store.sqlite.integrity import contradictions
+from holdfast.store.sqlite.jobs import drive
+from holdfast.store.sqlite.migrate import version
+from holdfast.zones.lines import Tally, tallied
+from holdfast.zones.model import PART_SIZE, ZoneFile
+from holdfast.zones.tables import PART, REST, file_of, part_of, rest_of
+
+ENTITIES = f"""
+-- Every entity.
+SELECT {SELECTED}
+  FROM entities e
+ ORDER BY e.key
+"""  # noqa: S608 — the columns are a constant of another file
+OBSERVATION_BODIES = """
+-- Every snapshot.
+SELECT e.id, s.body, s.checksum
+  FROM snapshots s
+  JOIN entities e ON e.key = s.entity_key
+"""
+EVENTS = """
+-- The events of an entity.
+SELECT ms, rank, id, type, checksum, body
+  FROM timeline
+ WHERE entity_key = :key
+"""
+STRANGERS = """
+-- Entities that are another session than they say.
+SELECT e.id
+  FROM entities e
+  LEFT JOIN sessions s ON s.owner = e.owner AND s.id = e.name AND e.entity_type = 'agent_session'
+ WHERE e.session_key IS DISTINCT FROM s.key
+"""
+
+
+def observation_faults(connection: Connection) -> list[str]:
+    """Return every fault, one sentence each; claims are read entity by entity, for the memory."""
+    found = [
+        f"the snapshot of {entity_id} is damaged; `holdfast doctor --rebuild` makes it anew."
+        for entity_id, body, stored in connection.query(OBSERVATION_BODIES)
+        if checksum(body) != stored
+    ]
+    found += [
+        f"{entity_id} is another session than it says; `holdfast doctor --rebuild` puts it right."
+        for (entity_id,) in connection.query(STRANGERS)
+    ]
+    for row in connection.query(ENTITIES):
+        try:
+            found += _of_entity(connection, known_of(row))
+        except Internal as error:
+            found.append(error.message)
+    return found
+
+
+def _of_entity(connection: Connection, known: Known) -> list[str]:
+    drive(Observations(connection).since(known, 1))
+    try:
+        for row in connection.query(EVENTS, {"key": known.key}):
+            event_of(row, "an event")
+    except Internal:
+        return [
+            f"an event of {known.entity_id} is damaged; `holdfast doctor --rebuild` makes it anew."
+        ]
+    return []
+
+
+FILES = """
+-- Every file of every zone.
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
+       length(rest), rest_checksum, checksum
+  FROM zone_files
+ ORDER BY owner, zone, name
+"""
+NUMBERS = """
+-- The numbers of a file's parts.
+SELECT DISTINCT part
+  FROM zone_parts
+ WHERE file_key = :file_key
+ ORDER BY part
+"""
+
+
+def zone_faults(connection: Connection) -> list[str]:
+    """Return every fault, one sentence each; parts are read one at a time, for the memory."""
+    found = []
+    for row in connection.query(FILES):
+        try:
+            found += _of_file(connection, file_of(row))
+        except Internal:
+            found.append(f"{row[2]} {row[3]} is damaged.")
+    return found
+
+
+def _of_file(connection: Connection, file: ZoneFile) -> list[str]:
+    named = f"{file.zone} {file.name}"
+    found: list[str] = []
+    tally, size = Tally(), 0
+    for number, (part,) in enumerate(connection.query(NUMBERS, {"file_key": file.key})):
+        what = f"part {part} of {named}"
+        try:
+            rows = connection.query(PART, {"file_key": file.key, "part": part})
+            before, content = part_of(rows, what)
+            if number == file.parts - 1:
+                content += rest_of(connection.query(REST, {"key": file.key}), file, what)
+        except Internal:
+            return [*found, f"{what} is damaged."]
+        is_full = len(content) == PART_SIZE or number == file.parts - 1
+        if part != number or before != tally or not is_full:
+            found.append(f"{what} does not go on where the one before it ends.")
+        tally, size = tallied(tally, content), size + len(content)
+    if (size, tally) != (file.size, Tally(file.ended, file.tail)):
+        found.append(f"{named} has other bytes than it says.")
+    return found
+
+
+T = TypeVar("T")
+Look = Callable[[Connection], list[str]]
+SESSIONS = """
+-- Every notebook.
+SELECT key
+  FROM sessions
+ ORDER BY key
+"""
+OWNERS = """
+-- Everybody who registered a repository.
+SELECT DISTINCT owner
+  FROM repos
+ ORDER BY owner
+"""
+BODIES = """
+-- Content that is protected by a checksum beside it.
+SELECT 'agent ' || id, body, checksum FROM agents
+ UNION ALL
+SELECT 'model ' || id, body, checksum FROM models
+ UNION ALL
+SELECT 'approval ' || id, body, checksum FROM approvals
+ UNION ALL
+SELECT 'token ' || id, body, checksum FROM tokens
+ UNION ALL
+SELECT 'a sign-in code', body, checksum FROM sign_in_codes
+ UNION ALL
+SELECT 'the program of session ' || s.id, g.body, g.checksum
+  FROM programs g
+  JOIN sessions s ON s.key = g.session_key
+"""
+CONTENTS = """
+-- The name of every content.
+SELECT hash
+  FROM media
+"""
+CONTENT = """
+-- One content.
+SELECT content
+  FROM media
+ WHERE hash = :hash
+"""
+_ALL: Final = -1
+_PAGE: Final = 1_000
+# Ranges of missing numbers that a sentence names.
+_NAMED: Final = 8
+
+
+def faults(connection: Connection) -> list[str]:
+    """Return every fault, one sentence each; one bad record does not hide its neighbours."""
+    return judged(connection, (_pages, _references, contradictions, *ROWS))
+
+
+def judged(connection: Connection, looks: Sequence[Look]) -> list[str]:
+    """Return what looks find."""
+    found = []
+    # Each look by itself, because damage found by one says nothing about the others.
+    for look in looks:
+        try:
+            found += look(connection)
+        except (apsw.Error, HoldfastError) as error:
+            found.append(f"The file cannot be read any further: {error}.")
+    return found
+
+
+def _pages(connection: Connection) -> list[str]:
+    rows = connection.query("PRAGMA integrity_check(20)")
+    return [f"The file is damaged: {row[0]}." for row in rows if row[0] != "ok"]
+
+
+def _references(connection: Connection) -> list[str]:
+    rows = connection.query("PRAGMA foreign_key_check")
+    return [f"A row of {row[0]} belongs to nothing in {row[2]}." for row in rows]
+
+
+def _bodies(connection: Connection) -> list[str]:
+    rows = connection.query(BODIES)
+    return [f"{what} is damaged." for what, body, stored in rows if checksum(body) != stored]
+
+
+def _contents(connection: Connection) -> list[str]:
+    """Return the contents that are not what they are named after; one at a time, for the memory."""
+    found = []
+    for (name,) in connection.query(CONTENTS):
+        rows = connection.query(CONTENT, {"hash": name})
+        if not rows or hashlib.sha256(rows[0][0]).digest() != name:
+            found.append(f"the content sha256:{bytes(name).hex()} is damaged.")
+    return found
+
+
+def _repos(connection: Connection) -> list[str]:
+    repos = Repos(connection)
+    owners = [row[0] for row in connection.query(OWNERS)]
+    return [fault for owner in owners for fault in _told(partial(repos.all, owner))]
+
+
+def _notebooks(connection: Connection) -> list[str]:
+    return _of_each_session(connection, _notebook)
+
+
+def missing_events(connection: Connection) -> list[str]:
+    """Return which events are gone that nothing explains; no message is lost with them."""
+    return _of_each_session(connection, lambda each, head: _told(lambda: _lacking(each, head)))
+
+
+def _of_each_session(
+    connection: Connection, look: Callable[[Connection, Head], list[str]]
+) -> list[str]:
+    found = []
+    for (key,) in connection.query(SESSIONS):
+        try:
+            head = drive(Sessions(connection).head_by_key(key))
+        except HoldfastError as error:
+            found.append(error.message)
+            continue
+        if head is not None:
+            found += look(connection, head)
+    return found
+
+
+def _notebook(connection: Connection, head: Head) -> list[str]:
+    return [
+        *_told(lambda: _opening(connection, head)),
+        *_told(lambda: _chain(connection, head)),
+        *_told(lambda: _news(connection, head)),
+        *_told(lambda: Calls(connection).of_session(head)),
+        *_told(lambda: Costs(connection).of_session(head)),
+    ]
+
+
+async def _opening(connection: Connection, head: Head) -> list[str]:
+    """Read what was frozen when the session opened; it is refused if it is damaged."""
+    await Sessions(connection).get_by_key(head.key)
+    return []
+
+
+async def _chain(connection: Connection, head: Head) -> list[str]:
+    """Return the faults of a session's own rows that only its head can tell."""
+    own = Segment(head.key, head.session_id, head.inherited + 1, head.messages)
+    rows = await Messages(connection).span(own, limit=_ALL)
+    if rows and rows[-1].hash != head.chain.hex():
+        return [f"Session {head.session_id} does not end with its last message."]
+    return []
+
+
+async def _news(connection: Connection, head: Head) -> list[str]:
+    """Return the events of a session that are not what was written."""
+    events = Events(connection)
+    found = [
+        f"event {number} of session {head.session_id} is damaged."
+        for number in await events.damaged(head)
+    ]
+    if not found:
+        # Read in order as well: two rows of one number are refused only there.
+        await _gaps(events, head)
+    return found
+
+
+async def _lacking(connection: Connection, head: Head) -> list[str]:
+    """Return the events of a session that are gone though Holdfast did not remove them."""
+    events = Events(connection)
+    # Damage is reported by another look, and nothing can be read in order past it.
+    if await events.damaged(head):
+        return []
+    lost = [gap for gap in await _gaps(events, head) if await events.missing(head, *gap) == MISSING]
+    if not lost:
+        return []
+    named = ", ".join(
+        f"{first} to {last}" if last > first else f"{first}" for first, last in lost[:_NAMED]
+    )
+    more = f" and {len(lost) - _NAMED} more ranges" if len(lost) > _NAMED else ""
+    lacking = f"Session {head.session_id} lacks events that Holdfast did not remove: {named}{more}."
+    return [f"{lacking} Readers get a gap there; no message is affected."]
+
+
+async def _gaps(events: Events, head: Head) -> list[tuple[int, int]]:
+    """Walk a session's log; return the first and the last number of each gap."""
+    found = []
+    last = 0
+    while last < head.events:
+        frames = await events.after(head, last, limit=_PAGE)
+        for number in [frame.sequence for frame in frames] or [head.events + 1]:
+            if number > last + 1:
+                found.append((last + 1, number - 1))
+            last = number
+    return found
+
+
+def _told(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
+    """Return the faults that a look returns, or the one that it was refused with."""
+    try:
+        return [fault for fault in drive(look()) if isinstance(fault, str)]
+    except HoldfastError as error:
+        return [error.message]
+
+
+# What is looked for in rows, wherever they are kept.
+ROWS: Final = (_bodies, _contents, _repos, zone_faults, observation_faults, _notebooks)
+_OTHERS: Final = 0o077
+_OURS: Final = ("history.db", "key", "server.json", "token")
+FILLED = """
+-- Whether anything that a person made is in the store.
+SELECT EXISTS (SELECT 1 FROM sessions)
+    OR EXISTS (SELECT 1 FROM agents)
+    OR EXISTS (SELECT 1 FROM repos)
+"""
+OBSERVED = """
+-- Whether anything was observed.
+SELECT EXISTS (SELECT 1 FROM entities)
+"""
+OBSERVING: Final = 8
+
+
+def is_filled(connection: Connection) -> bool:
+    """Tell whether taking the schema away would take something of a person with it."""
+    found = version(connection)
+    statements = [FILLED, *([OBSERVED] if found >= OBSERVING else [])]
+    return found > 0 and any(connection.query(each)[0][0] for each in statements)
+
+
+def library_version() -> str:
+    """Return the version of SQLite that the store is kept with."""
+    return apsw.sqlite_lib_version()
+
+
+def open_doors(home: Path) -> list[str]:
+    """Return a sentence for the home and each file of ours that others may reach."""
+    if not home.is_dir():
+        return []
+    ours = [path for path in sorted(home.iterdir()) if path.name.startswith(_OURS)]
+    found = []
+    for path in (home, *ours):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & _OTHERS:
+            found.append(f"{path} has mode {mode:04o}: others than its owner can reach it.")
+    return found
+
+
+def unsuitable_file_system(home: Path) -> str | None:
+    """Return the file system of the home if "saved" would not be true on it."""
+    kind = file_system_of(home)
+    is_bad = kind is not None and (kind in UNSUITABLE or kind.startswith("fuse."))
+    return kind if is_bad else None

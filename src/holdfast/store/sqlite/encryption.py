@@ -1,0 +1,126 @@
+"""The key of the store: where it is looked for, and where a new one is kept.
+
+First `HOLDFAST_KEY`, then the keychain, then the file `key` beside the store. A store is never
+made anew because its key is missing.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Invalid, Unavailable
+from holdfast.store.sqlite.files import require_plain_file
+
+_HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
+
+Reader = Callable[[str], str | None]
+Keeper = Callable[[str, str], bool]
+
+
+class StoreKey(Struct, frozen=True):
+    """A key and where it came from; it shows neither in a log nor in a traceback."""
+
+    source: str
+    value: bytes | None
+
+    def __repr__(self) -> str:
+        return f"StoreKey(source={self.source!r})"
+
+
+class KeySources(Struct, frozen=True, kw_only=True):
+    """Where a store's key may come from."""
+
+    environment: str | None
+    read_keychain: Reader
+    keep_in_keychain: Keeper
+    encryption: str = "auto"
+
+
+def key_of(home: Path, sources: KeySources, *, is_new: bool) -> StoreKey:
+    """Return the key of the store in a home, making one for a new store."""
+    account = f"store:{home}"
+    if sources.environment is not None:
+        return StoreKey("environment", _parsed(sources.environment, "HOLDFAST_KEY"))
+    if sources.encryption == "off" and is_new:
+        return StoreKey("off", None)
+    kept = sources.read_keychain(account)
+    if kept is not None:
+        return StoreKey("keychain", _parsed(kept, "the keychain's entry"))
+    if sources.encryption == "keychain" and not is_new:
+        raise _missing(home)
+    file = home / "key"
+    if os.path.lexists(file):
+        return StoreKey("keyfile", _parsed(_read(file), str(file)))
+    if not is_new:
+        raise _missing(home)
+    return _made(file, account, sources)
+
+
+def _made(file: Path, account: str, sources: KeySources) -> StoreKey:
+    # Random and raw: a passphrase would cost every opening of the store its derivation.
+    value = secrets.token_bytes(32)
+    if sources.keep_in_keychain(account, value.hex()):
+        return StoreKey("keychain", value)
+    if sources.encryption == "keychain":
+        raise Unavailable(
+            Code.KEYCHAIN_UNAVAILABLE,
+            "There is no keychain to keep the store's key in; set HOLDFAST_KEY or "
+            '[store] encryption = "auto".',
+        )
+    return StoreKey("keyfile", _kept(file, value))
+
+
+def _kept(file: Path, value: bytes) -> bytes:
+    """Write the key file, or take the one that another process made at the same moment."""
+    draft = file.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(draft, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(value.hex() + "\n")
+            stream.flush()
+            # A key that is lost with the power takes every session with it.
+            os.fsync(stream.fileno())
+        # A link never replaces: the first process wins, whole file or none.
+        os.link(draft, file)
+    except FileExistsError:
+        return _parsed(_read(file), str(file))
+    finally:
+        draft.unlink()
+    _sync_folder(file.parent)
+    return value
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(file: Path) -> str:
+    require_plain_file(file)
+    file.chmod(0o600)
+    return file.read_text(errors="replace").strip()
+
+
+def _parsed(text: str, where: str) -> bytes:
+    if _HEX.fullmatch(text.strip()) is None:
+        raise Invalid(
+            Code.STORE_KEY_INVALID, f"{where} must hold the store's key as 64 hexadecimal digits."
+        )
+    return bytes.fromhex(text.strip())
+
+
+def _missing(home: Path) -> Unavailable:
+    return Unavailable(
+        Code.STORE_KEY_MISSING,
+        f"The key of the store in {home} is missing; set HOLDFAST_KEY, or bring back its `key` "
+        "file or keychain entry.",
+    )

@@ -1,0 +1,268 @@
+"""Doubts about a plain store: whether a row that is not found was ever there.
+
+Every row proves itself, by chain or checksum. That one is missing only the pages around it can
+tell, and where pages do not prove themselves, as they do in an encrypted store, those are held
+against each other when the store is opened: trees against their order, indexes against their
+rows, rows against each other. Of a table that contradicts itself, what proves itself is shown;
+nothing is called missing there, and nothing is listed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from holdfast.domain.errors import Code, Internal
+from holdfast.store.database import NOTHING, Parameters, Row, checksum
+from holdfast.store.sqlite.connection import Connection
+
+TABLES = """
+-- Every table of the store.
+SELECT name
+  FROM sqlite_schema
+ WHERE type = 'table'
+   AND name NOT LIKE 'sqlite_%'
+"""
+
+SIZE = """
+-- How large the store is.
+SELECT page_count * page_size
+  FROM pragma_page_count, pragma_page_size
+"""
+
+PAGES = """
+-- What is wrong with the pages of one table and its indexes.
+SELECT integrity_check
+  FROM pragma_integrity_check(:name)
+"""
+
+IN_ORDER = """
+-- The sessions in the order in which their pages are looked at.
+SELECT key
+  FROM sessions NOT INDEXED
+ ORDER BY key
+"""
+
+LEFT_BEHIND = """
+-- Calls of sessions that are not there.
+SELECT 'A row of calls belongs to nothing in sessions.'
+  FROM calls c
+  LEFT JOIN sessions s ON s.key = c.session_key
+ WHERE s.key IS NULL
+"""
+
+UNOPENED = """
+-- Sessions that lack what was frozen when they opened.
+SELECT 'Session ' || s.id || ' lacks what it was opened with.', s.key
+  FROM sessions s
+  LEFT JOIN openings o ON o.session_key = s.key
+ WHERE o.session_key IS NULL
+"""
+
+ASTRAY = """
+-- Forks whose own rows do not begin where they left their parent.
+SELECT 'Session ' || s.id || ' did not leave its parent where it says.', s.key
+  FROM sessions s
+ WHERE s.forked_at IS NOT NULL
+   AND s.forked_at + 1 != coalesce(
+       (SELECT min(m.sequence) FROM messages m WHERE m.session_key = s.key), s.messages + 1)
+"""
+
+AGENTS = """
+-- Under what agents are filed, and what they say themselves.
+SELECT id, owner, slug, name, status, body, checksum
+  FROM agents
+"""
+
+MODELS = """
+-- Under what models are filed, and what they say themselves.
+SELECT id, provider, name, body, checksum
+  FROM models
+"""
+
+APPROVALS = """
+-- Under what questions are filed, and what they say themselves.
+SELECT id, call_id, digest, state, body, checksum
+  FROM approvals
+"""
+
+TOKENS = """
+-- Under what tokens are filed, and what they say themselves.
+SELECT id, owner, kind, body, checksum
+  FROM tokens
+"""
+
+PROGRAMS = """
+-- How programs are said to stand, and what they say themselves.
+SELECT state, body, checksum
+  FROM programs
+"""
+
+# What must hold between rows; each names the table whose answers would be wrong.
+_RULES: Final = (("sessions", UNOPENED), ("sessions", ASTRAY), ("calls", LEFT_BEHIND))
+# Where each column of a filed row stands in its body.
+_FILED: Final = (
+    ("agents", AGENTS, ("id", "owner", "slug", "name", "status")),
+    ("models", MODELS, ("id", "provider", "name")),
+    ("approvals", APPROVALS, ("question.id", "question.call_id", "question.digest", "state")),
+    ("tokens", TOKENS, ("id", "owner", "kind")),
+    ("programs", PROGRAMS, ("state",)),
+)
+# Some 2 ms for a mebibyte: beyond this the tables that grow would delay every start.
+WHOLE_MOST: Final = 128 << 20
+_GROWING: Final = frozenset(
+    {"messages", "events", "media", "media_uses", "calls", "costs", "zone_files", "zone_parts"}
+    | {"entities", "observations", "snapshots", "timeline", "names", "mentions"}
+    | {"search_index", "search_index_data", "search_index_idx", "search_words"}
+    | {"mentioned_timeline"}
+)
+# Whose answers rest on a table, where that is not only its own; messages are news as well.
+_ANSWERS: Final = {
+    "migrations": (),
+    "openings": ("sessions",),
+    "tombstones": ("sessions",),
+    "forgotten": ("events",),
+    "messages": ("messages", "events"),
+    "media_uses": ("media",),
+    "sign_in_codes": ("tokens",),
+    "desks": ("zones",),
+    "marks": ("zones",),
+    "zone_files": ("zones",),
+    "zone_parts": ("zones",),
+    "entities": ("observations", "projections"),
+    "snapshots": ("projections",),
+    "timeline": ("projections",),
+    "names": ("projections",),
+    "search_words": (),
+    **dict.fromkeys(
+        (
+            *("search_index", "search_index_config", "search_index_data", "search_index_idx"),
+            *("search_graves", "search_tail", "search_titles"),
+        ),
+        ("search",),
+    ),
+    "mentions": ("projections",),
+    "mentioned_timeline": ("projections",),
+}
+# What proves itself when it is found; whatever else is asked of a doubted table is refused.
+_PROVEN: Final = {
+    "sessions": frozenset({"get", "get_by_key", "head", "head_by_key", "lineage"}),
+    "messages": frozenset({"by_id", "span"}),
+    "events": frozenset({"after"}),
+    "media": frozenset({"read"}),
+    # Not what it finds, but what it takes to make the index anew.
+    "search": frozenset({"backlog", "bury", "catch_up", "empty", "sum"}),
+    "tokens": frozenset({"by_digest", "by_id"}),
+}
+_ROW: Final = re.compile(r"\brow (\d+) ")
+_WELL: Final[tuple[list[Row], list[Row]]] = ([], [("ok",)])
+# After so many faults SQLite stops looking.
+_FAULTS_MOST: Final = 100
+
+Doubts = Mapping[str, frozenset[int]]
+
+
+def contradictions(connection: Connection) -> list[str]:
+    """Return where rows do not fit each other, one sentence each."""
+    return [str(fault[0]) for _, faults in _disputes(connection) for fault in faults]
+
+
+def doubts_about(connection: Connection) -> Doubts:
+    """Return the tables that contradict themselves, and the sessions that are named for it."""
+    is_large = connection.query(SIZE)[0][0] > WHOLE_MOST
+    tables = [name for (name,) in connection.query(TABLES) if not (is_large and name in _GROWING)]
+    looks = [(name, _pages(connection, name)) for name in tables]
+    doubts: dict[str, frozenset[int]] = {}
+    for table, faults in [*looks, *_disputes(connection)]:
+        if faults not in _WELL:
+            named = frozenset(fault[1] for fault in faults if len(fault) > 1)
+            for name in _ANSWERS.get(table, (table,)):
+                doubts[name] = doubts.get(name, frozenset()) | named
+    return doubts
+
+
+def _pages(connection: Connection, table: str) -> list[Row]:
+    """Return what is wrong with the pages of a table, with the session where one is meant."""
+    faults = _found(connection, PAGES, {"name": table})
+    if table != "sessions" or faults in _WELL:
+        return faults
+    # SQLite tells which row it is by counting, and not by its key.
+    keys = [row[0] for row in _found(connection, IN_ORDER, NOTHING)]
+    numbers = {int(number) for fault in faults for number in _ROW.findall(str(fault[0]))}
+    is_cut_off = len(faults) >= _FAULTS_MOST
+    named = [key for number, key in enumerate(keys, 1) if is_cut_off or number in numbers]
+    return [*faults, *(("", key) for key in named)]
+
+
+def _disputes(connection: Connection) -> Iterator[tuple[str, list[Row]]]:
+    """Yield for each rule between rows the table it is about, and where it does not hold."""
+    for table, sql in _RULES:
+        yield table, _found(connection, sql, NOTHING)
+    for table, sql, places in _FILED:
+        filed = _found(connection, sql, NOTHING)
+        wrong = [row for row in filed if len(row) == 1 or _is_misfiled(row, places)]
+        yield table, [(f"{table}: {row[0]} is not filed under what it says.",) for row in wrong]
+
+
+def _is_misfiled(row: Row, places: Sequence[str]) -> bool:
+    """Tell whether a row that proves itself stands under another name than its own."""
+    *columns, body, stored = row
+    # One that does not is refused by itself, and says nothing about its neighbours.
+    if checksum(body) != stored:
+        return False
+    said = msgspec.json.decode(body)
+    return columns != [
+        reduce(lambda part, name: part.get(name), place.split("."), said) for place in places
+    ]
+
+
+def _found(connection: Connection, sql: str, parameters: Parameters) -> list[Row]:
+    """Return what a look finds; that it cannot be taken to its end is a finding, too."""
+    try:
+        return connection.query(sql, parameters)
+    except (apsw.Error, Internal) as error:
+        return [(str(error),)]
+
+
+class Doubted:
+    """A table that contradicts itself, in the place of the one that does not."""
+
+    def __init__(self, table: Any, name: str, rows: frozenset[int]) -> None:
+        self._table = table
+        self._name = name
+        self._rows = rows
+        self._db = table._db
+
+    def __getattr__(self, verb: str) -> Any:
+        method = getattr(self._table, verb)
+
+        async def asked(*given: Any, **named: Any) -> Any:
+            is_proven = verb in _PROVEN.get(self._name, ())
+            found = await method(*given, **named) if is_proven else None
+            if found is None or self._is_named(found):
+                raise _doubtful(self._name)
+            return found
+
+        return asked
+
+    def _is_named(self, found: Any) -> bool:
+        """Tell whether what was found rests on a row that contradicts others."""
+        parts = found if isinstance(found, tuple) else (found,)
+        # A fork tells its parent's id, which any of these rows may be the source of.
+        return any(
+            getattr(part, "key", None) in self._rows
+            or (self._rows and getattr(part, "forked_from", None) is not None)
+            for part in parts
+        )
+
+
+def _doubtful(table: str) -> Internal:
+    return Internal(
+        Code.CORRUPT_STORE,
+        f"The pages that hold {table} contradict each other, so that nothing can be listed, added "
+        "or called missing there; run `holdfast doctor`, or restore a backup.",
+        {"table": table},
+    )

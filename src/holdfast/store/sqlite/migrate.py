@@ -1,0 +1,209 @@
+"""Numbered migrations, up and down; the mark is written in the transaction that did the work."""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Conflict, Internal, Invalid
+from holdfast.store.sqlite.connection import APPLICATION_ID, Connection, translated
+
+_NAME: Final = re.compile(r"(\d{4})_([a-z_]+)\.up\.sql")
+
+STANDING = """
+-- The schema version, and whether there is a schema at all.
+SELECT user_version, (SELECT count(*) FROM sqlite_schema)
+  FROM pragma_user_version
+"""
+
+MARK = """
+-- The migration that was just applied.
+INSERT INTO migrations (number, name, checksum, applied_at)
+VALUES (:number, :name, :checksum, :applied_at)
+"""
+
+UNMARK = """
+-- The migration that is being taken back.
+DELETE FROM migrations
+ WHERE number = :number
+"""
+
+
+class Migration(Struct, frozen=True, kw_only=True):
+    """One step of the schema, both ways."""
+
+    number: int
+    name: str
+    up: str
+    down: str
+
+    @property
+    def checksum(self) -> str:
+        """Return the hash that tells whether an applied step was changed afterwards."""
+        return hashlib.sha256(self.up.encode()).hexdigest()
+
+
+@cache
+def migrations() -> tuple[Migration, ...]:
+    """Return every migration this version knows, in order."""
+    folder = Path(__file__).parents[1] / "migrations"
+    found = []
+    for entry in folder.iterdir():
+        if match := _NAME.fullmatch(entry.name):
+            number, name = match.groups()
+            down = folder / f"{number}_{name}.down.sql"
+            found.append(
+                Migration(
+                    number=int(number), name=name, up=entry.read_text(), down=down.read_text()
+                )
+            )
+    return tuple(sorted(found, key=lambda migration: migration.number))
+
+
+def version(connection: Connection) -> int:
+    """Return the number of the last migration the store has seen; 0 for an empty one."""
+    return int(connection.pragma("user_version"))
+
+
+def newest() -> int:
+    """Return the schema version of this program."""
+    return migrations()[-1].number
+
+
+def require_current(connection: Connection) -> None:
+    """Make the schema of an empty store; refuse one that is newer or older than this program."""
+    # One statement for both: another process may be making the schema at this moment.
+    found, tables = connection.query(STANDING)[0]
+    if found == 0 and tables:
+        raise Internal(
+            Code.CORRUPT_STORE,
+            "The store has tables and says it has none; restore a backup.",
+        )
+    # A new store is made at once; an older one is touched only when somebody says so.
+    if found == 0:
+        up(connection)
+        return
+    require_not_newer(found)
+    require_not_older(found)
+
+
+def up(connection: Connection, to: int | None = None) -> list[Migration]:
+    """Apply every missing migration up to a number; safe to run from several processes at once."""
+    target = newest() if to is None else to
+    require_known(target)
+    return _walk(connection, lambda found: next_up(found, target), _apply)
+
+
+def down(connection: Connection, to: int) -> list[Migration]:
+    """Take migrations back until a number is the last one applied."""
+    require_below(connection, to)
+    return _walk(connection, lambda found: next_down(found, to), _take_back)
+
+
+def require_known(number: int) -> None:
+    """Refuse a number that is no migration's; 0 is the store before the first."""
+    if not 0 <= number <= newest():
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"There is no migration {number}; they are numbered up to {newest()}, and 0 is none.",
+            {"field": "to"},
+        )
+
+
+def require_below(connection: Connection, number: int) -> None:
+    """Refuse a number that going down does not lead to."""
+    require_not_above(version(connection), number)
+
+
+def require_not_above(found: int, number: int) -> None:
+    """Refuse a number that is above the schema of a store, or no migration's."""
+    require_known(number)
+    require_not_newer(found)
+    if found < number:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"The store has schema {found}, and {number} is above it; run `holdfast migrate up`.",
+            {"field": "to", "store": found},
+        )
+
+
+Step = Callable[[Connection, Migration], None]
+
+
+def _walk(
+    connection: Connection, choose: Callable[[int], Migration | None], step: Step
+) -> list[Migration]:
+    done: list[Migration] = []
+    while True:
+        with translated():
+            connection.query("BEGIN IMMEDIATE")
+            try:
+                require_not_newer(version(connection))
+                # Chosen under the lock: another process may have walked meanwhile.
+                migration = choose(version(connection))
+                if migration is not None:
+                    step(connection, migration)
+            except BaseException:
+                connection.query("ROLLBACK")
+                raise
+            connection.commit()
+        if migration is None:
+            return done
+        done.append(migration)
+
+
+def require_not_newer(found: int) -> None:
+    """Refuse a schema that this program does not know."""
+    if found > newest():
+        raise Conflict(
+            Code.SCHEMA_NEWER,
+            f"The store has schema {found}, this Holdfast knows {newest()}; install a newer one.",
+            {"store": found, "program": newest()},
+        )
+
+
+def require_not_older(found: int) -> None:
+    """Refuse a schema that has to be brought up to this program first."""
+    if found < newest():
+        raise Conflict(
+            Code.SCHEMA_OLDER,
+            f"The store has schema {found}, this Holdfast needs {newest()}; "
+            "run `holdfast migrate up`.",
+            {"store": found, "program": newest()},
+        )
+
+
+def next_up(found: int, to: int) -> Migration | None:
+    """Return the step that leads up from here, if one is left."""
+    waiting = [migration for migration in migrations() if found < migration.number <= to]
+    return waiting[0] if waiting else None
+
+
+def next_down(found: int, to: int) -> Migration | None:
+    """Return the step that leads down from here, if one is left."""
+    applied = [migration for migration in migrations() if to < migration.number <= found]
+    return applied[-1] if applied else None
+
+
+def _apply(connection: Connection, migration: Migration) -> None:
+    connection.query(migration.up)
+    mark = {
+        "number": migration.number,
+        "name": migration.name,
+        "checksum": migration.checksum,
+        "applied_at": time.time_ns() // 1000,
+    }
+    connection.query(MARK, mark)
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.pragma("user_version", migration.number)
+
+
+def _take_back(connection: Connection, migration: Migration) -> None:
+    connection.query(UNMARK, {"number": migration.number})
+    connection.query(migration.down)
+    connection.pragma("user_version", migration.number - 1)

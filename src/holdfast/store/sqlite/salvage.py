@@ -1,0 +1,266 @@
+"""Recovery of a store whose log is damaged: what is whole goes into a file that can be restored.
+
+Each frame of a log carries the checksum of itself and all before it, and is verified from the one
+before. So damage in one frame does not hide those behind it. Where they make a sound store without
+the damaged one, because its pages were written again, nothing is lost. Otherwise the store ends
+with the last commit before the damage, and what was said behind it is read by itself.
+
+The store is only read here; nothing of it is moved or changed.
+"""
+
+import shutil
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import apsw
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.errors import Code, HoldfastError, Internal
+from holdfast.domain.messages import Message
+from holdfast.ports import Segment
+from holdfast.store.messages import Messages
+from holdfast.store.sqlite import checks as sqlite_checks
+from holdfast.store.sqlite.backup import (
+    clean_failures,
+    draft_beside,
+    name_target,
+    open_draft,
+    require_target,
+    settle,
+)
+from holdfast.store.sqlite.connection import Connection, translated
+from holdfast.store.sqlite.files import exclusively
+from holdfast.store.sqlite.jobs import drive
+from holdfast.store.sqlite.wal_anchor import load
+from holdfast.store.sqlite.wal_check import FRAME, HEADER, MAGIC, is_whole_header, summed
+
+_VERSION: Final = 3_007_000
+_PAGE: Final = 4096
+_SEED: Final = struct.Struct(">II")
+
+SPOKEN = """
+-- How many messages each session has.
+SELECT id, key, messages
+  FROM sessions
+"""
+
+Sums = tuple[int, int]
+
+
+class Frame(Struct, frozen=True):
+    """A page as one commit left it; `ends` is the size of the store where it ends a commit."""
+
+    number: int
+    page: int
+    ends: int
+    content: bytes
+
+
+class Frames(Struct, frozen=True):
+    """What a log holds: the frames that are whole, and the pages of those that are not."""
+
+    salts: Sums
+    whole: tuple[Frame, ...]
+    # The page of each by its number; 0 where the frame is missing.
+    lost: dict[int, int]
+
+    @property
+    def before_damage(self) -> tuple[Frame, ...]:
+        """Return the frames of the commits before the first frame that is not whole."""
+        first = min(self.lost, default=sys.maxsize)
+        return _committed([frame for frame in self.whole if frame.number < first])
+
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether a later commit wrote every page again whose frame is lost."""
+        last = {frame.page: frame.number for frame in _committed(self.whole)}
+        return all(last.get(page, 0) > number for number, page in self.lost.items())
+
+    @property
+    def all(self) -> tuple[Frame, ...]:
+        """Return every frame that is whole, the last one as the end of a commit."""
+        *others, last = self.whole
+        return (*others, replace(last, ends=max(frame.ends for frame in self.whole) or last.page))
+
+
+class LostMessages(Struct, frozen=True):
+    """Messages of a session that cannot be recovered, by their numbers."""
+
+    session_id: str
+    first: int
+    last: int
+
+
+class Salvaged(Struct, frozen=True):
+    """What was recovered, and what was not.
+
+    `apart` are messages that prove themselves and stand behind the damage, outside of the store.
+    """
+
+    frames: int
+    lost_frames: int
+    lost: tuple[LostMessages, ...]
+    apart: tuple[Message, ...]
+    is_incomplete: bool = False
+
+
+def salvage(store: Path, key: bytes | None, target: Path, *, force: bool = False) -> Salvaged:
+    """Write a sound store of what is whole to a file; the store itself stays as it is.
+
+    Refused while another process has the store open.
+    """
+    with clean_failures(target), translated(), ExitStack() as stack:
+        require_target(store, target, force=force)
+        sound = stack.enter_context(draft_beside(target))
+        beyond = stack.enter_context(draft_beside(target))
+        with exclusively(store):
+            # The log first: closing the store's file lets go of the lock.
+            log = Path(f"{store}-wal")
+            content = log.read_bytes() if log.exists() else b""
+            shutil.copyfile(store, sound)
+        frames = read_frames(store, content)
+        shutil.copyfile(sound, beyond)
+        faults = _faults(beyond, key, frames, frames.all if frames.whole else ())
+        if frames.is_complete and not faults:
+            name_target(beyond, target, force=force)
+            return Salvaged(len(frames.whole), len(frames.lost), (), ())
+        if faults := _faults(sound, key, frames, frames.before_damage):
+            raise Internal(
+                Code.CORRUPT_STORE,
+                f"Not only the log is damaged: {faults[0]} Restore a backup.",
+                {"faults": faults},
+            )
+        with open_draft(sound, key) as kept, open_draft(beyond, key) as rest:
+            lost, apart = _behind(kept, rest)
+        name_target(sound, target, force=force)
+        return Salvaged(
+            len(frames.before_damage), len(frames.lost), lost, apart, is_incomplete=True
+        )
+
+
+def read_frames(store: Path, content: bytes) -> Frames:
+    """Return which frames of a log are whole; the anchor says how many there were."""
+    record = load(store)
+    header = content[: HEADER.size]
+    is_known = is_whole_header(header)
+    page = int.from_bytes(header[8:12]) if is_known else _PAGE
+    if is_known:
+        salts = _SEED.unpack_from(header, 16)
+    elif record is not None and record.frame:
+        salts = record.salts
+    else:
+        salts = _SEED.unpack_from(content, HEADER.size + 8) if len(content) > 48 else (0, 0)
+    whole = _whole_frames(content, page, (salts[0], salts[1]))
+    acknowledged = 0
+    # A log that is missing had all frames that its anchor names.
+    if record is not None and record.is_open and (not content or record.salts == salts):
+        acknowledged = record.frame
+    last = max([acknowledged, *(frame.number for frame in whole)])
+    lost = sorted(set(range(1, last + 1)) - {frame.number for frame in whole})
+    starts = {number: HEADER.size + (number - 1) * (FRAME.size + page) for number in lost}
+    pages = {number: int.from_bytes(content[at : at + 4]) for number, at in starts.items()}
+    return Frames((salts[0], salts[1]), whole, pages)
+
+
+def _whole_frames(content: bytes, page: int, salts: Sums) -> tuple[Frame, ...]:
+    size = FRAME.size + page
+    found: dict[int, Frame] = {}
+    # The sums that the next frame goes on from: as they are computed, and as they are written.
+    header = content[: HEADER.size]
+    computed = summed(header[:24], (0, 0)) if len(header) == HEADER.size else (0, 0)
+    written = _pair(header, 24) if len(header) == HEADER.size else (0, 0)
+    pending: Frame | None = None
+    for number in range(1, (len(content) - HEADER.size) // size + 1):
+        start = HEADER.size + (number - 1) * size
+        head = content[start : start + FRAME.size]
+        body = content[start + FRAME.size : start + size]
+        frame = Frame(number, int.from_bytes(head[:4]), int.from_bytes(head[4:8]), body)
+        is_ours = _pair(head, 8) == salts
+        summed_on = summed(head[:8] + body, computed)
+        stands = _pair(head, 16)
+        is_chained = summed_on == stands
+        is_whole = is_chained or (is_ours and summed(head[:8] + body, written) == stands)
+        # Only the checksum of the one before was damaged: this one proves its content.
+        if is_chained and pending is not None:
+            found[pending.number] = pending
+        if is_whole and (is_ours or is_chained):
+            found[number] = frame
+        pending = None if is_whole else frame
+        computed, written = (stands, stands) if is_whole else (summed_on, stands)
+    return tuple(found[number] for number in sorted(found))
+
+
+def _committed(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Return the frames up to the last that ends a commit."""
+    ends = [place for place, frame in enumerate(frames) if frame.ends]
+    return tuple(frames[: ends[-1] + 1]) if ends else ()
+
+
+def _faults(draft: Path, key: bytes | None, frames: Frames, chosen: Sequence[Frame]) -> list[str]:
+    """Play frames into a draft; return what is wrong with it then."""
+    if chosen:
+        Path(f"{draft}-wal").write_bytes(_log_of(frames.salts, chosen))
+    try:
+        with open_draft(draft, key) as connection:
+            settle(connection)
+            return sqlite_checks.faults(connection)
+    except (apsw.Error, HoldfastError) as error:
+        if isinstance(error, apsw.NotADBError):
+            raise
+        return [f"The file cannot be read: {error}."]
+
+
+def _log_of(salts: Sums, frames: Sequence[Frame]) -> bytes:
+    """Return a log of some frames, with checksums that SQLite accepts."""
+    magic = MAGIC | (sys.byteorder == "big")
+    start = struct.pack(">IIII", magic, _VERSION, len(frames[0].content), 0) + _SEED.pack(*salts)
+    sums = summed(start, (0, 0))
+    pieces = [start, _SEED.pack(*sums)]
+    for frame in frames:
+        head = _SEED.pack(frame.page, frame.ends)
+        sums = summed(head + frame.content, sums)
+        pieces += [head, _SEED.pack(*salts), _SEED.pack(*sums), frame.content]
+    return b"".join(pieces)
+
+
+def _behind(
+    kept: Connection, rest: Connection
+) -> tuple[tuple[LostMessages, ...], tuple[Message, ...]]:
+    """Return what was said behind the damage: the numbers that are lost, and what proves itself."""
+    counts = {row[0]: row[2] for row in kept.query(SPOKEN)}
+    try:
+        sessions = rest.query(SPOKEN)
+    except (apsw.Error, HoldfastError):
+        return (), ()
+    lost: list[LostMessages] = []
+    apart: list[Message] = []
+    for session_id, key, messages in sessions:
+        missing = []
+        for number in range(counts.get(session_id, 0) + 1, messages + 1):
+            segment = Segment(key=key, session_id=session_id, first=number, last=number)
+            try:
+                apart += drive(Messages(rest).span(segment, limit=1))
+            except (apsw.Error, HoldfastError):
+                missing.append(number)
+        lost += [LostMessages(session_id, *ends) for ends in _stretches(missing)]
+    return tuple(lost), tuple(apart)
+
+
+def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _pair(content: bytes, place: int) -> Sums:
+    first, second = _SEED.unpack_from(content, place)
+    return first, second

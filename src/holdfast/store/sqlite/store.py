@@ -1,0 +1,309 @@
+"""The embedded store: one writer, a few readers, one file."""
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import apsw
+
+from holdfast.domain.errors import Code, Internal, StorageFull, Unavailable
+from holdfast.observations.tables import Observations, Projections
+from holdfast.ports import Brief, Tx
+from holdfast.search.index import Upkeep
+from holdfast.search.tables import Search
+from holdfast.store.agent_processes import Programs
+from holdfast.store.agents import Agents
+from holdfast.store.approvals import Approvals
+from holdfast.store.calls import Calls
+from holdfast.store.costs import Costs
+from holdfast.store.database import Database
+from holdfast.store.events import Events
+from holdfast.store.media import Media
+from holdfast.store.messages import Messages
+from holdfast.store.models import Models
+from holdfast.store.repos import Repos
+from holdfast.store.sessions import Sessions
+from holdfast.store.sqlite import checks as sqlite_checks
+from holdfast.store.sqlite.checks import is_filled
+from holdfast.store.sqlite.connection import Connection, connect, is_plain, meaning, translated
+from holdfast.store.sqlite.disk_reserve import Reserve, full
+from holdfast.store.sqlite.files import private_file, require_suitable
+from holdfast.store.sqlite.integrity import Doubted, Doubts, doubts_about
+from holdfast.store.sqlite.migrate import newest, require_current, up, version
+from holdfast.store.sqlite.reader import (
+    Readers,
+    emptied_log,
+    findings,
+    looked,
+    snapshot,
+    threads_permitting,
+)
+from holdfast.store.sqlite.writer import Writer
+from holdfast.store.tokens import Tokens
+from holdfast.zones.tables import Zones
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Callable[[Tx], Coroutine[Any, Any, T]]
+
+
+class Tables:
+    """The tables of one connection; those that contradict themselves answer with care."""
+
+    def __init__(self, database: Database, doubts: Doubts) -> None:
+        self.agents = Agents(database)
+        self.models = Models(database)
+        self.repos = Repos(database)
+        self.sessions = Sessions(database, trusts_indexes=database.is_sealed)
+        self.messages = Messages(database)
+        self.events = Events(database)
+        self.calls = Calls(database)
+        self.approvals = Approvals(database)
+        self.media = Media(database)
+        self.costs = Costs(database)
+        self.programs = Programs(database)
+        self.tokens = Tokens(database)
+        self.zones = Zones(database)
+        self.observations = Observations(database)
+        self.projections = Projections(database)
+        self.search = Search(database)
+        known = set(vars(self))
+        # A table that is asked under no name of its own may be behind any answer.
+        for name in known if doubts.keys() - known else doubts:
+            rows = doubts.get(name, frozenset())
+            setattr(self, name, Doubted(getattr(self, name), name, rows))
+
+
+class _OccupiedError(Exception):
+    """Somebody on another loop reads just now."""
+
+
+class SqliteStore:
+    """Implements the `Store` port on one SQLite file."""
+
+    def __init__(self, path: Path, key: bytes | None, *, vfs: str | None = None) -> None:
+        """Open the store, making it if it is missing; `key` is ignored by a plain file."""
+        require_suitable(path.parent)
+        reserve = Reserve(path.with_name(f"{path.name}-reserve"))
+        fresh = private_file(path) or path.stat().st_size == 0
+        if fresh and reserve.is_held:
+            raise Internal(Code.CORRUPT_STORE, f"{path} is empty, and was not; restore a backup.")
+        self.path = path
+        self.key = key if fresh or not is_plain(path) else None
+        self._vfs = vfs
+        # Already to open takes memory, files and threads: what was begun without them is undone.
+        with ExitStack() as begun, translated():
+            self._open(begun, reserve)
+            begun.pop_all()
+        self._near = threading.Lock()
+        self._closed = False
+        self._upkeep = Upkeep(self.read, self._written)
+        self.is_scrubbed = True
+
+    def _open(self, begun: ExitStack, reserve: Reserve) -> None:
+        connection = self._opened(reserve)
+        begun.callback(connection.close)
+        self._doubts = _doubted(connection)
+        self._tables = Tables(connection, self._doubts)
+        # Only now: a file that was refused leaves nothing of ours beside it.
+        reserve.take()
+        self._reserve = reserve
+        # The first is opened ahead, because opening takes longer than most reads.
+        self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
+        begun.callback(self._idle[0][0].close)
+        # For brief work, on the thread that asks; it waits for nobody.
+        self._nearest = self._reader()
+        begun.callback(self._nearest[0].close)
+        self._nearest[0].patience.is_off = True
+        self._readers = Readers()
+        begun.callback(self._readers.end)
+        # The last, because nothing but its own closing ends it.
+        with threads_permitting():
+            self._writer = Writer(connection, self._connect, reserve)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Run work in a transaction; return only when its commit is on disk."""
+        done = await self._written(work, urgent=urgent)
+        self._upkeep.count()
+        return done
+
+    async def require_writable(self) -> None:
+        """Raise unless something could be written now."""
+        await self._written(_nothing)
+        # An empty transaction writes nothing, and so does not meet a full disk.
+        self._reserve.require_room()
+
+    async def _written(self, work: Work[T], *, urgent: bool = False) -> T:
+        try:
+            done = await self._writer.submit(
+                lambda: work(self._writer_tables()), urgent=urgent, is_brief=isinstance(work, Brief)
+            )
+        except MemoryError as error:
+            # Already to ask takes memory, and to wait for the answer.
+            raise meaning(error) from error
+        return cast(T, done)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work on one consistent snapshot."""
+        try:
+            # Not handed to a thread: to have it back takes longer than the work itself.
+            if isinstance(work, Brief) and not self._closed:
+                return cast(T, self._read_here(work))
+        except (apsw.BusyError, apsw.CorruptError, _OccupiedError):
+            log.debug("somebody, or damage, is in the way of a brief reading")
+        except (apsw.Error, MemoryError) as error:
+            raise meaning(error) from error
+        with translated():
+            return await self._in_reader(
+                lambda connection, tables: snapshot(connection, work, tables)
+            )
+
+    async def version(self) -> tuple[int, int]:
+        """Return a value that changes when another process has written to the store."""
+        # The writer's own connection: it alone sees other processes' commits and not its own.
+        # The counts of two connections cannot be compared, so a reopened one counts as news.
+        with translated():
+            return await self._writer.look(
+                lambda connection: (self._writer.generation, connection.pragma("data_version"))
+            )
+
+    async def check(self) -> list[str]:
+        """Return the faults found in the file, one sentence each."""
+        return await self._in_reader(
+            lambda connection, _: findings(connection, sqlite_checks.faults)
+        )
+
+    async def missing_events(self) -> list[str]:
+        """Return which events are gone that nothing explains, one sentence each."""
+        look = partial(sqlite_checks.judged, looks=(sqlite_checks.missing_events,))
+        return await self._in_reader(lambda connection, _: findings(connection, look))
+
+    async def scrub(self) -> bool:
+        """Take removed rows out of the log file too; `False` when it has to be tried again."""
+        is_forgotten = await self._upkeep.has_forgotten()
+        is_emptied = await self._in_reader(lambda connection, _: emptied_log(connection))
+        self.is_scrubbed = is_forgotten and is_emptied
+        return self.is_scrubbed
+
+    async def close(self) -> None:
+        """Let go of the file."""
+        if self._closed:
+            return
+        await self._upkeep.close()
+        self._closed = True
+        await self._writer.close()
+        await self._readers.close()
+        for reader, _ in (*self._idle, self._nearest):
+            # The last one out moves the log; nothing that was acknowledged depends on it.
+            try:
+                reader.close()
+            except apsw.Error as error:
+                log.warning("the store was not closed cleanly: %s", error)
+
+    def _read_here(self, work: Work[T]) -> T:
+        """Run brief work on this thread, where it waits for nobody."""
+
+        def read(connection: Connection | None) -> T:
+            if connection is None:
+                return self._read_beside(work)
+            return looked(connection, work, self._writer_tables())
+
+        # The writer's pages are up to date; another connection has to read and decrypt its own.
+        return self._writer.lent(read)
+
+    def _read_beside(self, work: Work[T]) -> T:
+        if not self._near.acquire(blocking=False):
+            raise _OccupiedError
+        try:
+            return snapshot(self._nearest[0], work, self._nearest[1])
+        finally:
+            self._near.release()
+
+    def _opened(self, reserve: Reserve) -> Connection:
+        """Open the file, out of the reserve if the disk has no room for its log."""
+        try:
+            return self._prepared()
+        except (StorageFull, Unavailable) as error:
+            if error.code not in _FOR_WANT_OF_ROOM:
+                raise
+            if not reserve.is_held:
+                raise full() if _has_no_room(self.path) else error from error
+        reserve.give_up()
+        return self._prepared()
+
+    def _prepared(self) -> Connection:
+        connection = self._connect()
+        try:
+            with translated():
+                # Nobody has written anything: its making was cut off, or goes on elsewhere.
+                if 0 < version(connection) < newest() and not is_filled(connection):
+                    up(connection)
+                require_current(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect(self) -> Connection:
+        return connect(self.path, self.key, vfs=self._vfs)
+
+    def _writer_tables(self) -> Tx:
+        # A reopened connection needs tables of its own.
+        if self._tables.agents._db is not self._writer.connection:
+            self._tables = Tables(self._writer.connection, self._doubts)
+        return self._tables
+
+    async def _in_reader(self, work: Callable[[Connection, Tx], T]) -> T:
+        if self._closed:
+            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
+
+        async def run() -> T:
+            reader = self._taken()
+            try:
+                return work(*reader)
+            finally:
+                self._idle.append(reader)
+
+        # Already to ask for a thread takes memory.
+        with translated():
+            return cast(T, await self._readers.answer(run))
+
+    def _taken(self) -> tuple[Connection, Tx]:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._reader()
+
+    def _reader(self) -> tuple[Connection, Tx]:
+        connection = self._connect()
+        # There is one writer: work that was meant to read cannot change anything past it.
+        connection.pragma("query_only", 1)
+        return connection, Tables(connection, self._doubts)
+
+
+async def _nothing(_: Tx) -> None:
+    """Take the writer's lock and change nothing."""
+
+
+_FOR_WANT_OF_ROOM: Final = frozenset(
+    {Code.STORAGE_FULL, Code.STORE_POISONED, Code.STORE_UNWRITABLE}
+)
+
+
+def _has_no_room(path: Path) -> bool:
+    return os.statvfs(path.parent).f_bavail == 0
+
+
+def _doubted(connection: Connection) -> Doubts:
+    """Look for contradictions where pages do not prove themselves."""
+    doubts = {} if connection.is_sealed else doubts_about(connection)
+    if doubts:
+        log.error("the store contradicts itself: %s; see `holdfast doctor`", sorted(doubts))
+    return doubts

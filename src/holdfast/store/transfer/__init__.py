@@ -1,0 +1,1 @@
+"""Copy a whole store into another database."""

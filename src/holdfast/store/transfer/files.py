@@ -1,0 +1,108 @@
+"""A store in a file as the source or the target of a copy."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from holdfast.domain.errors import Code, Conflict, NotFound
+from holdfast.search.documents import EMPTY
+from holdfast.store.database import Row
+from holdfast.store.sqlite import checks as sqlite_checks
+from holdfast.store.sqlite.backup import clean_failures, clear_place, draft_beside, give_name
+from holdfast.store.sqlite.connection import Connection, connect, translated
+from holdfast.store.sqlite.files import sync_file, sync_folder
+from holdfast.store.sqlite.migrate import require_not_newer, require_not_older, up, version
+from holdfast.store.transfer.sql import writing
+
+# Rows together: few enough that large ones fit into the memory.
+TOGETHER: Final = 200
+
+COLUMNS = """
+-- What the columns of a table are called.
+SELECT name
+  FROM pragma_table_info(:table)
+"""
+
+
+class FileEnd:
+    """Implements the `End` of a copy on one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def columns(self, table: str) -> list[str]:
+        with translated():
+            return [row[0] for row in self._connection.query(COLUMNS, {"table": table})]
+
+    async def value(self, sql: str) -> int:
+        with translated():
+            return int(self._connection.query(sql)[0][0])
+
+    async def rows(self, sql: str) -> AsyncIterator[Sequence[Row]]:
+        with translated():
+            found = self._connection.raw.cursor().execute(sql)
+            while rows := list(islice(found, TOGETHER)):
+                yield rows
+
+    async def add(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        sql = writing(table, columns, ", ".join("?" * len(columns)))
+        with translated():
+            self._connection.raw.cursor().executemany(sql, rows)
+
+    async def settle(self) -> None:
+        with translated():
+            for sql in EMPTY:
+                self._connection.query(sql)
+
+    async def faults(self) -> list[str]:
+        return sqlite_checks.faults(self._connection)
+
+
+@contextmanager
+def from_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
+    """Open a store to be read; nobody writes to it meanwhile."""
+    connection = connect(path, key)
+    try:
+        require_not_newer(version(connection))
+        require_not_older(version(connection))
+        with translated():
+            connection.query("BEGIN IMMEDIATE")
+        yield FileEnd(connection)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def into_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
+    """Make a store in a file that gets its name when all is in it, and is gone otherwise."""
+    with clean_failures(path), draft_beside(path) as draft:
+        connection = connect(draft, key)
+        try:
+            up(connection)
+            with translated():
+                connection.query("BEGIN IMMEDIATE")
+            yield FileEnd(connection)
+            with translated():
+                connection.commit()
+        finally:
+            connection.close()
+        sync_file(draft)
+        clear_place(path)
+        give_name(draft, path)
+        sync_folder(path.parent)
+
+
+def require_there(path: Path) -> None:
+    """Refuse to copy from where nothing is; opening it would make a store."""
+    if not path.is_file():
+        raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet; nothing to copy.")
+
+
+def require_absent(path: Path) -> None:
+    """Refuse to copy to where something is."""
+    if path.exists() or path.is_symlink():
+        raise Conflict(
+            Code.FILE_EXISTS, f"{path} is there already; nothing is ever copied over a store."
+        )

@@ -1,0 +1,169 @@
+"""A store in Postgres as the source or the target of a copy."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Final
+
+import asyncpg
+
+from holdfast.domain.errors import Code, Invalid, Unavailable
+from holdfast.search.documents import EMPTY
+from holdfast.store.database import Row
+from holdfast.store.database_url import FAULT, shown_url, url_fault
+from holdfast.store.postgres.checks import faults
+from holdfast.store.postgres.connect import Link
+from holdfast.store.postgres.connection import PostgresConnection
+from holdfast.store.postgres.errors import GONE, REFUSED, LostError, meaning
+from holdfast.store.postgres.migrate import LOCK, up, version
+from holdfast.store.sqlite.migrate import require_not_newer, require_not_older
+from holdfast.store.transfer.files import TOGETHER
+from holdfast.store.transfer.sql import locking, numbering, writing
+
+# Between two batches the other side may take its time.
+_BEGINNING: Final = (
+    "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = '30s'"
+)
+# Keys that Postgres hands out go on behind those that were copied.
+_COUNTED: Final = ("zone_files", "zone_parts", "entities", "names")
+
+COLUMNS = """
+-- What the columns of a table are called.
+SELECT attname
+  FROM pg_attribute
+ WHERE attrelid = to_regclass($1)
+   AND attnum > 0
+   AND NOT attisdropped
+"""
+
+SESSION_KEYS = """
+-- The next session has a key that no session had.
+SELECT setval('session_keys', greatest(last, 1), last > 0)
+  FROM (SELECT greatest((SELECT max(key) FROM sessions), (SELECT max(key) FROM tombstones), 0)
+               AS last) used
+"""
+
+
+class DatabaseEnd:
+    """Implements the `End` of a copy on one connection."""
+
+    def __init__(self, connection: PostgresConnection, url: str) -> None:
+        self._connection = connection
+        self._raw = connection.raw
+        self._url = url
+
+    async def columns(self, table: str) -> list[str]:
+        with explained(self._url):
+            return [row[0] for row in await self._raw.fetch(COLUMNS, table)]
+
+    async def value(self, sql: str) -> int:
+        with explained(self._url):
+            return int(await self._raw.fetchval(sql))
+
+    async def rows(self, sql: str) -> AsyncIterator[Sequence[Row]]:
+        with explained(self._url):
+            cursor = await self._raw.cursor(sql)
+        while rows := await self._fetched(cursor):
+            yield rows
+
+    async def _fetched(self, cursor: Any) -> list[Row]:
+        with explained(self._url):
+            return list(map(tuple, await cursor.fetch(TOGETHER)))
+
+    async def add(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
+        with explained(self._url, table):
+            await self._raw.executemany(writing(table, columns, places), rows)
+
+    async def settle(self) -> None:
+        with explained(self._url):
+            for sql in EMPTY:
+                await self._connection.execute(sql)
+            await self._raw.execute(SESSION_KEYS)
+            for table in _COUNTED:
+                await self._raw.execute(numbering(table))
+
+    async def faults(self) -> list[str]:
+        with explained(self._url):
+            return await faults(self._connection)
+
+
+@asynccontextmanager
+async def from_database(url: str) -> AsyncIterator[DatabaseEnd]:
+    """Open a store to be read; nobody writes to it meanwhile."""
+    async with _connected(url) as connection:
+        with explained(url):
+            found = await version(connection.raw)
+            require_not_newer(found)
+            require_not_older(found)
+            await connection.raw.execute(locking("SHARE"))
+        yield DatabaseEnd(connection, url)
+
+
+@asynccontextmanager
+async def into_database(url: str, *, is_kept: bool = True) -> AsyncIterator[DatabaseEnd]:
+    """Open a database to be filled: its schema and all rows come in one transaction, or none."""
+    async with _connected(url, is_kept=is_kept) as connection:
+        with explained(url):
+            await connection.raw.execute(LOCK)
+            await up(connection.raw)
+            await connection.raw.execute(locking("EXCLUSIVE"))
+        yield DatabaseEnd(connection, url)
+
+
+@asynccontextmanager
+async def _connected(url: str, *, is_kept: bool = False) -> AsyncIterator[PostgresConnection]:
+    """Connect and begin; what was done is committed if it is to be kept and nothing is raised."""
+    connection = await _opened(url)
+    transaction = connection.raw.transaction()
+    try:
+        with explained(url):
+            await transaction.start()
+            await connection.raw.execute(_BEGINNING)
+        yield connection
+        if is_kept:
+            with explained(url):
+                await transaction.commit()
+    finally:
+        # Whatever was not committed goes with the connection.
+        with suppress(*GONE, asyncpg.PostgresError):
+            await connection.close()
+
+
+async def _opened(url: str) -> PostgresConnection:
+    """Open a connection now: nobody waits for a server to come back when there is time to ask."""
+    try:
+        if url_fault(url) is None:
+            with explained(url):
+                return await Link(url).open()
+    except Invalid:
+        # It speaks of a setting, and the address may be from the line.
+        pass
+    raise Invalid(Code.INVALID_INPUT, f"The address of a database {FAULT}.", {"field": "to"})
+
+
+@contextmanager
+def explained(url: str, table: str | None = None) -> Iterator[None]:
+    """Say what an error of Postgres means for a copy; never with a password in it."""
+    shown = shown_url(url)
+    try:
+        yield
+    except REFUSED as error:
+        raise Unavailable(
+            Code.STORE_UNWRITABLE,
+            f"{shown} refuses us: the database, the user, the password or the rights are wrong.",
+        ) from error
+    except (LostError, *GONE) as error:
+        raise Unavailable(
+            Code.STORE_UNREACHABLE,
+            f"{shown} cannot be reached, or was lost before it answered. A copy is there as a "
+            "whole or not at all: try again, and a target that has it already is refused.",
+        ) from error
+    except asyncpg.CharacterNotInRepertoireError as error:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"A text in {table} holds the character U+0000, which Postgres cannot keep; nothing "
+            "was copied.",
+            {"table": table},
+        ) from error
+    except asyncpg.PostgresError as error:
+        raise meaning(error) from error

@@ -1,0 +1,270 @@
+"""Equipment: what the configuration gives agents to work with, and how far it lets them go.
+
+A part of `bootstrap`: it only turns settings into plain arguments.
+"""
+
+import logging
+import os
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.acp.process.starting import Yard
+from holdfast.acp.runtime.boarding import Boarding, Deadlines, Outfit
+from holdfast.acp.runtime.fleet import Fleet
+from holdfast.acp.runtime.raw_lines import Scribe
+from holdfast.acp.runtime.runtime import ProgramRuntime
+from holdfast.config import Config, Credential
+from holdfast.domain.agent_processes import KnownProgram
+from holdfast.domain.errors import Code, HoldfastError, Unavailable
+from holdfast.domain.ids import LOCAL_OWNER, Owner
+from holdfast.domain.secrets import Secret
+from holdfast.domain.sessions import Budget
+from holdfast.domain.tools import Grant
+from holdfast.execution.system import SystemClock, SystemRandomness
+from holdfast.importers.block_reports import BlockReport
+from holdfast.importers.block_zones import BlockZones
+from holdfast.importers.template_sessions import TemplateSessions
+from holdfast.llm.providers import base_urls
+from holdfast.llm.router import Llms
+from holdfast.llm.vendors import Vendors
+from holdfast.ports import Clock, Limits, Randomness, Store
+from holdfast.services.secrets import Secrets
+from holdfast.services.stamping import Ink, Mint
+from holdfast.store.sqlite.block_files import BlockFolder
+from holdfast.tools.checkpoints import checkpoint_tool
+from holdfast.tools.commands import command_tools
+from holdfast.tools.fetching import WebSettings
+from holdfast.tools.files import FileSettings, file_tools
+from holdfast.tools.git import git_tools
+from holdfast.tools.handing import HandedServers
+from holdfast.tools.hosting import HostedFiles
+from holdfast.tools.kernel import ask_kernel
+from holdfast.tools.launcher import Launcher
+from holdfast.tools.lines import McpSettings
+from holdfast.tools.opening import Doorkeeper
+from holdfast.tools.remote import McpTools
+from holdfast.tools.sandbox import Bounds
+from holdfast.tools.shelves import output_tool
+from holdfast.tools.surroundings import ProcessSettings
+from holdfast.tools.terminal_covers import TerminalCovers
+from holdfast.tools.toolbox import LocalToolbox
+from holdfast.tools.web import web_tools
+from holdfast.tools.worktrees import GitStatus
+from holdfast.zones.service import Zones
+
+log = logging.getLogger(__name__)
+
+
+class Opened(Protocol):
+    """What importers need of an open house."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def owner(self) -> Owner: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def zones(self) -> Zones: ...
+
+
+async def bring_in(house: Opened) -> None:
+    """Bring in what the configuration names, and hold that no template owns a zone."""
+    folder = house.config.block_zones
+    if folder is not None:
+        try:
+            await import_blocks(house, folder)
+        except HoldfastError as error:
+            # Tried again at the next start; nobody else has to wait for it.
+            log.error("block zones were not imported: %s", error.message)
+    await TemplateSessions(house.store, house.zones.ink).promote()
+
+
+async def import_blocks(house: Opened, folder: Path, *, dry_run: bool = False) -> BlockReport:
+    """Bring the zones of blocks in a folder to the owner's agents."""
+    with closing(BlockFolder(folder)) as source:
+        importer = BlockZones(house.store, house.zones.ink, house.owner)
+        return await importer.migrate(source, house.config.home, dry_run=dry_run)
+
+
+async def blocks_left(store: Store, folder: Path) -> int:
+    """Return how many blocks of a folder have a snapshot that no zone of the local owner holds."""
+    clock = SystemClock()
+    ink = Ink(clock=clock, mint=Mint(clock, SystemRandomness()))
+    with closing(BlockFolder(folder)) as source:
+        return await BlockZones(store, ink, LOCAL_OWNER).left(source)
+
+
+def models_of(secrets: Secrets) -> Llms:
+    """Return all models that can be asked, each with the key that the secrets hold for it."""
+    return Llms(Vendors(secrets.key_of, base_urls(os.environ)))
+
+
+def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
+    """Return the tools of this installation."""
+    roots = tuple(map(str, config.chat.extra_roots))
+    files = FileSettings(
+        protected=(str(config.home),),
+        extra_roots=roots,
+        linked_dirs=config.chat.linked_dirs,
+        user_home=os.environ.get("HOME"),
+    )
+    remote = _remote(config, secrets)
+    web, processes, launcher = remote.web, remote.processes, remote.launcher
+    own = (
+        *file_tools(files),
+        *command_tools(processes, launcher),
+        *git_tools(processes, launcher),
+        *web_tools(web),
+        output_tool(),
+        checkpoint_tool(clock.now),
+    )
+    return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber)
+
+
+def _remote(config: Config, secrets: Secrets) -> McpSettings:
+    """Return how MCP servers are started and reached."""
+    web = WebSettings(
+        credentials={each.host: partial(_of_host, secrets, each) for each in config.credentials}
+    )
+    return McpSettings(
+        web=web,
+        configured={each.name: each.declaration for each in config.mcp_servers},
+        secret=partial(_of_server, secrets),
+        launcher=Launcher(),
+        processes=_processes(config),
+    )
+
+
+def yard(config: Config, secrets: Secrets) -> Yard:
+    """Return what programs of this installation are started with."""
+    return Yard(
+        environment=os.environ,
+        secret=secrets.of_variable,
+        wrap=config.acp.wrap,
+        workspace_flag=config.acp.workspace_flag,
+        scrubber=lambda: secrets.scrubber,
+    )
+
+
+def programs(
+    config: Config, secrets: Secrets, clock: Clock, randomness: Randomness, scribe: Scribe
+) -> tuple[Fleet, ProgramRuntime]:
+    """Return the programs of this process, none as yet, and what plays turns with them.
+
+    `scribe` puts on a desk what a program says, if the configuration wants it there.
+    """
+    limits = config.acp
+    deadlines = Deadlines(
+        start=limits.start_timeout.total_seconds(),
+        session=limits.session_timeout.total_seconds(),
+        option=limits.option_timeout.total_seconds(),
+        silence=limits.silence_timeout.total_seconds(),
+        cancel=limits.cancel_timeout.total_seconds(),
+        write=limits.write_timeout.total_seconds(),
+    )
+    fleet = Fleet()
+    outfit = Outfit(
+        yard=yard(config, secrets),
+        companions=HandedServers(_remote(config, secrets)),
+        line_limit=limits.line_limit,
+        scribe=scribe if limits.raw_log else None,
+    )
+    boarding = Boarding(fleet, outfit, deadlines)
+    return fleet, ProgramRuntime(fleet, boarding, _hosted_files(config), clock, randomness)
+
+
+def _hosted_files(config: Config) -> HostedFiles:
+    settings = FileSettings(
+        protected=(str(config.home),),
+        linked_dirs=config.chat.linked_dirs,
+        user_home=os.environ.get("HOME"),
+    )
+    processes, launcher = _processes(config), Launcher()
+    return HostedFiles(
+        Doorkeeper(settings, ask_kernel()),
+        GitStatus(processes, launcher),
+        TerminalCovers(processes, launcher),
+    )
+
+
+def _processes(config: Config) -> ProcessSettings:
+    """Return how far the processes of tools reach, and what they may take."""
+    chat = config.chat
+    return ProcessSettings(
+        environment=os.environ,
+        command_env=chat.command_env,
+        extra_roots=tuple(map(str, chat.extra_roots)),
+        hidden=(str(config.home),),
+        command_writes=chat.command_writes,
+        bounds=Bounds(
+            processes=chat.command_processes,
+            memory=chat.command_memory_mb << 20,
+            cpu_seconds=chat.command_cpu_seconds,
+        ),
+        allows_unprotected=chat.allow_unprotected_commands,
+    )
+
+
+async def _of_host(secrets: Secrets, credential: Credential) -> Secret:
+    return _required(await secrets.of_host(credential.secret), credential.secret)
+
+
+async def _of_server(secrets: Secrets, name: str) -> Secret:
+    return _required(await secrets.of_server(name), name)
+
+
+def _required(secret: Secret | None, name: str) -> Secret:
+    if secret is None:
+        raise Unavailable(
+            Code.KEY_NOT_FOUND, f"The keychain holds no secret {name}; set it with `holdfast key`."
+        )
+    return secret
+
+
+def ceiling_of(config: Config) -> Grant:
+    """Return the most that any session may reach."""
+    return Grant(
+        fs=config.chat.fs_scope,
+        commands=config.chat.allowed_commands,
+        command_globs=config.chat.allowed_command_globs,
+        domains=config.chat.allowed_domains,
+    )
+
+
+def limits_of(config: Config) -> Limits:
+    """Return how far a turn may go."""
+    return Limits(
+        tool_rounds=config.max_tool_rounds,
+        max_messages=config.chat.max_messages,
+        compact_threshold=config.chat.compact_threshold if config.chat.auto_compact else None,
+        allow_unpriced=config.chat.allow_unpriced,
+        budget=budget_of(config),
+    )
+
+
+def budget_of(config: Config) -> Budget | None:
+    """Return what a session may cost at most; nothing means no limit."""
+    most = config.chat.max_cost_microcents
+    return Budget(microcents=most, on_exceed=config.chat.on_exceed) if most else None
+
+
+async def known_programs() -> list[KnownProgram]:
+    """Return the well-known agents, those that are on this machine first, and what each makes."""
+    from holdfast.acp.process.detecting import detect
+    from holdfast.acp.process.presets import fields_of
+
+    found = sorted(await detect(os.environ), key=lambda each: each.path is None)
+    return [
+        KnownProgram(
+            preset=each.preset,
+            title=each.title,
+            path=each.path,
+            version=each.version,
+            install=each.install,
+            runtime=fields_of(each.preset, is_root=os.geteuid() == 0)["runtime"],
+        )
+        for each in found
+    ]

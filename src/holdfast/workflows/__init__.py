@@ -1,0 +1,1 @@
+"""Workflows: model, checks, and export of a session."""

@@ -1,0 +1,146 @@
+"""What a workflow's schema leaves open: names that mean nothing, and nodes that nothing reaches."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.domain.tools import ALWAYS, CATALOGUE, ELSEWHERE, remote_id
+from holdfast.workflows.model import NodeType, Workflow
+
+
+class FindingCode(StrEnum):
+    """What can be wrong with a file that can be read."""
+
+    AGENT_REF_UNRESOLVED = "agent_ref_unresolved"
+    TOOLS_EXCEED_AGENT = "tools_exceed_agent"
+    UNKNOWN_TOOL = "unknown_tool"
+    UNKNOWN_NODE = "unknown_node"
+    UNREACHABLE_NODE = "unreachable_node"
+    CYCLE = "cycle"
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """What was found, at which node, in a sentence."""
+
+    code: FindingCode
+    node: str
+    message: str
+
+
+def check(
+    workflow: Workflow, agents: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Finding]:
+    """Return everything that was found; `agents` are those that are known beside the file's own."""
+    known = {**(agents or {}), **workflow.agents}
+    return [*_about_agents(workflow, known), *_about_ways(workflow)]
+
+
+def unresolved(workflow: Workflow) -> list[str]:
+    """Return the agents that are named and not brought along, each once."""
+    named = (node["agent_ref"] for node in _players(workflow))
+    return [ref for ref in dict.fromkeys(named) if ref not in workflow.agents]
+
+
+def _players(workflow: Workflow) -> list[dict[str, Any]]:
+    return [node for node in workflow.nodes.values() if node["type"] == NodeType.AGENT]
+
+
+def _about_agents(workflow: Workflow, agents: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    for node in _players(workflow):
+        agent = agents.get(node["agent_ref"])
+        servers = _servers(agent or {})
+        if agent is None:
+            told = f"there is no agent {node['agent_ref']}"
+            yield _finding(FindingCode.AGENT_REF_UNRESOLVED, node, told)
+        for tool in node.get("tools", ()):
+            if tool not in CATALOGUE | ELSEWHERE and not tool.startswith(servers):
+                yield _finding(FindingCode.UNKNOWN_TOOL, node, f"there is no tool {tool}")
+            elif agent is not None and not _has(agent, tool, servers):
+                told = f"agent {node['agent_ref']} does not have {tool}"
+                yield _finding(FindingCode.TOOLS_EXCEED_AGENT, node, told)
+
+
+def _has(agent: Mapping[str, Any], tool: str, servers: tuple[str, ...]) -> bool:
+    return tool in ALWAYS or tool in agent.get("tools", ()) or tool.startswith(servers)
+
+
+def _servers(agent: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return how the names of the tools begin that an agent's servers bring."""
+    names = (each.get("ref", each.get("id", "")) for each in agent.get("mcp_servers", ()))
+    return tuple(remote_id(name) for name in names)
+
+
+def _about_ways(workflow: Workflow) -> Iterator[Finding]:
+    nodes = workflow.nodes
+    ways = _ways(workflow)
+    for source, targets in ways.items():
+        for name in dict.fromkeys((source, *targets)):
+            if name not in nodes:
+                told = f"a way leads from or to {name}, which is no node"
+                yield Finding(code=FindingCode.UNKNOWN_NODE, node=name, message=told)
+    entries = [id_ for id_, node in nodes.items() if node["type"] == NodeType.INPUT]
+    led_to = {target for targets in ways.values() for target in targets}
+    reached = _reached(ways, entries or [id_ for id_ in nodes if id_ not in led_to])
+    for id_, node in nodes.items():
+        if id_ not in reached:
+            yield _finding(FindingCode.UNREACHABLE_NODE, node, "nothing leads here")
+    circling = _circling(ways)
+    if circling is not None:
+        told = "from here ways lead in a circle"
+        yield Finding(code=FindingCode.CYCLE, node=circling, message=told)
+
+
+def _ways(workflow: Workflow) -> dict[str, list[str]]:
+    """Return where each node leads: along edges, by a condition, or to all at once."""
+    ways: dict[str, list[str]] = {id_: list(_own_ways(n)) for id_, n in workflow.nodes.items()}
+    for edge in workflow.edges:
+        ways.setdefault(edge.source, []).append(edge.target)
+    return ways
+
+
+def _own_ways(node: Mapping[str, Any]) -> Iterator[str]:
+    yield from (branch["target_node"] for branch in node.get("branches", ()))
+    yield from node.get("parallel_of", ())
+    if "default" in node:
+        yield node["default"]
+
+
+def _reached(ways: Mapping[str, list[str]], entries: Iterable[str]) -> set[str]:
+    waiting = list(entries)
+    reached = set(waiting)
+    while waiting:
+        for target in ways.get(waiting.pop(), ()):
+            if target not in reached:
+                reached.add(target)
+                waiting.append(target)
+    return reached
+
+
+def _circling(ways: Mapping[str, list[str]]) -> str | None:
+    """Return a node from which ways lead back to it, if there is one."""
+    counts = dict.fromkeys(ways, 0)
+    for targets in ways.values():
+        for target in targets:
+            counts[target] = counts.get(target, 0) + 1
+    free = [id_ for id_, count in counts.items() if count == 0]
+    # Those that nothing leads to are taken away in turn; a circle stays, and what lies behind it.
+    while free:
+        id_ = free.pop()
+        del counts[id_]
+        for target in ways.get(id_, ()):
+            counts[target] -= 1
+            if counts[target] == 0:
+                free.append(target)
+    before = {target: id_ for id_ in counts for target in ways.get(id_, ())}
+    at, seen = next(iter(counts), None), set[str]()
+    # Against the ways, because to each of them that is left another one leads.
+    while at is not None and at not in seen:
+        seen.add(at)
+        at = before[at]
+    return at
+
+
+def _finding(code: FindingCode, node: Mapping[str, Any], message: str) -> Finding:
+    return Finding(code=code, node=str(node["id"]), message=message)

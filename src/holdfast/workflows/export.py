@@ -1,0 +1,242 @@
+"""Export a session as a workflow: pure and deterministic."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from holdfast.domain.agents import neutralise
+from holdfast.domain.ids import ModelId
+from holdfast.domain.messages import (
+    Compaction,
+    Media,
+    Message,
+    Notice,
+    Part,
+    Plan,
+    Reasoning,
+    ResultStatus,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.domain.sessions import Session
+from holdfast.domain.time import milliseconds, spelled
+from holdfast.domain.tools import ResultCode
+from holdfast.domain.turns import Turn, turns
+from holdfast.workflows.model import EXPORT_KEY, SCHEMA_VERSION, NodeType, Workflow, kebab_id
+
+Form = dict[str, Any]
+ROLES: Final[Mapping[Role, str]] = {
+    Role.USER: "user",
+    Role.ASSISTANT: "assistant",
+    Role.TOOL_CALL: "assistant",
+    Role.TOOL_RESULT: "tool",
+    Role.SYSTEM: "system",
+}
+# A file may have 64 levels, and a message lies eight deep in it.
+DEEPEST: Final = 48
+# Longer ones are not read as numbers: it would take quadratic time.
+_NUMBER_LARGEST: Final = 10**990
+_encoder: Final = msgspec.json.Encoder()
+
+
+def transcript(messages: Iterable[Message], refs: Mapping[ModelId, str]) -> list[Form]:
+    """Return all rows by their sequence; `refs` says how people write a model."""
+    return [_row(row, refs) for row in sorted(messages, key=lambda row: row.sequence)]
+
+
+def _row(row: Message, refs: Mapping[ModelId, str]) -> Form:
+    form: Form = {
+        "id": row.id,
+        "sessionId": row.session_id,
+        "sequenceNumber": row.sequence,
+        "role": ROLES[row.role],
+        "content": _content(row),
+        "timestamp": spelled(milliseconds(row.created_at)),
+    }
+    if row.model_id is not None:
+        form["modelId"] = refs.get(row.model_id, row.model_id)
+    return form
+
+
+def _content(row: Message) -> list[Form]:
+    if row.role is Role.SYSTEM:
+        # One text, because only Holdfast tells plans, notices and summaries apart.
+        return [_text("\n\n".join(_part(part)["text"] for part in row.parts))]
+    return [_part(part) for part in row.parts]
+
+
+def _part(part: Part) -> Form:
+    match part:
+        case Text() | Notice() | Compaction() | Plan():
+            return _text(_words(part))
+        case Reasoning():
+            return {"type": "reasoning", "text": part.text}
+        case ToolCall():
+            arguments = plain(part.arguments)
+            return {"type": "tool_call", "id": part.id, "name": part.name, "args": arguments}
+        case ToolResult():
+            return _result(part)
+        case Media():
+            return _media(part)
+        case _:
+            assert_never(part)
+
+
+def _words(part: Text | Notice | Compaction | Plan) -> str:
+    if isinstance(part, Plan):
+        return "\n".join(f"- {step.text} ({step.status})" for step in part.steps)
+    return part.summary if isinstance(part, Compaction) else part.text
+
+
+def _text(text: str) -> Form:
+    return {"type": "text", "text": text}
+
+
+def _result(part: ToolResult) -> Form:
+    told: Form = {"status": part.status.value}
+    if part.error is not None:
+        told |= {"code": part.error.code, "message": part.error.message}
+    value = told if part.result is None else plain(part.result)
+    form: Form = {"type": "tool_result", "toolCallId": part.call_id, "result": value}
+    return form if part.status is ResultStatus.OK else {**form, "isError": True}
+
+
+def _media(part: Media) -> Form:
+    form: Form = {
+        "type": "media",
+        "mimeType": part.mime_type,
+        "source": {"kind": "handle", "ref": part.ref},
+        "name": part.name,
+        "byteLength": part.byte_length,
+    }
+    return {key: value for key, value in form.items() if value is not None}
+
+
+def plain(value: Any, depth: int = 1) -> Any:
+    """Return a value as a file can hold it: what is too deep, or too long a number, as JSON."""
+    if isinstance(value, dict | list | tuple):
+        if depth > DEEPEST:
+            return _encoder.encode(value).decode()
+        if isinstance(value, dict):
+            return {key: plain(inner, depth + 1) for key, inner in value.items()}
+        return [plain(inner, depth + 1) for inner in value]
+    if isinstance(value, int) and abs(value) >= _NUMBER_LARGEST:
+        return _encoder.encode(value).decode()
+    return value
+
+
+# A call that was refused so never reached a tool.
+NEVER_INVOKED: Final = frozenset({ResultCode.UNKNOWN_TOOL.value, ResultCode.NOT_GRANTED.value})
+
+
+def export(
+    session: Session,
+    messages: Iterable[Message],
+    refs: Mapping[ModelId, str],
+    agent: Form | None = None,
+) -> Workflow:
+    """Return the workflow of a session; `agent` is its frozen agent as a file says it.
+
+    Without one, `agent_ref` names an agent that the author has to bind.
+    """
+    rows = list(messages)
+    answered = [turn for turn in turns(rows) if turn.is_answered]
+    steps = [_node(number, turn, session) for number, turn in enumerate(answered, start=1)]
+    nodes = [_end(NodeType.INPUT), *steps, _end(NodeType.OUTPUT)]
+    ids = [node["id"] for node in nodes]
+    body: Form = {
+        "id": kebab_id(session.title),
+        "name": session.title,
+        "agents": None if agent is None else [agent],
+        "nodes": nodes,
+        "edges": [{"from": source, "to": target} for source, target in pairwise(ids)],
+        "metadata": {EXPORT_KEY: _metadata(session, rows, refs)},
+    }
+    return Workflow({"schema_version": SCHEMA_VERSION, "workflow": _said(body)})
+
+
+def open_model(session: Session, messages: Iterable[Message], default: ModelId) -> ModelId:
+    """Return the model of an agent that leaves it open: the one that this session really asked.
+
+    So the configuration of whoever exports changes nothing once there is an answer.
+    """
+    asked = (row.model_id for row in sorted(messages, key=lambda row: row.sequence))
+    return session.model_id or next(filter(None, asked), default)
+
+
+def left_out(workflow: Workflow) -> list[str]:
+    """Return the tools that were called and are in no node, because every such call was refused."""
+    kept = workflow.body.get("metadata", {}).get(EXPORT_KEY, {}).get("messages", ())
+    parts = [part for row in kept for part in row["content"]]
+    names = {part["id"]: part["name"] for part in parts if part["type"] == "tool_call"}
+    used = {name for node in workflow.nodes.values() for name in node.get("tools", ())}
+    refused = {
+        names.get(part["toolCallId"])
+        for part in parts
+        if part["type"] == "tool_result" and _code(part["result"]) in NEVER_INVOKED
+    }
+    return [name for name in dict.fromkeys(names.values()) if name in refused - used]
+
+
+def _end(kind: NodeType) -> Form:
+    return {"id": kind.value, "type": kind.value}
+
+
+def _node(number: int, turn: Turn, session: Session) -> Form:
+    return _said(
+        {
+            "id": f"turn-{number}",
+            "type": NodeType.AGENT.value,
+            "agent_ref": session.agent.slug,
+            "prompt_template": neutralise(_prompt(turn)) or None,
+            "tools": _tools(turn) or None,
+        }
+    )
+
+
+def _prompt(turn: Turn) -> str:
+    rows = [
+        "\n\n".join(part.text for part in row.parts if isinstance(part, Text))
+        for row in turn.messages
+        if row.role is Role.USER
+    ]
+    return "\n\n".join(filter(None, rows))
+
+
+def _tools(turn: Turn) -> list[str]:
+    """Return the tools of a turn in the order of their first use."""
+    parts = [part for row in turn.messages for part in row.parts]
+    refused = {
+        part.call_id
+        for part in parts
+        if isinstance(part, ToolResult) and part.error and part.error.code in NEVER_INVOKED
+    }
+    calls = [part for part in parts if isinstance(part, ToolCall) and part.id not in refused]
+    return list(dict.fromkeys(call.name for call in calls))
+
+
+def _metadata(session: Session, rows: list[Message], refs: Mapping[ModelId, str]) -> Form:
+    return _said(
+        {
+            "source": "session",
+            "sessionId": session.id,
+            "agentSlug": session.agent.slug,
+            "title": session.title,
+            "createdAt": spelled(milliseconds(session.created_at)),
+            "updatedAt": spelled(milliseconds(session.updated_at)),
+            "messages": transcript(rows, refs),
+        }
+    )
+
+
+def _said(form: Form) -> Form:
+    """Return a form without what is not there: an absent key is left out, never null."""
+    return {key: value for key, value in form.items() if value is not None}
+
+
+def _code(result: Any) -> Any:
+    return result.get("code") if isinstance(result, dict) else None

@@ -1,0 +1,359 @@
+"""Export a session as JSONL, Markdown or a workflow, with known secrets removed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from enum import StrEnum
+from typing import Any, Final, TypeVar, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.agents import LlmRuntime, file_form
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.events import Event, SessionExported
+from holdfast.domain.ids import ModelId, Owner, SessionId
+from holdfast.domain.messages import (
+    Compaction,
+    Media,
+    Message,
+    Notice,
+    Part,
+    Plan,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.domain.models import model_of
+from holdfast.domain.secrets import Scrubber
+from holdfast.domain.sessions import Session
+from holdfast.domain.text import require_text
+from holdfast.ports import Store
+from holdfast.services.batches import Batch, read_batches
+from holdfast.services.journal import Journal, Pen, session_not_found
+from holdfast.services.models import Models
+from holdfast.workflows.export import export, open_model
+from holdfast.workflows.model import Workflow
+
+MOST_TIMES: Final = 16
+
+
+class Scribe(Struct, frozen=True, kw_only=True):
+    """How a workflow is written and read; the grammar of files is not this floor's."""
+
+    write: Callable[[Workflow], str]
+    read: Callable[[str], Workflow]
+    largest: int
+
+
+class WorkflowTexts:
+    """Makes the files."""
+
+    def __init__(self, models: Models, default: str, scribe: Scribe) -> None:
+        """`default` is the model of an agent that names none, in a session without an answer."""
+        self._models = models
+        self._default = model_of(default)
+        self._scribe = scribe
+
+    def require_size(self, size: int) -> None:
+        """Refuse rows of so many bytes, of which no file of that kind can be made."""
+        # A file says less than the rows do, but never so much less.
+        if size > MOST_TIMES * self._scribe.largest:
+            raise _too_large(size, self._scribe.largest)
+
+    async def text_of(self, session: Session, rows: tuple[Message, ...]) -> tuple[Workflow, str]:
+        """Return the workflow of a session, and its text."""
+        known = (self._default, *await self._models.list())
+        refs = {model.id: model.ref for model in known}
+        agent = self._agent(session, rows, refs)
+        # In a thread, because a long session takes seconds to be read again.
+        return await asyncio.to_thread(self._read_again, session, rows, refs, agent)
+
+    def _read_again(
+        self,
+        session: Session,
+        rows: tuple[Message, ...],
+        refs: Mapping[ModelId, str],
+        agent: dict[str, Any] | None,
+    ) -> tuple[Workflow, str]:
+        workflow = export(session, rows, refs, agent)
+        text = self._scribe.write(workflow)
+        size = len(text.encode())
+        if size > self._scribe.largest:
+            raise _too_large(size, self._scribe.largest)
+        try:
+            self._scribe.read(text)
+        except Invalid as error:
+            # An agent that was made otherwise than by a file may say what a file cannot.
+            if agent is not None:
+                return self._read_again(session, rows, refs, None)
+            if error.code is Code.YAML_INVALID:
+                raise _too_large(size, self._scribe.largest) from None
+            raise
+        return workflow, text
+
+    def _agent(
+        self, session: Session, rows: tuple[Message, ...], refs: Mapping[ModelId, str]
+    ) -> dict[str, Any] | None:
+        """Return the frozen agent as a file says it; nothing where it has no such form."""
+        runtime = session.agent.runtime
+        if not isinstance(runtime, LlmRuntime) or not session.agent.system_prompt:
+            return None
+        asked = open_model(session, rows, self._default.id)
+        named = {each.model_id: refs.get(each.model_id, each.model_id) for each in runtime.models}
+        return file_form(session.agent, named, default=refs.get(asked, asked))
+
+
+def _too_large(size: int, largest: int) -> Invalid:
+    return Invalid(
+        Code.WORKFLOW_TOO_LARGE,
+        f"As a workflow the session has {size:,} bytes, more than a file of that kind can hold; "
+        "take a part of it, through one of its messages, or another format.",
+        {"bytes": size, "largest": largest},
+    )
+
+
+T = TypeVar("T")
+
+
+class ExportFormat(StrEnum):
+    """The forms a record can have outside."""
+
+    JSONL = "jsonl"
+    MARKDOWN = "markdown"
+    WORKFLOW = "workflow"
+
+
+# How a file of each form ends, and what it is.
+FILES: Final[Mapping[ExportFormat, tuple[str, str]]] = {
+    ExportFormat.JSONL: ("jsonl", "application/x-ndjson"),
+    ExportFormat.MARKDOWN: ("md", "text/markdown; charset=utf-8"),
+    ExportFormat.WORKFLOW: ("relavium.yaml", "application/yaml"),
+}
+
+
+class Export(Struct, frozen=True, kw_only=True):
+    """A file: its name, what it is, and what is in it; a workflow also as a value."""
+
+    file_name: str
+    media_type: str
+    content: bytes
+    workflow: Workflow | None = None
+
+
+Pieces = AsyncGenerator[bytes, None]
+Batches = AsyncGenerator[Batch, None]
+
+
+class ExportStream(Struct, frozen=True, kw_only=True):
+    """A file whose content comes in pieces."""
+
+    file_name: str
+    media_type: str
+    pieces: Pieces
+    workflow: Workflow | None = None
+
+
+_TARGET: Final = {"shortest": 1, "longest": 4_096}
+Line = Callable[[Message, bool], object]
+_encoder: Final = msgspec.json.Encoder()
+
+
+def _as_stored(row: Message, _: bool) -> object:
+    return row
+
+
+class Exports:
+    """Writes records out, for their owner; nothing in them changes by it."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        workflows: WorkflowTexts,
+        scrubber: Callable[[], Scrubber] = Scrubber,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._workflows = workflows
+        self._scrubber = scrubber
+        # Several at a time would only take the interpreter away from one another, and from others.
+        self._one_at_a_time = asyncio.Semaphore(1)
+
+    async def export(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        form: ExportFormat,
+        *,
+        through: int | None = None,
+        line: Line = _as_stored,
+    ) -> Export:
+        """Return the record up to a row, inherited rows first; without `through`, all of it.
+
+        `line` says what one message is in a form of lines: it is given the message, and whether
+        that is a text which was cut off.
+        """
+        stream = await self.stream(owner, session_id, form, through=through, line=line)
+        return Export(
+            file_name=stream.file_name,
+            media_type=stream.media_type,
+            content=b"".join([piece async for piece in stream.pieces]),
+            workflow=stream.workflow,
+        )
+
+    async def stream(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        form: ExportFormat,
+        *,
+        through: int | None = None,
+        line: Line = _as_stored,
+    ) -> ExportStream:
+        """Return the same file in pieces, each made in a thread when it is asked for."""
+        found = await self._store.read(lambda tx: tx.sessions.get(owner, session_id))
+        if found is None:
+            raise session_not_found()
+        session, head = found
+        last = head.messages if through is None else max(through, 0)
+        batches = read_batches(self._store, head, 1, last)
+        match form:
+            case ExportFormat.JSONL:
+                return _file(session, form, self._lines(batches, line))
+            case ExportFormat.MARKDOWN:
+                return _file(session, form, self._sections(session, batches))
+            case ExportFormat.WORKFLOW:
+                return await self._workflow(session, batches)
+            case _:
+                assert_never(form)
+
+    async def record(self, owner: Owner, session_id: SessionId, target: str) -> Event:
+        """Write down where a workflow was written to; the session stays as it was."""
+        told = SessionExported(target=require_text(target, field="target", **_TARGET))
+
+        async def compose(pen: Pen) -> Event:
+            return pen.note(told)
+
+        return await self._journal.write(owner, session_id, compose)
+
+    async def _lines(self, batches: Batches, line: Line) -> Pieces:
+        def lines(batch: Batch) -> bytes:
+            forms = [line(row, row.id in batch.interrupted) for row in batch.rows]
+            return b"".join(self._masked(_encoder.encode(each)) + b"\n" for each in forms)
+
+        async for batch in batches:
+            yield await self._made(lines, batch)
+
+    async def _sections(self, session: Session, batches: Batches) -> Pieces:
+        def sections(batch: Batch) -> bytes:
+            scrubber = self._scrubber()
+            texts = (scrubber.clean_and_mask(_section(row)) for row in batch.rows)
+            return "".join(f"\n{text}" for text in texts).encode()
+
+        title = " ".join((session.title or f"Session {session.id}").split())
+        yield self._scrubber().clean_and_mask(f"# {title}\n").encode()
+        async for batch in batches:
+            yield await self._made(sections, batch)
+
+    async def _workflow(self, session: Session, batches: Batches) -> ExportStream:
+        scrubber = self._scrubber()
+
+        def cleaned(batch: Batch) -> tuple[list[Message], int]:
+            # Before and not after: an id or a name that is masked would be no id any more.
+            rows = [scrubber.cleaned(row) for row in batch.rows]
+            return rows, sum(len(_encoder.encode(row)) for row in rows)
+
+        rows: list[Message] = []
+        size = 0
+        async with aclosing(batches):
+            async for batch in batches:
+                more, weight = await self._made(cleaned, batch)
+                size += weight
+                self._workflows.require_size(size)
+                rows += more
+        made, text = await self._workflows.text_of(scrubber.cleaned(session), tuple(rows))
+        _, media_type = FILES[ExportFormat.WORKFLOW]
+        return ExportStream(
+            file_name=made.file_name, media_type=media_type, pieces=_whole(text), workflow=made
+        )
+
+    async def _made(self, make: Callable[[Batch], T], batch: Batch) -> T:
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(make, batch)
+
+    def _masked(self, encoded: bytes) -> bytes:
+        """Return JSON as it may leave the house."""
+        scrubber = self._scrubber()
+        return scrubber.mask(scrubber.clean_json(encoded))
+
+
+async def _whole(text: str) -> Pieces:
+    yield text.encode()
+
+
+_SPEAKERS: Final[Mapping[Role, str]] = {
+    Role.USER: "User",
+    Role.ASSISTANT: "Assistant",
+    Role.TOOL_CALL: "Tool call",
+    Role.TOOL_RESULT: "Tool result",
+    Role.SYSTEM: "System",
+}
+
+
+def _file(session: Session, form: ExportFormat, pieces: Pieces) -> ExportStream:
+    ending, media_type = FILES[form]
+    return ExportStream(file_name=f"{session.id}.{ending}", media_type=media_type, pieces=pieces)
+
+
+def _section(row: Message) -> str:
+    at = row.created_at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    body = "\n\n".join(filter(None, map(_paragraph, row.parts)))
+    return f"## {row.sequence}. {_SPEAKERS[row.role]} ({at})\n\n{body}\n"
+
+
+def _paragraph(part: Part) -> str:
+    match part:
+        case Text(text=text) | Notice(text=text):
+            told = text
+        case Reasoning():
+            told = "\n".join(f"> {line}" for line in part.text.splitlines())
+        case Media():
+            told = f"[{part.name or part.mime_type}]({part.ref})"
+        case ToolCall():
+            told = f"`{part.name}` ({part.id})\n\n{_fenced(part.arguments)}"
+        case ToolResult():
+            told = _outcome(part)
+        case Plan():
+            told = "\n".join(f"- [{_mark(step.status)}] {step.text}" for step in part.steps)
+        case Compaction():
+            told = f"Summary of messages 1 to {part.dropped_through}:\n\n{part.summary}"
+        case _:
+            assert_never(part)
+    return told
+
+
+def _outcome(part: ToolResult) -> str:
+    why = part.error.message if part.error else ""
+    shown = _fenced(part.result) if part.result is not None else ""
+    return "\n\n".join(filter(None, [f"{part.status} ({part.call_id})", why, shown]))
+
+
+def _mark(status: str) -> str:
+    return "x" if status == "completed" else " "
+
+
+def _fenced(value: Any) -> str:
+    """Return a value in a fence that is longer than any within it."""
+    language = "" if isinstance(value, str) else "json"
+    text = value if isinstance(value, str) else _indented(value)
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _indented(value: Any) -> str:
+    return msgspec.json.format(_encoder.encode(value), indent=2).decode()

@@ -1,0 +1,93 @@
+"""Zone binding: which session is bound to an agent's active zone."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from holdfast.domain.agents import Agent
+from holdfast.domain.errors import Internal
+from holdfast.domain.events import ZoneArchived
+from holdfast.domain.ids import AgentId, Owner, SessionKey, is_slug, is_uuid
+from holdfast.domain.time import microseconds
+from holdfast.ports import Tx
+from holdfast.services.journal import Entry, Pen
+from holdfast.services.stamping import Ink
+from holdfast.zones.files import Stamp, clear_desk
+from holdfast.zones.model import Archived, agent_current_zone, require_definition_id
+
+log = logging.getLogger(__name__)
+
+
+def stamp_of(ink: Ink) -> Stamp:
+    """Return what files are stamped with from here on."""
+    # Sixteen digits of an id, nearly all of them random.
+    return Stamp(
+        at=_ms(ink.clock.now()),
+        generation=lambda: ink.mint.new().replace("-", "")[-16:],
+    )
+
+
+async def definition_for(tx: Tx, owner: Owner, definition_id: str) -> str:
+    """Return the id that an agent's zones are named by, whether its id or its slug was given.
+
+    What names no agent of this owner stays as it is.
+    """
+    require_definition_id(definition_id)
+    agent = None
+    if is_uuid(definition_id):
+        agent = await tx.agents.by_id(owner, AgentId(definition_id))
+    if agent is None and is_slug(definition_id):
+        agent = await tx.agents.by_slug(owner, definition_id)
+    return agent.id if agent else definition_id
+
+
+async def take_desk(entry: Entry, agent: Agent, key: SessionKey) -> None:
+    """Clear the desk of an agent for a session that was opened just now, and seat it there."""
+    zone = agent_current_zone(agent.id)
+    archived = await _cleared(entry.tx, agent.owner, zone, entry.now)
+    before = await entry.tx.zones.seated(agent.owner, zone)
+    if archived is not None and before is not None:
+        await _tell(entry, before, archived.archive_zoneid)
+    await entry.tx.zones.seat(agent.owner, zone, key)
+
+
+async def leave_desk(pen: Pen) -> None:
+    """Clear the desk that a session sits at, because it ends; another one's stays as it is."""
+    desk = await pen.tx.zones.desk_of(pen.head.key)
+    if desk is None:
+        return
+    owner, zone = desk
+    archived = await _cleared(pen.tx, owner, zone, pen.now)
+    if archived is not None:
+        await pen.tell(ZoneArchived(zone=archived.archive_zoneid))
+    await pen.tx.zones.unseat(pen.head.key)
+
+
+async def tell_seated(entry: Entry, owner: Owner, zone: str, archive: str) -> None:
+    """Tell the session at a desk that the desk was cleared."""
+    seated = await entry.tx.zones.seated(owner, zone)
+    if seated is not None:
+        await _tell(entry, seated, archive)
+
+
+async def _cleared(tx: Tx, owner: Owner, zone: str, now: Callable[[], datetime]) -> Archived | None:
+    try:
+        return await clear_desk(tx, owner, zone, lambda: _ms(now()))
+    except Internal as error:
+        # A damaged desk must not keep a session from beginning, or from its end.
+        log.error("a desk was not cleared: %s", error.message)
+        return None
+
+
+async def _tell(entry: Entry, key: SessionKey, archive: str) -> None:
+    try:
+        pen = await entry.open_by_key(key)
+    except Internal as error:
+        # One damaged session must not keep the others from their desk.
+        log.error("a session was not told of its desk: %s", error.message)
+        return
+    await pen.tell(ZoneArchived(zone=archive))
+
+
+def _ms(at: datetime) -> int:
+    return microseconds(at) // 1000

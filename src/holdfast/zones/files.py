@@ -1,0 +1,254 @@
+"""Files of zones inside one transaction: write, append, read, copy, move, delete."""
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.ids import Owner
+from holdfast.ports import Tx
+from holdfast.zones.lines import (
+    LINES_MOST,
+    TEXT_MOST,
+    LineQuery,
+    LineReader,
+    Lines,
+    is_document,
+    shown,
+)
+from holdfast.zones.model import (
+    APPEND_LARGEST,
+    PART_SIZE,
+    TIME_LATEST,
+    WRITE_LARGEST,
+    Archived,
+    ZoneFile,
+    agent_archive_zone,
+    definition_of,
+    is_filled,
+    require_file_name,
+    require_size,
+    zone_changed,
+)
+
+NO_LINES: Final = Lines(lines=(), start=0, total=0, generation=None, torn=False)
+
+
+async def read_lines(tx: Tx, file: ZoneFile | None, query: LineQuery) -> Lines:
+    """Return counted lines of a file; none of one that is not there."""
+    if query.generation is not None and query.generation != (file and file.generation):
+        raise zone_changed({"generation": file.generation if file else None})
+    if file is None:
+        return NO_LINES
+    start = min(max(query.start, 0), file.lines)
+    end = min(start + min(query.limit, LINES_MOST), file.lines)
+    found = await lines_between(tx, file, start, end)
+    reaches_last = start + len(found) == file.lines and found
+    last = found[-1:] if reaches_last else await _last_line(tx, file)
+    return Lines(
+        lines=tuple(shown(found)),
+        start=start,
+        total=file.lines,
+        generation=file.generation,
+        torn=file.tail_open or (file.lines > 0 and not is_document(b"".join(last))),
+        tail_open=file.tail_open,
+    )
+
+
+async def lines_between(
+    tx: Tx, file: ZoneFile, start: int, end: int, *, room: int = TEXT_MOST
+) -> list[bytes]:
+    """Return counted lines from one to before another, as many as there is room for."""
+    if start >= end:
+        return []
+    number = await tx.zones.part_before(file, start)
+    before, content = await tx.zones.part(file, number)
+    reader = LineReader(before, start, end, room)
+    reader.take(content)
+    while not reader.is_full and (number := number + 1) < file.parts:
+        reader.take((await tx.zones.part(file, number))[1])
+    reader.finish()
+    return reader.found
+
+
+async def newest_lines(tx: Tx, file: ZoneFile, start: int, *, room: int) -> tuple[int, list[bytes]]:
+    """Return the lines from one on up to the last, and the number of the first of them.
+
+    Where there is no room for all of them, the oldest are left out before they are read; the last
+    one is given whatever its size.
+    """
+    number = max(file.parts - room // PART_SIZE, 0)
+    if number > await tx.zones.part_before(file, start):
+        before, _ = await tx.zones.part(file, number)
+        # The line that goes on into this part began in one that is not read.
+        whole = before.ended + (before.tail is not None)
+        start = max(start, min(whole, file.lines - 1))
+    return start, await lines_between(tx, file, start, file.lines, room=sys.maxsize)
+
+
+async def _last_line(tx: Tx, file: ZoneFile) -> list[bytes]:
+    if file.tail_open or not file.lines:
+        return []
+    return await lines_between(tx, file, file.lines - 1, file.lines)
+
+
+class Stamp(Struct, frozen=True, kw_only=True):
+    """When something happens to files, and where new generations come from."""
+
+    at: int
+    generation: Callable[[], str]
+
+
+class ZoneFiles:
+    """The files of one owner's zones, seen through one transaction."""
+
+    def __init__(self, tx: Tx, owner: Owner, stamp: Stamp) -> None:
+        self._table = tx.zones
+        self._owner = owner
+        self._stamp = stamp
+
+    async def stat(self, zone: str, name: str) -> ZoneFile | None:
+        """Return what is known of a file."""
+        return await self._table.file(self._owner, zone, name)
+
+    async def files(self, zone: str) -> tuple[ZoneFile, ...]:
+        """Return the files of a zone by name."""
+        return await self._table.files(self._owner, zone)
+
+    async def ensure(self, zone: str, name: str) -> ZoneFile:
+        """Return a file, made empty if it is missing."""
+        found = await self.stat(zone, require_file_name(name))
+        return found or await self._table.add(self._owner, self._new(zone, name))
+
+    async def write(self, zone: str, name: str, content: bytes) -> ZoneFile:
+        """Make a file of a content, or replace all of the one that is there."""
+        require_size(len(content), WRITE_LARGEST, what="A file that is written at once")
+        at = self._stamp.at
+        known = await self.stat(zone, name)
+        file = known or await self.ensure(zone, name)
+        # Later than before, also within one millisecond: whoever read the old one is told so.
+        later = max(at, min(file.modified_ms + (known is not None), TIME_LATEST))
+        file = replace(file, modified_ms=later, generation=self._stamp.generation())
+        emptied = await self._table.empty(self._owner, file)
+        return await self._table.append(self._owner, emptied, content, at) if content else emptied
+
+    async def append(self, zone: str, name: str, more: bytes) -> tuple[int, int]:
+        """Put bytes behind the last; return where they begin, and how large the file is then."""
+        require_size(len(more), APPEND_LARGEST, what="What is appended at once")
+        if not more:
+            found = await self.stat(zone, require_file_name(name))
+            size = found.size if found else 0
+            return size, size
+        file = await self.ensure(zone, name)
+        grown = await self.extend(file, more)
+        return file.size, grown.size
+
+    async def extend(self, file: ZoneFile, more: bytes) -> ZoneFile:
+        """Put bytes behind the last of a file that was found in this transaction."""
+        return await self._table.append(self._owner, file, more, self._stamp.at)
+
+    async def read(
+        self, zone: str, name: str, start: int = 0, end: int | None = None
+    ) -> bytes | None:
+        """Return bytes of a file, none of an empty one; nothing where there is no file."""
+        file = await self.stat(zone, name)
+        if file is None:
+            return None
+        return await self._table.read(file, start, file.size if end is None else end)
+
+    async def copy_zone(self, source: str, target: str) -> None:
+        """Copy all files with their times; refused where the target has any."""
+        if await self.files(target):
+            raise Conflict(Code.ZONE_EXISTS, "The zone has files already.", {"zone": target})
+        for file in await self.files(source):
+            await self.copy(file, target)
+
+    async def copy(self, file: ZoneFile, zone: str, *, modified_ms: int | None = None) -> ZoneFile:
+        """Copy a file into another zone, where none of its name is."""
+        # A generation of its own: what is appended to one of them is not in the other.
+        target = replace(
+            file,
+            key=0,
+            zone=zone,
+            generation=self._stamp.generation(),
+            modified_ms=file.modified_ms if modified_ms is None else modified_ms,
+        )
+        return await self._table.copy(self._owner, file, target)
+
+    async def move(self, file: ZoneFile, zone: str) -> None:
+        """Put a file into another zone, where none of its name is."""
+        await self._table.place(self._owner, replace(file, zone=zone))
+
+    async def delete_file(self, zone: str, name: str) -> int:
+        """Take a file away; return how many went."""
+        file = await self.stat(zone, name)
+        if file is not None:
+            await self._table.remove(file)
+        return int(file is not None)
+
+    async def delete_zone(self, zone: str) -> int:
+        """Take all files of a zone away; return how many went."""
+        return await self._table.remove_all(self._owner, zone)
+
+    async def list_zones(self, prefix: str) -> list[str]:
+        """Return the names of the zones that begin so, sorted."""
+        return await self._table.names(self._owner, prefix)
+
+    async def is_same(self, left: ZoneFile, right: ZoneFile) -> bool:
+        """Tell whether two files hold the same bytes."""
+        if left.size != right.size:
+            return False
+        step = 1 << 20
+        for start in range(0, left.size, step):
+            first = await self._table.read(left, start, start + step)
+            if first != await self._table.read(right, start, start + step):
+                return False
+        return True
+
+    def _new(self, zone: str, name: str) -> ZoneFile:
+        at = self._stamp.at
+        generation = self._stamp.generation()
+        return ZoneFile(zone=zone, name=name, created_ms=at, modified_ms=at, generation=generation)
+
+
+async def free_archive(tx: Tx, owner: Owner, definition_id: str, ms: int) -> tuple[str, int]:
+    """Return the first archive of an agent from an instant on that has no files."""
+    step = 1
+    while await tx.zones.is_taken(owner, agent_archive_zone(definition_id, ms)):
+        # An importer may bring the last instant there is; beyond it nothing would be listed.
+        step = -1 if ms >= TIME_LATEST else step
+        ms += step
+    return agent_archive_zone(definition_id, ms), ms
+
+
+async def clear_desk(tx: Tx, owner: Owner, zone: str, now: Callable[[], int]) -> Archived | None:
+    """Move what lies on a desk into a new archive; nothing where there is nothing."""
+    files = await tx.zones.files(owner, zone)
+    return await _archived(tx, owner, files, now) if is_filled(files) else None
+
+
+async def make_room(tx: Tx, owner: Owner, zone: str, now: Callable[[], int]) -> Archived | None:
+    """Leave nothing on a desk, for what is brought there: any byte of any file is archived."""
+    files = await tx.zones.files(owner, zone)
+    if any(file.size for file in files):
+        return await _archived(tx, owner, files, now)
+    await tx.zones.remove_all(owner, zone)
+    return None
+
+
+async def _archived(
+    tx: Tx, owner: Owner, files: tuple[ZoneFile, ...], now: Callable[[], int]
+) -> Archived:
+    definition_id = definition_of(files[0].zone) or ""
+    target, ms = await free_archive(tx, owner, definition_id, now())
+    for file in files:
+        if file.size:
+            # Only the row moves: however long a log is, its parts stay where they are.
+            await tx.zones.place(owner, replace(file, zone=target))
+        else:
+            await tx.zones.remove(file)
+    sizes = {file.name: file.size for file in files if file.size}
+    return Archived(archive_zoneid=target, archived_at_ms=ms, files=sizes)

@@ -1,0 +1,237 @@
+"""Merge one zone into another; where both have a file, neither is lost."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.agents import Agent
+from holdfast.domain.errors import Code, Internal
+from holdfast.domain.ids import Owner
+from holdfast.ports import Tx
+from holdfast.zones.binding import definition_for
+from holdfast.zones.files import Stamp, ZoneFiles, free_archive
+from holdfast.zones.model import (
+    OUTPUT_FILE,
+    SNAPSHOT_FILE,
+    ZoneFile,
+    archive_time,
+    definition_of,
+    renamed,
+)
+
+
+class CopyAction(StrEnum):
+    """What becomes of one file of the source."""
+
+    COPY = "copy"
+    PRESERVE = "preserve"
+    OVERWRITE = "overwrite"
+    CONFLICT = "conflict"
+
+
+class Side(StrEnum):
+    """Whose files stay."""
+
+    SOURCE = "source"
+    DESTINATION = "destination"
+
+
+class MovePlan(Struct, frozen=True, kw_only=True):
+    """Per file what happens, and whose former files go into an archive first, if anybody's."""
+
+    actions: dict[str, CopyAction]
+    loser: Side | None
+    conflicts: int
+
+
+_WINNERS: Final[Mapping[CopyAction, Side]] = {
+    CopyAction.OVERWRITE: Side.SOURCE,
+    CopyAction.PRESERVE: Side.DESTINATION,
+    CopyAction.CONFLICT: Side.DESTINATION,
+}
+
+
+def action_of(source: ZoneFile, there: ZoneFile | None, *, is_same: bool) -> CopyAction:
+    """Decide about one file; `is_same` tells whether both hold the same bytes."""
+    if there is None or there.size == 0:
+        return CopyAction.COPY
+    if is_same:
+        return CopyAction.PRESERVE
+    if source.modified_ms > there.modified_ms:
+        return CopyAction.OVERWRITE
+    return CopyAction.CONFLICT if source.modified_ms == there.modified_ms else CopyAction.PRESERVE
+
+
+def move_plan(
+    sources: Sequence[ZoneFile], there: Mapping[str, ZoneFile], same: frozenset[str]
+) -> MovePlan:
+    """Decide about all files of a zone at once, so that a snapshot and its log stay together."""
+    actions = {
+        file.name: action_of(file, there.get(file.name), is_same=file.name in same)
+        for file in sources
+    }
+    conflicts = sum(action is CopyAction.CONFLICT for action in actions.values())
+    differing = {
+        name: _WINNERS[action]
+        for name, action in actions.items()
+        if action is not CopyAction.COPY and name not in same
+    }
+    if not differing:
+        return MovePlan(actions=actions, loser=None, conflicts=0)
+    winners = set(differing.values())
+    winner = winners.pop() if len(winners) == 1 else _newer(sources, there)
+    decided = {
+        name: _decided(action, winner) if name in differing else action
+        for name, action in actions.items()
+    }
+    loser = Side.DESTINATION if winner is Side.SOURCE else Side.SOURCE
+    return MovePlan(actions=decided, loser=loser, conflicts=conflicts)
+
+
+def _decided(action: CopyAction, winner: Side) -> CopyAction:
+    if winner is Side.SOURCE:
+        return CopyAction.OVERWRITE
+    return CopyAction.PRESERVE if action is CopyAction.OVERWRITE else action
+
+
+def _newer(sources: Sequence[ZoneFile], there: Mapping[str, ZoneFile]) -> Side:
+    """Return whose output is newer, else whose snapshot, else the destination."""
+    ours = {file.name: file for file in sources}
+    for name in (OUTPUT_FILE, SNAPSHOT_FILE):
+        left, right = ours.get(name), there.get(name)
+        if left is not None and right is not None and left.modified_ms != right.modified_ms:
+            return Side.SOURCE if left.modified_ms > right.modified_ms else Side.DESTINATION
+    return Side.DESTINATION
+
+
+log = logging.getLogger(__name__)
+
+
+class Moved(Struct, frozen=True, kw_only=True):
+    """Where the files of a zone went, and of how many of them nobody could say which is newer."""
+
+    zone: str
+    conflicts: int = 0
+
+
+async def move_zone(tx: Tx, owner: Owner, old: str, new: str, stamp: Stamp) -> Moved:
+    """Move every file of a zone, its bytes and times preserved; without files nothing is done."""
+    return await _Move(tx, owner, stamp, old).to(new)
+
+
+async def adopt_zones(tx: Tx, agent: Agent, stamp: Stamp) -> None:
+    """Move to a new agent what was written under its slug while nobody had that name."""
+    if await definition_for(tx, agent.owner, agent.slug) != agent.id:
+        # The slug is another agent's id, and so are the zones of that name.
+        return
+    for zone in await tx.zones.names(agent.owner, f"agent:{agent.slug}:"):
+        if definition_of(zone) is None:
+            continue
+        try:
+            await move_zone(tx, agent.owner, zone, renamed(zone, agent.id), stamp)
+        except Internal as error:
+            if error.code is not Code.CORRUPT_ROW:
+                raise
+            # Left where it is: a damaged file must not keep anybody from having an agent.
+            log.error("a zone was not moved to its agent: %s", error.message)
+
+
+class _Move:
+    """One move: what there is to move, and the tables it happens in."""
+
+    def __init__(self, tx: Tx, owner: Owner, stamp: Stamp, old: str) -> None:
+        self._tx = tx
+        self._owner = owner
+        self._files = ZoneFiles(tx, owner, stamp)
+        self._old = old
+
+    async def to(self, new: str) -> Moved:
+        sources = await self._files.files(self._old)
+        there = {file.name: file for file in await self._files.files(new)}
+        if not sources:
+            return Moved(zone=new)
+        destination = definition_of(new) or ""
+        ms = archive_time(destination, new)
+        if ms is not None and there:
+            return await self._beside(sources, there, new, ms)
+        same = await self._same(sources, there)
+        plan = move_plan(sources, there, same)
+        kept = await self._kept(sources, there, plan, destination)
+        for file in sources:
+            await self._carry(file, there.get(file.name), plan.actions[file.name], new)
+        await self._require_complete(sources, (new, kept))
+        return Moved(zone=new, conflicts=plan.conflicts)
+
+    async def _beside(
+        self, sources: tuple[ZoneFile, ...], there: dict[str, ZoneFile], new: str, ms: int
+    ) -> Moved:
+        """Move an archive to the next free number, unless the one that is there is the same."""
+        same = await self._same(sources, there)
+        if len(same) == len(sources) == len(there):
+            await self._files.delete_zone(self._old)
+            return Moved(zone=new)
+        zone, _ = await free_archive(self._tx, self._owner, definition_of(new) or "", ms)
+        for file in sources:
+            await self._files.move(file, zone)
+        return Moved(zone=zone)
+
+    async def _same(
+        self, sources: tuple[ZoneFile, ...], there: dict[str, ZoneFile]
+    ) -> frozenset[str]:
+        """Return the names under which both sides have the same bytes."""
+        return frozenset(
+            [
+                file.name
+                for file in sources
+                if file.name in there and await self._files.is_same(file, there[file.name])
+            ]
+        )
+
+    async def _kept(
+        self,
+        sources: tuple[ZoneFile, ...],
+        there: dict[str, ZoneFile],
+        plan: MovePlan,
+        destination: str,
+    ) -> str | None:
+        """Write all that the losing side had to an archive, and return which; nothing if none."""
+        if plan.loser is None:
+            return None
+        losing = sources if plan.loser is Side.SOURCE else tuple(there.values())
+        newest = max(file.modified_ms for file in losing)
+        zone, _ = await free_archive(self._tx, self._owner, destination, newest)
+        for file in losing:
+            if file.size:
+                await self._files.copy(file, zone)
+        return zone
+
+    async def _carry(
+        self, file: ZoneFile, there: ZoneFile | None, action: CopyAction, new: str
+    ) -> None:
+        if action in {CopyAction.PRESERVE, CopyAction.CONFLICT}:
+            await self._tx.zones.remove(file)
+            return
+        if there is not None:
+            await self._tx.zones.remove(there)
+        await self._files.move(file, new)
+
+    async def _require_complete(
+        self, sources: tuple[ZoneFile, ...], places: tuple[str | None, ...]
+    ) -> None:
+        """Refuse a move that would leave a name behind, or lose one."""
+        found = {
+            file.name
+            for zone in places
+            if zone is not None
+            for file in await self._files.files(zone)
+        }
+        lost = {file.name for file in sources} - found
+        if lost or await self._files.files(self._old):
+            raise Internal(
+                Code.ZONE_MOVE_INCOMPLETE,
+                "A zone could not be moved as a whole and was left as it is; please report this.",
+                {"zone": self._old},
+            )

@@ -1,0 +1,255 @@
+"""Zones: named sets of files of an agent; one active zone, the others are archives."""
+
+import json
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
+from holdfast.domain.ids import SessionId
+
+SNAPSHOT_FILE: Final = "output.state.json"
+OUTPUT_FILE: Final = "output"
+MIGRATION_MARKER_V1: Final = "migration_agent_zones_v1.flag"
+# Named for compatibility, never read: what it would stand for is held at every start.
+TEMPLATE_PROMOTE_MARKER_V1: Final = "migration_template_promote_v1.flag"
+# The tag of an agent that others are made of; such an agent owns no zone.
+TEMPLATE_TAG: Final = "template"
+
+PART_SIZE: Final = 65_536
+FILE_LARGEST: Final = 64 << 30
+WRITE_LARGEST: Final = 64 << 20
+APPEND_LARGEST: Final = 16 << 20
+ARCHIVES_USUAL: Final = 20
+ARCHIVES_MOST: Final = 100
+TIME_LATEST: Final = (1 << 63) - 1
+
+_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+_TIME: Final = re.compile(r"0|[1-9][0-9]*")
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_SHOWN: Final = 100
+
+
+class ZoneFile(Struct, frozen=True, kw_only=True):
+    """A file of a zone; `generation` is new whenever its content was replaced.
+
+    `ended` counts the lines that a line break ends, `tail` stands for the one that none does yet;
+    see `zone_lines`. `key` is the store's own name for the file; `rest` is how many of its last
+    bytes the store keeps apart from the others, with a checksum of their own.
+    """
+
+    key: int = 0
+    zone: str
+    name: str
+    size: int = 0
+    created_ms: int
+    modified_ms: int
+    generation: str
+    lines: int = 0
+    ended: int = 0
+    tail: bytes | None = None
+    rest: int = 0
+    rest_checksum: int = 0
+
+    @property
+    def parts(self) -> int:
+        """Return how many parts the content has."""
+        return -(-self.size // PART_SIZE)
+
+    @property
+    def tail_open(self) -> bool:
+        """Tell whether the last byte is no line break."""
+        return self.tail is not None
+
+
+class Desk(Struct, frozen=True, kw_only=True):
+    """What lies on an agent's desk, and the session that sits at it."""
+
+    zone: str
+    session_id: SessionId | None
+    files: tuple[ZoneFile, ...]
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """The snapshot of a desk; both are missing where there is nothing to restore."""
+
+    zone: str
+    content: str | None
+    modified_ms: int | None
+
+
+class StateWritten(Struct, frozen=True, kw_only=True):
+    """A snapshot was written."""
+
+    zone: str
+    bytes_written: int
+    modified_ms: int
+
+
+class OutputAppended(Struct, frozen=True, kw_only=True):
+    """Lines were appended, beginning at an offset."""
+
+    zone: str
+    offset: int
+    bytes_written: int
+
+
+class Archived(Struct, frozen=True, kw_only=True):
+    """A desk was cleared into an archive: the sizes of its files, by name."""
+
+    archive_zoneid: str
+    archived_at_ms: int
+    files: dict[str, int]
+
+
+class ArchiveSummary(Struct, frozen=True, kw_only=True):
+    """One archive in a list."""
+
+    archive_zoneid: str
+    archived_at_ms: int
+    preview: str
+    node_count: int
+    size: int
+    lines: int
+    has_state: bool
+    has_output: bool
+    schema_version: int | None
+
+
+class Archive(Struct, frozen=True, kw_only=True):
+    """One archive: its snapshot, and its files."""
+
+    archive_zoneid: str
+    archived_at_ms: int
+    content: str | None
+    files: tuple[ZoneFile, ...]
+
+
+class Restored(Struct, frozen=True, kw_only=True):
+    """An archive lies on the desk again; what lay there before is in `displaced`."""
+
+    zone: str
+    restored_from: str
+    displaced: str | None
+
+
+def is_valid_definition_id(text: str) -> bool:
+    """Tell whether the text can name an agent's zones: ASCII letters, digits, `_` and `-`."""
+    return _ID.fullmatch(text) is not None
+
+
+def require_definition_id(text: str) -> str:
+    """Return the id unchanged, or refuse it with a message that begins the same everywhere."""
+    if not is_valid_definition_id(text):
+        shown = text[:_SHOWN]
+        raise Invalid(
+            Code.INVALID_DEFINITION_ID,
+            f"INVALID_DEFINITION_ID: expected [A-Za-z0-9_-]+, got {json.dumps(shown)}",
+            {"value": shown},
+        )
+    return text
+
+
+def agent_current_zone(definition_id: str) -> str:
+    """Return the name of an agent's desk; the id must have been judged."""
+    assert is_valid_definition_id(definition_id)  # noqa: S101 — a fault of ours
+    return f"agent:{definition_id}:current"
+
+
+def agent_archive_zone(definition_id: str, ms: int) -> str:
+    """Return the name of an archive of an instant; the id must have been judged."""
+    assert is_valid_definition_id(definition_id)  # noqa: S101 — a fault of ours
+    return f"{archive_prefix(definition_id)}{ms}"
+
+
+def validate_and_current(definition_id: str) -> str:
+    """Return the name of an agent's desk, or refuse the id."""
+    return agent_current_zone(require_definition_id(definition_id))
+
+
+def archive_prefix(definition_id: str) -> str:
+    """Return how the names of an agent's archives begin."""
+    # Up to the colon, so that one agent's name is never the beginning of another's.
+    return f"agent:{definition_id}:archive:"
+
+
+def archive_time(definition_id: str, zone: str) -> int | None:
+    """Return when a zone of an agent was archived; nothing if it is no archive of it."""
+    prefix = archive_prefix(definition_id)
+    return parsed_time(zone[len(prefix) :]) if zone.startswith(prefix) else None
+
+
+def parsed_time(text: str) -> int | None:
+    """Return the instant that a text spells in the one way it is spelled."""
+    # Bounded before it is read, because int() refuses very long numbers with its own error.
+    if _TIME.fullmatch(text) is None or len(text) > 19:
+        return None
+    ms = int(text)
+    return ms if ms <= TIME_LATEST else None
+
+
+def definition_of(zone: str) -> str | None:
+    """Return whose desk or archive a zone is; nothing for any other name."""
+    parts = zone.split(":")
+    match parts:
+        case ["agent", definition_id, "current"] if is_valid_definition_id(definition_id):
+            return definition_id
+        case ["agent", definition_id, "archive", ms] if is_valid_definition_id(definition_id):
+            return None if parsed_time(ms) is None else definition_id
+        case _:
+            return None
+
+
+def renamed(zone: str, definition_id: str) -> str:
+    """Return the same desk or archive of another agent."""
+    _, _, *kind = zone.split(":")
+    return ":".join(("agent", definition_id, *kind))
+
+
+def require_file_name(name: str) -> str:
+    """Return the name unchanged, or refuse what no file of a zone can be called."""
+    if _NAME.fullmatch(name) is None or name in {".", ".."}:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "A file of a zone has 1 to 128 characters out of A-Z, a-z, 0-9, '.', '_' and '-'.",
+            {"field": "name"},
+        )
+    return name
+
+
+def require_size(size: int, most: int, *, what: str) -> None:
+    """Refuse more bytes than one operation takes."""
+    if size > most:
+        raise Invalid(
+            Code.TOO_LARGE,
+            f"{what} has at most {most} bytes; these are {size}.",
+            {"limit": most, "size": size},
+        )
+
+
+def archives_limit(wanted: int | None) -> int:
+    """Return how many archives are listed: without a wish 20, never more than 100."""
+    if wanted is not None and wanted < 0:
+        raise Invalid(Code.INVALID_LIMIT, "The limit must not be negative.", {"field": "limit"})
+    return min(wanted or ARCHIVES_USUAL, ARCHIVES_MOST)
+
+
+def is_filled(files: tuple[ZoneFile, ...]) -> bool:
+    """Tell whether a desk holds anything: a snapshot or an output with at least a byte."""
+    return any(file.size and file.name in {SNAPSHOT_FILE, OUTPUT_FILE} for file in files)
+
+
+def archive_not_found() -> NotFound:
+    """Return the one answer for a missing and a foreign archive."""
+    return NotFound(
+        Code.ARCHIVE_NOT_FOUND,
+        "There is no such archive; `holdfast zones archives ID` lists those of an agent.",
+    )
+
+
+def zone_changed(details: dict[str, object]) -> Conflict:
+    """Return the answer to who speaks of a file as it no longer is."""
+    return Conflict(
+        Code.ZONE_CHANGED, "The file was changed since you read it; read it again.", details
+    )

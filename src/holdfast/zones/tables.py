@@ -1,0 +1,495 @@
+"""The tables of zones: files in parts, zone bindings and import markers."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.domain.ids import AgentId, Owner, SessionKey
+from holdfast.store.database import Database, Row, checksum, corrupt, encode, require_sound
+from holdfast.store.session_rows import columns_of
+from holdfast.store.sessions import Sessions
+from holdfast.zones.lines import Tally, tallied
+from holdfast.zones.model import FILE_LARGEST, PART_SIZE, ZoneFile, require_size
+
+ONE = """
+-- A file of a zone.
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
+       length(rest), rest_checksum, checksum
+  FROM zone_files
+ WHERE owner = :owner
+   AND zone = :zone
+   AND name = :name
+"""
+OF_ZONE = """
+-- The files of a zone.
+SELECT key, owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
+       length(rest), rest_checksum, checksum
+  FROM zone_files
+ WHERE owner = :owner
+   AND zone = :zone
+ ORDER BY name
+"""
+NAMES = """
+-- An owner's zones whose names begin with a text.
+SELECT DISTINCT zone
+  FROM zone_files
+ WHERE owner = :owner
+   AND zone >= :prefix
+   AND zone < :behind
+ ORDER BY zone
+"""
+EVERYBODYS = """
+-- All zones.
+SELECT DISTINCT owner, zone
+  FROM zone_files
+ ORDER BY owner, zone
+"""
+ADD = """
+-- A new file.
+INSERT INTO zone_files (owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
+                        rest, rest_checksum, checksum)
+VALUES (:owner, :zone, :name, :size, :created_ms, :modified_ms, :generation, :ended, :tail,
+        :rest, :rest_checksum, :checksum)
+RETURNING key
+"""
+SAVE = """
+-- A file as it is now.
+UPDATE zone_files
+   SET zone = :zone, name = :name, size = :size, created_ms = :created_ms,
+       modified_ms = :modified_ms, generation = :generation, ended = :ended, tail = :tail,
+       checksum = :checksum
+ WHERE key = :key
+"""
+GROW = """
+-- A file has a few more bytes now; without its names, so that no index is touched.
+UPDATE zone_files
+   SET size = :size, modified_ms = :modified_ms, ended = :ended, tail = :tail,
+       rest = CAST(rest || :more AS BLOB), rest_checksum = :rest_checksum, checksum = :checksum
+ WHERE key = :key
+"""
+SETTLE = """
+-- All bytes of a file, however many, are in its parts.
+UPDATE zone_files
+   SET size = :size, modified_ms = :modified_ms, generation = :generation, ended = :ended,
+       tail = :tail, rest = :nothing, rest_checksum = :rest_checksum, checksum = :checksum
+ WHERE key = :key
+"""
+REST = """
+-- The last bytes of a file.
+SELECT rest
+  FROM zone_files
+ WHERE key = :key
+"""
+REMOVE = """
+-- A file goes, its parts with it.
+DELETE FROM zone_files
+ WHERE key = :key
+"""
+REMOVE_ALL = """
+-- All files of a zone go.
+DELETE FROM zone_files
+ WHERE owner = :owner
+   AND zone = :zone
+RETURNING key
+"""
+IS_TAKEN = """
+-- Whether a zone has a file.
+SELECT 1
+  FROM zone_files
+ WHERE owner = :owner
+   AND zone = :zone
+ LIMIT 1
+"""
+PART = """
+-- The pieces of a part.
+SELECT part, start, ended, tail, checksum, content
+  FROM zone_parts
+ WHERE file_key = :file_key
+   AND part = :part
+ ORDER BY start
+"""
+PUT = """
+-- A part, or its first piece.
+INSERT INTO zone_parts (file_key, part, start, ended, tail, checksum, content)
+VALUES (:file_key, :part, 0, :ended, :tail, :checksum, :content)
+"""
+LAY = """
+-- The last bytes of a file, and more, are a piece of its last part.
+INSERT INTO zone_parts (file_key, part, start, ended, tail, checksum, content)
+SELECT key, :part, :start, 0, NULL, :checksum, CAST(rest || :more AS BLOB)
+  FROM zone_files
+ WHERE key = :file_key
+"""
+EMPTY = """
+-- The content of a file goes.
+DELETE FROM zone_parts
+ WHERE file_key = :file_key
+"""
+BEFORE = """
+-- The last part that begins before a line has begun.
+SELECT part
+  FROM zone_parts
+ WHERE file_key = :file_key
+   AND start = 0
+   AND ended < :line
+ ORDER BY ended DESC, part DESC
+ LIMIT 1
+"""
+COPY = """
+-- The content of one file for another.
+INSERT INTO zone_parts (file_key, part, start, ended, tail, checksum, content)
+SELECT :target, part, start, ended, tail, checksum, content
+  FROM zone_parts
+ WHERE file_key = :source
+"""
+_NOTHING_BEFORE = Tally()
+
+
+def file_of(row: Row) -> ZoneFile:
+    """Return what is kept about a file, or refuse a damaged row."""
+    key, _, zone, name, size, created_ms, modified_ms, generation, ended, tail, *others = row
+    rest, rest_checksum, stored = others
+    require_sound(stored, encode(row[1:12]), what=f"{zone} {name}")
+    return ZoneFile(
+        key=key,
+        zone=zone,
+        name=name,
+        size=size,
+        created_ms=created_ms,
+        modified_ms=modified_ms,
+        generation=generation,
+        lines=Tally(ended, tail).lines,
+        ended=ended,
+        tail=tail,
+        rest=rest,
+        rest_checksum=rest_checksum,
+    )
+
+
+def zone_file_columns(owner: Owner, file: ZoneFile) -> dict[str, object]:
+    """Return the columns of a file's row, all but its last bytes themselves."""
+    columns: dict[str, object] = {
+        "owner": owner,
+        "zone": file.zone,
+        "name": file.name,
+        "size": file.size,
+        "created_ms": file.created_ms,
+        "modified_ms": file.modified_ms,
+        "generation": file.generation,
+        "ended": file.ended,
+        "tail": file.tail,
+        "rest_size": file.rest,
+        "rest_checksum": file.rest_checksum,
+    }
+    columns["checksum"] = checksum(encode(tuple(columns.values())))
+    columns["key"] = file.key
+    return columns
+
+
+def part_of(rows: Sequence[Row], what: str) -> tuple[Tally, bytes]:
+    """Return the pieces of a part as one and the tally before it, or refuse damaged ones."""
+    pieces: list[bytes] = []
+    first, filled = _NOTHING_BEFORE, 0
+    for number, start, ended, tail, stored, content in rows:
+        before = Tally(ended, tail)
+        is_next = start == filled
+        if not is_next or piece_checksum(zlib.crc32(content), (number, start), before) != stored:
+            raise corrupt(what)
+        first = first if start else before
+        filled += len(content)
+        pieces.append(content)
+    if not pieces:
+        raise corrupt(what)
+    return first, b"".join(pieces)
+
+
+def piece_checksum(content: int, place: tuple[int, int], before: Tally = _NOTHING_BEFORE) -> int:
+    """Return the checksum of a piece, given that of its content, its part and where it starts."""
+    # The content first: so the sum of bytes that are there grows with those that come.
+    return zlib.crc32(encode((place, before.ended, before.tail)), content)
+
+
+def rest_of(rows: Sequence[Row], file: ZoneFile, what: str) -> bytes:
+    """Return the last bytes of a file, or refuse damaged ones."""
+    rest: bytes = rows[0][0] if rows else b""
+    if (len(rest), zlib.crc32(rest)) != (file.rest, file.rest_checksum):
+        raise corrupt(what)
+    return rest
+
+
+SEATED = """
+-- The session at a desk.
+SELECT session_key
+  FROM desks
+ WHERE owner = :owner
+   AND zone = :zone
+"""
+DESK_OF = """
+-- The desk of a session.
+SELECT owner, zone
+  FROM desks
+ WHERE session_key = :session_key
+"""
+SEAT = """
+-- A session takes a desk.
+INSERT INTO desks (owner, zone, session_key)
+VALUES (:owner, :zone, :session_key)
+ON CONFLICT (owner, zone) DO UPDATE SET session_key = excluded.session_key
+"""
+UNSEAT = """
+-- A session leaves its desk.
+DELETE FROM desks
+ WHERE session_key = :session_key
+"""
+OF_AGENT = """
+-- The sessions of an agent.
+SELECT key
+  FROM sessions
+ WHERE owner = :owner
+   AND agent_id = :agent_id
+ ORDER BY key
+"""
+REPOINT = """
+-- A session is one of another agent from now on.
+UPDATE sessions
+   SET agent_id = :agent_id, checksum = :checksum
+ WHERE key = :key
+"""
+IS_MARKED = """
+-- Whether something was done.
+SELECT 1
+  FROM marks
+ WHERE name = :name
+"""
+MARK = """
+-- Something was done.
+INSERT INTO marks (name, at)
+VALUES (:name, :at)
+ON CONFLICT DO NOTHING
+"""
+
+
+async def seated(database: Database, owner: Owner, zone: str) -> SessionKey | None:
+    """Return the session that sits at a desk."""
+    rows = await database.fetch(SEATED, {"owner": owner, "zone": zone})
+    return SessionKey(rows[0][0]) if rows else None
+
+
+async def desk_of(database: Database, key: SessionKey) -> tuple[Owner, str] | None:
+    """Return the desk that a session sits at."""
+    rows = await database.fetch(DESK_OF, {"session_key": key})
+    return (Owner(rows[0][0]), rows[0][1]) if rows else None
+
+
+async def seat(database: Database, owner: Owner, zone: str, key: SessionKey) -> None:
+    """Seat a session at a desk, in the place of whoever sat there."""
+    await database.execute(SEAT, {"owner": owner, "zone": zone, "session_key": key})
+
+
+async def unseat(database: Database, key: SessionKey) -> None:
+    """Let a session leave its desk."""
+    await database.execute(UNSEAT, {"session_key": key})
+
+
+async def repoint(database: Database, owner: Owner, before: str, after: str) -> int:
+    """File the sessions of one agent under another one; return how many."""
+    keys = await database.fetch(OF_AGENT, {"owner": owner, "agent_id": before})
+    for (key,) in keys:
+        head = await Sessions(database).head_by_key(SessionKey(key))
+        if head is not None:
+            columns = columns_of(replace(head, agent_id=AgentId(after)))
+            named = {"key": key, "agent_id": after, "checksum": columns["checksum"]}
+            await database.execute(REPOINT, named)
+    return len(keys)
+
+
+async def is_marked(database: Database, name: str) -> bool:
+    """Tell whether work of that name was done."""
+    return bool(await database.fetch(IS_MARKED, {"name": name}))
+
+
+async def mark(database: Database, name: str, at: int) -> None:
+    """Remember that work of that name is done."""
+    await database.execute(MARK, {"name": name, "at": at})
+
+
+# So much of the last part is kept in the file's own row, which fits on a page with it.
+REST_MOST: Final = 3_500
+# Behind every name that a zone can have and that begins with the text before it.
+_LAST: Final = "\U0010ffff"
+
+
+class Zones:
+    """Files of zones in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def file(self, owner: Owner, zone: str, name: str) -> ZoneFile | None:
+        rows = await self._db.fetch(ONE, {"owner": owner, "zone": zone, "name": name})
+        return file_of(rows[0]) if rows else None
+
+    async def files(self, owner: Owner, zone: str) -> tuple[ZoneFile, ...]:
+        rows = await self._db.fetch(OF_ZONE, {"owner": owner, "zone": zone})
+        return tuple(map(file_of, rows))
+
+    async def names(self, owner: Owner, prefix: str) -> list[str]:
+        asked = {"owner": owner, "prefix": prefix, "behind": prefix + _LAST}
+        return [row[0] for row in await self._db.fetch(NAMES, asked)]
+
+    async def everybodys(self) -> list[tuple[Owner, str]]:
+        return [(Owner(owner), zone) for owner, zone in await self._db.fetch(EVERYBODYS)]
+
+    async def add(self, owner: Owner, file: ZoneFile) -> ZoneFile:
+        return await self._added(owner, file, b"")
+
+    async def _added(self, owner: Owner, file: ZoneFile, rest: bytes) -> ZoneFile:
+        rows = await self._db.fetch(ADD, {**zone_file_columns(owner, file), "rest": rest})
+        return replace(file, key=rows[0][0])
+
+    async def append(self, owner: Owner, file: ZoneFile, more: bytes, at: int) -> ZoneFile:
+        require_size(file.size + len(more), FILE_LARGEST, what="A file of a zone")
+        is_short = _is_short(file, more)
+        if is_short:
+            tally = tallied(Tally(file.ended, file.tail), more)
+        else:
+            tally = await self._lay_down(file, more)
+        grown = replace(
+            file,
+            size=file.size + len(more),
+            modified_ms=max(at, file.modified_ms),
+            lines=tally.lines,
+            ended=tally.ended,
+            tail=tally.tail,
+            rest=file.rest + len(more) if is_short else 0,
+            rest_checksum=zlib.crc32(more, file.rest_checksum) if is_short else 0,
+        )
+        columns = {**zone_file_columns(owner, grown), "more": more, "nothing": b""}
+        await self._db.execute(GROW if is_short else SETTLE, columns)
+        return grown
+
+    async def _lay_down(self, file: ZoneFile, more: bytes) -> Tally:
+        """Write bytes to the parts, behind those that were kept apart; return the tally of all."""
+        tally = Tally(file.ended, file.tail)
+        number, filled = divmod(file.size - file.rest, PART_SIZE)
+        start = 0
+        if filled:
+            start = PART_SIZE - filled - file.rest
+            piece = more[:start]
+            total = zlib.crc32(piece, file.rest_checksum)
+            columns = {
+                "file_key": file.key,
+                "part": number,
+                "start": filled,
+                "checksum": piece_checksum(total, (number, filled)),
+                "more": piece,
+            }
+            await self._db.execute(LAY, columns)
+            tally, number = tallied(tally, piece), number + 1
+        while start < len(more):
+            piece = more[start : start + PART_SIZE]
+            await self._begin(file, number, tally, piece)
+            tally, number, start = tallied(tally, piece), number + 1, start + PART_SIZE
+        return tally
+
+    async def empty(self, owner: Owner, file: ZoneFile) -> ZoneFile:
+        await self._db.execute(EMPTY, {"file_key": file.key})
+        emptied = replace(file, size=0, lines=0, ended=0, tail=None, rest=0, rest_checksum=0)
+        await self._db.execute(SETTLE, {**zone_file_columns(owner, emptied), "nothing": b""})
+        return emptied
+
+    async def read(self, file: ZoneFile, start: int, end: int) -> bytes:
+        first, last = max(start, 0), min(end, file.size)
+        if first >= last:
+            return b""
+        begin = first // PART_SIZE
+        numbers = range(begin, (last - 1) // PART_SIZE + 1)
+        whole = b"".join([(await self.part(file, number))[1] for number in numbers])
+        return whole[first - begin * PART_SIZE : last - begin * PART_SIZE]
+
+    async def part_before(self, file: ZoneFile, line: int) -> int:
+        rows = await self._db.fetch(BEFORE, {"file_key": file.key, "line": line})
+        return rows[0][0] if rows else 0
+
+    async def part(self, file: ZoneFile, number: int) -> tuple[Tally, bytes]:
+        rows = await self._db.fetch(PART, {"file_key": file.key, "part": number})
+        what = f"part {number} of {file.zone} {file.name}"
+        tally, content = part_of(rows, what)
+        if file.rest and number == file.parts - 1:
+            content += await self._rest(file, what)
+        # Pieces that prove themselves may still be fewer than the file says.
+        if len(content) != min(PART_SIZE, file.size - number * PART_SIZE):
+            raise corrupt(what)
+        return tally, content
+
+    async def _rest(self, file: ZoneFile, what: str) -> bytes:
+        return rest_of(await self._db.fetch(REST, {"key": file.key}), file, what)
+
+    async def place(self, owner: Owner, file: ZoneFile) -> None:
+        await self._db.execute(SAVE, zone_file_columns(owner, file))
+
+    async def copy(self, owner: Owner, source: ZoneFile, target: ZoneFile) -> ZoneFile:
+        counted = replace(
+            target,
+            size=source.size,
+            lines=source.lines,
+            ended=source.ended,
+            tail=source.tail,
+            rest=source.rest,
+            rest_checksum=source.rest_checksum,
+        )
+        rest = await self._rest(source, f"{source.zone} {source.name}")
+        copied = await self._added(owner, counted, rest)
+        await self._db.execute(COPY, {"source": source.key, "target": copied.key})
+        return copied
+
+    async def remove(self, file: ZoneFile) -> None:
+        await self._db.execute(REMOVE, {"key": file.key})
+
+    async def remove_all(self, owner: Owner, zone: str) -> int:
+        return len(await self._db.fetch(REMOVE_ALL, {"owner": owner, "zone": zone}))
+
+    async def is_taken(self, owner: Owner, zone: str) -> bool:
+        return bool(await self._db.fetch(IS_TAKEN, {"owner": owner, "zone": zone}))
+
+    async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
+        return await seated(self._db, owner, zone)
+
+    async def desk_of(self, key: SessionKey) -> tuple[Owner, str] | None:
+        return await desk_of(self._db, key)
+
+    async def seat(self, owner: Owner, zone: str, key: SessionKey) -> None:
+        await seat(self._db, owner, zone, key)
+
+    async def unseat(self, key: SessionKey) -> None:
+        await unseat(self._db, key)
+
+    async def repoint(self, owner: Owner, before: str, after: str) -> int:
+        return await repoint(self._db, owner, before, after)
+
+    async def is_marked(self, name: str) -> bool:
+        return await is_marked(self._db, name)
+
+    async def mark(self, name: str, at: int) -> None:
+        await mark(self._db, name, at)
+
+    async def _begin(self, file: ZoneFile, number: int, before: Tally, content: bytes) -> None:
+        columns = {
+            "file_key": file.key,
+            "part": number,
+            "ended": before.ended,
+            "tail": before.tail,
+            "checksum": piece_checksum(zlib.crc32(content), (number, 0), before),
+            "content": content,
+        }
+        await self._db.execute(PUT, columns)
+
+
+def _is_short(file: ZoneFile, more: bytes) -> bool:
+    """Tell whether bytes are kept apart for now, with those that are already."""
+    rest = file.rest + len(more)
+    # A part begins with bytes of its own, because what was counted before it stands there.
+    filled = (file.size - file.rest) % PART_SIZE
+    return filled > 0 and rest <= REST_MOST and filled + rest <= PART_SIZE
