@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.figures import Figure, at_least, measures, middle
 from bench.yardsticks import raw_appends, raw_store
-from holdfast import Holdfast, Scope, Session, open_holdfast
+from holdfast import Holdfast, RunScope, Session, open_holdfast
 
 ROUNDS = 7
 ROWS = 600
@@ -23,7 +23,7 @@ def appends(folder: Path) -> dict[str, Figure]:
 async def _appends(folder: Path) -> dict[str, Figure]:
     raw = raw_store(folder / "raw.db")
     bare, one, hundred = [], [], []
-    async with open_holdfast(folder / "home", scope=Scope.NONE) as holdfast:
+    async with open_holdfast(folder / "home", scope=RunScope.NONE) as holdfast:
         single = await holdfast.open()
         many = [await holdfast.open() for _ in range(100)]
         # A log that has been round once no longer grows, which is how it spends its life.

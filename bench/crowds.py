@@ -17,7 +17,7 @@ from bench.clients import Caller, Counter
 from bench.figures import Figure, at_least, below, measures, middle
 from bench.servers import Server, holdfast_server, run
 from bench.streams import RATE, READERS
-from holdfast import Holdfast, Scope, open_holdfast
+from holdfast import Holdfast, RunScope, open_holdfast
 
 IDLE: Final = 1_000
 LONG: Final = 10_000
@@ -111,7 +111,7 @@ def reconnect(folder: Path) -> dict[str, Figure]:
 
 
 async def _long(home: Path) -> str:
-    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
         session = await holdfast.open()
         for _ in range(LONG // 100):
             await asyncio.gather(*(holdfast.send(session.id, "x" * 100) for _ in range(100)))
@@ -146,7 +146,7 @@ def idle(folder: Path) -> dict[str, Figure]:
 
 
 async def _opened(home: Path) -> list[str]:
-    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
         return [(await _used(holdfast)) for _ in range(IDLE)]
 
 

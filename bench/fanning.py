@@ -14,7 +14,7 @@ import msgspec
 
 from bench.servers import run
 from bench.streams import READERS, write
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.http.assembly import Door, application
 from holdfast.http.server import listen, serve
 
@@ -23,7 +23,7 @@ COMING_SECONDS: Final = 60
 
 
 async def _main(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
         _, token = await holdfast.tokens.ensure_local()
         session = await holdfast.open()
         with listen("127.0.0.1", 0) as listener:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.figures import Figure, at_most, below, measures, middle
 from bench.yardsticks import raw_appends, raw_store
-from holdfast import Holdfast, Scope, open_holdfast
+from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.config import load
 from holdfast.observations.claims import Subject
 from holdfast.observations.model import EntityType
@@ -146,4 +146,4 @@ def _at(instant: datetime) -> str:
 
 def _house(folder: Path) -> Any:
     config = load({"home": folder / "home", "observations_per_minute": 0})
-    return open_holdfast(config=config, scope=Scope.NONE)
+    return open_holdfast(config=config, scope=RunScope.NONE)

@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 from bench.figures import Figure, below, measures, middle
 from bench.servers import Server, holdfast_server
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.tokens import Scope as TokenScope
@@ -79,13 +79,13 @@ def _signed_in(home: Path, server: Server) -> Iterator[BrowserContext]:
 
 
 async def _code(home: Path) -> str:
-    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
         return await holdfast.tokens.sign_in_code(holdfast.owner, TokenScope.ADMIN)
 
 
 async def _filled(home: Path) -> str:
     draft = MessageDraft(role=Role.ASSISTANT, parts=(Text(text=ROW),))
-    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
         session = await holdfast.open()
         for _ in range(0, MESSAGES, 100):
             record = holdfast.messages.record

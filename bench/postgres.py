@@ -16,7 +16,7 @@ from bench.appends import TEXT, send_all
 from bench.bare_postgres import raw_appends, raw_table, raw_turns_at_once
 from bench.figures import Figure, at_least, below, measures, middle
 from bench.turns import TOOL_TURN, UNCAPPED, played
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.config import Config, load
 from tests.postgres import Server, find_server
 
@@ -78,7 +78,7 @@ async def measured_appends(folder: Path, url: str) -> dict[str, Figure]:
     """Return messages per second of one session, and of a hundred at once."""
     bare, one, hundred = [], [], []
     raw = await raw_table(url)
-    async with open_holdfast(config=_config(folder, url), scope=Scope.NONE) as house:
+    async with open_holdfast(config=_config(folder, url), scope=RunScope.NONE) as house:
         single = await house.open()
         many = [await house.open() for _ in range(MANY)]
         # Statements are prepared, and the log has been round once.
@@ -121,8 +121,8 @@ async def measured_doorbell(folder: Path, url: str) -> dict[str, Figure]:
     config = _config(folder, url)
     waits = []
     async with (
-        open_holdfast(config=config, scope=Scope.NONE) as writer,
-        open_holdfast(config=config, scope=Scope.NONE) as reader,
+        open_holdfast(config=config, scope=RunScope.NONE) as writer,
+        open_holdfast(config=config, scope=RunScope.NONE) as reader,
     ):
         session = await writer.open()
         now = await reader.sessions.get(reader.owner, session.id)

@@ -69,17 +69,17 @@ async def fill(home: str) -> None:
     """Fill a store, begin a turn in some sessions, and die."""
     import os
 
-    from holdfast import Scope, SessionRequest, open_holdfast
+    from holdfast import RunScope, SessionRequest, open_holdfast
 
     script = Path(home).parent / "slow.yaml"
     script.write_text("- text: never\n  delay_ms: 600000\n  repeat: 100\n")
-    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
         sessions = [await holdfast.open() for _ in range(SESSIONS - 50)]
         for _ in range(MESSAGES):
             await asyncio.gather(*(holdfast.send(session.id, "x" * 200) for session in sessions))
         for session in sessions:
             await holdfast.sessions.close(holdfast.owner, session.id)
-    async with open_holdfast(home, scope=Scope.OWN) as holdfast:
+    async with open_holdfast(home, scope=RunScope.OWN) as holdfast:
         for _ in range(50):
             slow = await holdfast.open(request=SessionRequest(model=f"scripted:{script}"))
             await holdfast.send(slow.id, "begin")

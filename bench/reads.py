@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.figures import Figure, at_most, measures, middle
 from bench.yardsticks import raw_appends, raw_read, raw_store
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 
 MESSAGES = 10_000
 LAST = 50
@@ -48,7 +48,7 @@ async def timed(home: str, session_id: str, count: int) -> float:
     """Return the seconds to read the last messages, from an open store to decoded values."""
     import time
 
-    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
         started = time.perf_counter()
         page = await holdfast.messages.list(
             holdfast.owner, session_id, before=MESSAGES + 1, limit=count
@@ -60,7 +60,7 @@ async def timed(home: str, session_id: str, count: int) -> float:
 
 
 async def _filled(home: Path) -> str:
-    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
         session = await holdfast.open()
         for start in range(0, MESSAGES, 100):
             await asyncio.gather(

@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 
 from bench.figures import Figure, at_most, below, measures, middle
-from holdfast import Holdfast, Scope, open_holdfast
+from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.config import load
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.ids import SessionKey
@@ -17,8 +17,8 @@ from holdfast.domain.messages import Role, Text
 from holdfast.execution.system import SystemClock, SystemRandomness
 from holdfast.ports import Bell
 from holdfast.search.query import SearchQuery
-from holdfast.services.journal import Journal, Pen
-from holdfast.services.stamping import Ink, Mint
+from holdfast.services.journal import Journal, SessionWriter
+from holdfast.services.stamping import IdFactory, Stamping
 
 MESSAGES = 1_000_000
 SESSIONS = 1_000
@@ -39,7 +39,7 @@ async def searched(folder: Path, messages: int, sessions: int) -> dict[str, Figu
     words = _Words()
     # Plain, so that the pages of the index can be counted from outside; encryption adds none.
     config = load({"home": folder / "home", "encryption": "off"})
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         size = await _fill(house, words, messages // sessions, sessions)
         while await house.store.write(lambda tx: tx.search.catch_up(TOGETHER)):
             pass
@@ -85,7 +85,9 @@ async def _fill(house: Holdfast, words: _Words, each: int, sessions: int) -> int
     """Write messages many at a time; return how many bytes of text they are."""
     clock = SystemClock()
     journal = Journal(
-        house.store, _Nobody(), Ink(clock=clock, mint=Mint(clock, SystemRandomness()))
+        house.store,
+        _Nobody(),
+        Stamping(clock=clock, id_factory=IdFactory(clock, SystemRandomness())),
     )
     size = 0
     for _ in range(sessions):
@@ -94,7 +96,7 @@ async def _fill(house: Holdfast, words: _Words, each: int, sessions: int) -> int
             texts = [words.text() for _ in range(min(TOGETHER, each - start))]
             size += sum(map(len, texts))
 
-            async def write(pen: Pen, texts: list[str] = texts) -> None:
+            async def write(pen: SessionWriter, texts: list[str] = texts) -> None:
                 for text in texts:
                     await pen.append(MessageDraft(role=Role.ASSISTANT, parts=(Text(text=text),)), 0)
 

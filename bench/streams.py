@@ -7,7 +7,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from bench.figures import Figure, below, measures, middle
-from holdfast import Holdfast, Scope, Session, open_holdfast
+from holdfast import Holdfast, RunScope, Session, open_holdfast
 
 READERS = 200
 RATE = 1_000
@@ -23,7 +23,7 @@ def fanout(folder: Path) -> dict[str, Figure]:
 
 async def _fanout(folder: Path) -> dict[str, Figure]:
     delays: list[float] = []
-    async with open_holdfast(folder / "home", scope=Scope.NONE) as holdfast:
+    async with open_holdfast(folder / "home", scope=RunScope.NONE) as holdfast:
         session = await holdfast.open()
         readers = [asyncio.create_task(_read(holdfast, session, delays)) for _ in range(READERS)]
         await asyncio.sleep(0.2)
@@ -89,7 +89,7 @@ def reconnect(folder: Path) -> dict[str, Figure]:
 async def _reconnect(folder: Path) -> dict[str, Figure]:
     samples = []
     chance = random.Random(1)
-    async with open_holdfast(folder / "home", scope=Scope.NONE) as holdfast:
+    async with open_holdfast(folder / "home", scope=RunScope.NONE) as holdfast:
         session = await holdfast.open()
         for _ in range(100):
             await asyncio.gather(*(holdfast.send(session.id, "x" * 100) for _ in range(100)))

@@ -13,7 +13,14 @@ from bench.figures import Figure, at_least, at_most, below, measures, middle
 from bench.split import splitting
 from bench.statements import Counts, counting
 from bench.yardsticks import raw_store, raw_turns, raw_turns_at_once
-from holdfast import Holdfast, Scope, Session, SessionRequest, StopReason, open_holdfast
+from holdfast import (
+    Holdfast,
+    RunScope,
+    Session,
+    SessionRequest,
+    StopReason,
+    open_holdfast,
+)
 from holdfast.config import load
 from holdfast.domain.events import TurnEnded
 
@@ -106,7 +113,7 @@ async def counted_turn(folder: Path) -> Counts:
             session = await holdfast.open(request=SessionRequest(model=f"scripted:{script}"))
             # Read through another door, so that only the turn itself is counted.
             apsw.connection_hooks.remove(counts.watch)
-            async with open_holdfast(folder / "home", scope=Scope.NONE) as reader:
+            async with open_holdfast(folder / "home", scope=RunScope.NONE) as reader:
                 apsw.connection_hooks.append(counts.watch)
                 for _ in range(2):
                     counts.clear()
@@ -169,13 +176,13 @@ async def _growth(folder: Path) -> dict[str, Figure]:
         request = replace(UNCAPPED, model=f"scripted:{script}")
         session = await holdfast.open(request=request)
         await _turn(holdfast, session, question)
-        await holdfast.housekeeping.prune(timedelta(0))
+        await holdfast.maintenance.prune(timedelta(0))
         before = _used(folder)
         for _ in range(TURNS):
             started = time.perf_counter()
             await _turn(holdfast, session, question)
             seconds.append(time.perf_counter() - started)
-        await holdfast.housekeeping.prune(timedelta(0))
+        await holdfast.maintenance.prune(timedelta(0))
         after = _used(folder)
     early = middle(seconds[WINDOW - 10 : WINDOW + 10])
     late = middle(seconds[400 - 10 : 400 + 10])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.figures import Figure, at_least, at_rate, below, measures, middle
 from bench.yardsticks import raw_appends, raw_store
-from holdfast import Holdfast, Scope, open_holdfast
+from holdfast import Holdfast, RunScope, open_holdfast
 
 ROUNDS = 7
 LINES = 600
@@ -42,7 +42,7 @@ def appends(folder: Path) -> dict[str, Figure]:
 async def _appends(folder: Path) -> dict[str, Figure]:
     raw = raw_store(folder / "raw.db")
     bare, grouped, hundred, one = [], [], [], []
-    async with open_holdfast(folder / "home", scope=Scope.NONE) as house:
+    async with open_holdfast(folder / "home", scope=RunScope.NONE) as house:
         raw_appends(raw, 0, WARM_UP)
         await _append(house, 1, WARM_UP)
         for number in range(1, ROUNDS + 1):
@@ -85,7 +85,7 @@ def opening(folder: Path) -> dict[str, Figure]:
 
 async def _filled(home: Path) -> None:
     text = "\n".join([LINE] * (BATCH // (len(LINE) + 1)))
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         for _ in range(SIZE // len(text)):
             await house.zones.append_output(house.owner, "agent", text)
         snapshot = '{"schemaVersion":2,"highWaterMark":1}'
@@ -101,7 +101,7 @@ def _opened_elsewhere(home: Path) -> tuple[float, float]:
 
 async def opened(home: str) -> str:
     """Return the milliseconds until the window is there, and by how many MB memory grew for it."""
-    async with open_holdfast(Path(home), scope=Scope.NONE) as house:
+    async with open_holdfast(Path(home), scope=RunScope.NONE) as house:
         before = _most_memory()
         started = time.perf_counter()
         replay = await house.zones.replay(house.owner, "agent")

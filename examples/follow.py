@@ -10,12 +10,12 @@ The two processes share nothing but the store. The reader plays no turns itself.
 import asyncio
 import sys
 
-from holdfast import Gap, Scope, SessionId, TurnEnded, open_holdfast
+from holdfast import Gap, RunScope, SessionId, TurnEnded, open_holdfast
 from holdfast.domain.events import name_of
 
 
 async def follow(session_id: SessionId, after: int) -> None:
-    async with open_holdfast(scope=Scope.NONE) as house:
+    async with open_holdfast(scope=RunScope.NONE) as house:
         async for item in house.follow(session_id, after=after):
             if isinstance(item, Gap):
                 # Old deltas were pruned; the messages hold their text.

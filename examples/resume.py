@@ -11,7 +11,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import Gap, Scope, SessionId, SessionRequest, TurnEnded, open_holdfast
+from holdfast import (
+    Gap,
+    RunScope,
+    SessionId,
+    SessionRequest,
+    TurnEnded,
+    open_holdfast,
+)
 from holdfast.domain.events import StepStarted, name_of
 
 HANGS = "- {text: You will not read this., delay_ms: 600000}"
@@ -26,7 +33,7 @@ async def play_turns() -> None:
 
 async def kill_in_a_turn(script: Path) -> SessionId:
     """Send a message, let another process play its turn, and kill that once the model was asked."""
-    async with open_holdfast(scope=Scope.NONE) as house:
+    async with open_holdfast(scope=RunScope.NONE) as house:
         session = await house.open(request=SessionRequest(model=f"scripted:{script}"))
         await house.send(session.id, "Are you there?")
         player = await asyncio.create_subprocess_exec(sys.executable, __file__, "play")

@@ -42,7 +42,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.models import OFFLINE, Model, Prices, model_of
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Head, Session, SessionContext
+from holdfast.domain.sessions import Session, SessionContext, SessionState
 from holdfast.domain.time import microseconds
 from holdfast.domain.tokens import Scope, Token, TokenKind
 from holdfast.domain.tools import ToolSpec
@@ -108,10 +108,10 @@ def a_session(**changes: Any) -> Session:
     )
 
 
-def a_head(**changes: Any) -> Head:
+def a_head(**changes: Any) -> SessionState:
     """Return where the session of `a_session()` stands: nothing is written yet."""
     return _built(
-        Head,
+        SessionState,
         changes,
         session_id=SESSION_ID,
         owner=LOCAL_OWNER,

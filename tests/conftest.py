@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from tests.new_homes import furnish
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 
@@ -61,20 +61,20 @@ def machine() -> StandInMachine:
 
 
 @pytest.fixture
-def outside(clock: SettableClock, machine: StandInMachine) -> Outside:
+def outside(clock: SettableClock, machine: StandInMachine) -> Environment:
     """Bring time, randomness and a machine that the test controls."""
-    return Outside(clock=clock, randomness=SeededRandomness(), machine=machine)
+    return Environment(clock=clock, randomness=SeededRandomness(), machine=machine)
 
 
 @pytest.fixture
-async def holdfast(home: Path, outside: Outside) -> AsyncIterator[Holdfast]:
+async def holdfast(home: Path, outside: Environment) -> AsyncIterator[Holdfast]:
     """Open a home whose turns are played by the offline model."""
     async with open_holdfast(furnish(home), outside=outside) as opened:
         yield opened
 
 
 @pytest.fixture
-async def quiet(home: Path, outside: Outside) -> AsyncIterator[Holdfast]:
+async def quiet(home: Path, outside: Environment) -> AsyncIterator[Holdfast]:
     """Open a home in which everything is written down and no turn is played."""
-    async with open_holdfast(furnish(home), outside=outside, scope=Scope.NONE) as opened:
+    async with open_holdfast(furnish(home), outside=outside, scope=RunScope.NONE) as opened:
         yield opened

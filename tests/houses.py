@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast import keychain
 from holdfast.acp.runtime.fleet import Fleet
-from holdfast.app import STORE_NAME, Holdfast, Outside, workflow_texts
+from holdfast.app import STORE_NAME, Environment, Holdfast, workflow_texts
 from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.calls import CallState
@@ -25,15 +25,15 @@ from holdfast.domain.events import Event, Gap, TurnEnded
 from holdfast.domain.ids import LOCAL_OWNER, SessionId, SessionKey
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
-from holdfast.domain.sessions import Head, Session
+from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.tools import Grant
-from holdfast.execution.coordinator import LocalCoordinator, Scope
-from holdfast.execution.workspace_folders import Workspaces
+from holdfast.execution.coordinator import LocalCoordinator, RunScope
+from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.observations.service import Observations, SubmissionRates
-from holdfast.open_store import keep
+from holdfast.open_store import open_configured_store
 from holdfast.ports import Limits, Runtime, Tx
 from holdfast.search.service import Search
-from holdfast.services.agent_processes import Berths, Guests, Slots
+from holdfast.services.agent_processes import AgentProcesses, ProcessLimit, SessionMcpServers
 from holdfast.services.agents import Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.calls import Calls
@@ -41,19 +41,19 @@ from holdfast.services.costs import Costs
 from holdfast.services.event_stream import Events
 from holdfast.services.journal import Journal
 from holdfast.services.leases import Leases
-from holdfast.services.maintenance import Housekeeping
+from holdfast.services.maintenance import Maintenance
 from holdfast.services.media import Media
 from holdfast.services.messages import Messages
 from holdfast.services.models import Models
 from holdfast.services.repos import Repos
 from holdfast.services.secrets import Secrets
-from holdfast.services.session_create import OpeningRules, Openings
-from holdfast.services.session_views import Overviews
+from holdfast.services.session_create import SessionCreation, SessionRules
+from holdfast.services.session_views import SessionViews
 from holdfast.services.sessions import Sessions
-from holdfast.services.stamping import Ink, Mint
+from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.services.tokens import Tokens
-from holdfast.services.turns import Compactions, Inputs, Turns
-from holdfast.services.workspaces import Places
+from holdfast.services.turns import Compactions, TurnInputs, Turns
+from holdfast.services.workspaces import Workspaces
 from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.workflows.session_export import Exports
@@ -77,8 +77,8 @@ async def open_house(
     home: Path,
     runtime: Runtime,
     *,
-    outside: Outside | None = None,
-    scope: Scope = Scope.ALL,
+    outside: Environment | None = None,
+    scope: RunScope = RunScope.ALL,
     at_a_time: int = 64,
     root: Path | None = None,
 ) -> AsyncIterator[House]:
@@ -88,14 +88,14 @@ async def open_house(
         home=furnish(home), database_url=url, turns_at_a_time=at_a_time, workspace_root=root
     )
     async with AsyncExitStack() as stack:
-        house = await _assembled(stack, config, runtime, outside or Outside(), scope)
-        if scope is Scope.ALL:
-            await house.housekeeping.recover()
+        house = await _assembled(stack, config, runtime, outside or Environment(), scope)
+        if scope is RunScope.ALL:
+            await house.maintenance.recover()
         yield house
 
 
 @asynccontextmanager
-async def counting_house(home: Path, outside: Outside) -> AsyncIterator[House]:
+async def counting_house(home: Path, outside: Environment) -> AsyncIterator[House]:
     """Open a home whose first turn streams its answer in five pieces."""
     pieces = ((streamed(f"{number}", offset=number),) for number in range(5))
     runtime = GatedRuntime([(asked(),), *pieces, an_answer("01234")])
@@ -122,46 +122,46 @@ class Anything:
 
 
 async def _assembled(
-    stack: AsyncExitStack, config: Config, runtime: Runtime, outside: Outside, scope: Scope
+    stack: AsyncExitStack, config: Config, runtime: Runtime, outside: Environment, scope: RunScope
 ) -> House:
-    kept = await keep(stack, config, outside.clock, outside.machine, outside.vfs)
+    kept = await open_configured_store(stack, config, outside.clock, outside.machine, outside.vfs)
     store, doorbell = outside.wrap(kept.store), kept.doorbell
-    mint = Mint(outside.clock, outside.randomness)
+    id_factory = IdFactory(outside.clock, outside.randomness)
     secrets = Secrets(keychain, {})
-    ink = Ink(clock=outside.clock, mint=mint)
+    ink = Stamping(clock=outside.clock, id_factory=id_factory)
     journal = Journal(store, doorbell, ink)
     # Where the test has time in its hand it is the time of leases, too, whatever the store.
     clock = outside.clock if isinstance(outside.clock, SettableClock) else kept.clock
     leases = Leases(store, journal, clock, kept.machine)
     models = Models(store, config.default_model, Anything())
-    folders = Workspaces(config.home)
+    folders = WorkspaceFolders(config.home)
     rules = ApprovalRules(is_attended=outside.is_attended, yes_to=outside.yes_to)
     approvals = Approvals(store, journal, doorbell, outside.clock, rules)
-    places = Places(store, folders, Grant())
-    inputs = Inputs(models, places, approvals, Limits())
+    places = Workspaces(store, folders, Grant())
+    inputs = TurnInputs(models, places, approvals, Limits())
     runtimes = {LlmRuntime: runtime}
-    turns = Turns(store, journal, inputs, runtimes, Slots())
+    turns = Turns(store, journal, inputs, runtimes, ProcessLimit())
     events = await stack.enter_async_context(Events(store, doorbell))
     coordinator = await stack.enter_async_context(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )
-    berths = await stack.enter_async_context(
-        Berths(store, journal, doorbell, kept.machine, Fleet())
+    agent_processes = await stack.enter_async_context(
+        AgentProcesses(store, journal, doorbell, kept.machine, Fleet())
     )
-    repos = Repos(store, outside.clock, mint, config.workspace_root)
-    openings = Openings(journal, models, repos, folders, OpeningRules())
+    repos = Repos(store, outside.clock, id_factory, config.workspace_root)
+    openings = SessionCreation(journal, models, repos, folders, SessionRules())
     sessions = Sessions(store, journal, openings, leases, coordinator)
     return House(
         config=config,
         owner=LOCAL_OWNER,
         store=store,
         key_source=kept.key_source,
-        agents=Agents(store, models, outside.clock, mint),
+        agents=Agents(store, models, outside.clock, id_factory),
         approvals=approvals,
-        berths=berths,
-        calls=Calls(store, journal, coordinator, mint),
+        agent_processes=agent_processes,
+        calls=Calls(store, journal, coordinator, id_factory),
         compactions=Compactions(store, journal, inputs, runtimes),
-        guests=Guests({}, LocalToolbox(())),
+        guests=SessionMcpServers({}, LocalToolbox(())),
         models=models,
         repos=repos,
         secrets=secrets,
@@ -169,13 +169,13 @@ async def _assembled(
         messages=Messages(store, journal, coordinator, openings, leases),
         media=Media(store),
         events=events,
-        overviews=Overviews(store, leases),
+        session_views=SessionViews(store, leases),
         costs=Costs(store),
         exports=Exports(store, journal, workflow_texts(models, config), lambda: secrets.scrubber),
-        housekeeping=Housekeeping(store, sessions, leases, coordinator, outside.clock),
+        maintenance=Maintenance(store, sessions, leases, coordinator, outside.clock),
         observations=Observations(store, journal, ink, SubmissionRates(outside.clock)),
         search=Search(store),
-        tokens=Tokens(store, outside.clock, mint, SecretFile(config.home), secrets.remember),
+        tokens=Tokens(store, outside.clock, id_factory, SecretFile(config.home), secrets.remember),
         zones=Zones(store, journal, ink),
         journal=journal,
         leases=leases,
@@ -268,7 +268,7 @@ async def current(house: Holdfast, session: Session) -> Session:
     return await house.sessions.get(house.owner, session.id)
 
 
-async def head_of(house: Holdfast, session: Session) -> Head:
+async def head_of(house: Holdfast, session: Session) -> SessionState:
     """Return where the session stands."""
     head = await house.store.read(lambda tx: tx.sessions.head(session.owner, session.id))
     assert head is not None

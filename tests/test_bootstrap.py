@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Config, Scope, open_holdfast
+from holdfast import Config, RunScope, open_holdfast
 from holdfast.app import Holdfast, open_store
 from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
 from holdfast.domain.events import TurnEnded
@@ -30,7 +30,7 @@ def _held(home: Path) -> list[str]:
 
 @demands("S0-320")
 async def test_a_new_home_has_an_encrypted_store_and_a_key_beside_it(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         assert (house.config.home, house.key_source, house.owner) == (home, "keyfile", "local")
 
     assert not is_plain(home / "history.db")
@@ -100,7 +100,7 @@ async def test_the_key_may_come_from_the_environment(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_KEY", KEY)
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         assert house.key_source == "environment"
     assert "key" not in _held(home)
@@ -129,7 +129,7 @@ async def test_an_invalid_key_makes_no_store(home: Path, monkeypatch: pytest.Mon
 
 
 async def test_a_lost_key_file_leads_to_no_new_store(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
     key = (home / "key").read_text()
     content = (home / "history.db").read_bytes()
@@ -150,25 +150,25 @@ async def test_a_store_may_be_plain_and_stays_so(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         assert house.key_source == "off"
         session = await house.open()
     assert is_plain(home / "history.db")
 
     monkeypatch.delenv("HOLDFAST_ENCRYPTION")
     monkeypatch.setenv("HOLDFAST_KEY", KEY)
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         assert house.key_source == "off"
         assert (await house.sessions.get(house.owner, session.id)).id == session.id
     assert is_plain(home / "history.db")
 
 
 async def test_an_encrypted_store_stays_so_when_encryption_is_off(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE):
+    async with open_holdfast(home, scope=RunScope.NONE):
         pass
 
     config = Config(home=home, encryption="off")
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         assert house.key_source == "keyfile"
     assert not is_plain(home / "history.db")
 
@@ -284,7 +284,7 @@ async def test_a_lack_of_memory_outside_of_the_store_is_refused_like_one_inside(
         __slots__ = ()
         __iter__ = starve
 
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         verbs: list[Awaitable[object]] = [
             house.open(HungryText("agent")),

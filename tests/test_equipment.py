@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, keychain, open_holdfast
+from holdfast import RunScope, keychain, open_holdfast
 from holdfast.config import Chat, Config
 from holdfast.domain.sessions import Budget, OnExceed
 from holdfast.domain.tools import CATALOGUE, FsTier, Grant
 from holdfast.execution.system import SystemClock
 from holdfast.ports import Limits
 from holdfast.services.secrets import Secrets
-from holdfast.wiring import budget_of, ceiling_of, limits_of, toolbox
+from holdfast.wiring import budget_of, build_toolbox, ceiling_of, limits_of
 from tests.importers.blocks import a_folder, agent_block
 
 
 def test_every_tool_of_the_catalogue_is_there_and_no_other(tmp_path: Path) -> None:
-    tools = toolbox(Config(home=tmp_path), Secrets(keychain, {}), SystemClock())
+    tools = build_toolbox(Config(home=tmp_path), Secrets(keychain, {}), SystemClock())
 
     assert tools.names == CATALOGUE
 
@@ -61,7 +61,7 @@ async def test_the_configured_folder_is_brought_in_at_the_start(tmp_path: Path) 
     agent_block(folder, "b1", "helper", b"first")
     config = Config(home=tmp_path / "home", block_zones=folder)
 
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         early = await house.zones.read_state(house.owner, "helper")
     async with open_holdfast(config=config) as house:
         brought = await house.zones.read_state(house.owner, "helper")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, keychain, open_holdfast
+from holdfast import RunScope, keychain, open_holdfast
 from tests.keychains import Known, Unknown, using
 
 
@@ -82,11 +82,11 @@ def test_without_a_session_bus_there_is_none(
 
 @pytest.mark.anyio
 async def test_the_key_of_a_new_store_goes_into_the_keychain(home: Path, backend: Known) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         assert house.key_source == "keychain"
 
     assert "key" not in os.listdir(home)
     assert list(backend.entries) == [("holdfast", f"store:{home}")]
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         assert await house.read(session.id) == ()

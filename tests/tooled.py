@@ -15,15 +15,15 @@ from msgspec import Struct
 
 from holdfast import (
     Holdfast,
-    Scope,
+    RunScope,
     Session,
     SessionRequest,
     open_holdfast,
     wiring,
 )
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.config import Config
-from holdfast.domain.approvals import Answer, Approval, ApprovalScope, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import ApprovalRequested, Event
@@ -31,7 +31,15 @@ from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.messages import Message, ToolResult
 from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import Asked, Done, LlmTool, Planned, Toolbox, Tx, Workplace
+from holdfast.ports import (
+    CallOutcome,
+    LlmTool,
+    PlannedCall,
+    RequestedCall,
+    Toolbox,
+    ToolWorkspace,
+    Tx,
+)
 from holdfast.tools.commands import command_tools
 from holdfast.tools.git import git_tools
 from holdfast.tools.launcher import Launcher
@@ -41,7 +49,7 @@ from holdfast.tools.toolbox import LocalToolbox
 from tests.houses import news_until, script
 from tests.stand_ins import PATIENCE, Gate
 
-Act = Callable[[Asked], Awaitable[Any]]
+Act = Callable[[RequestedCall], Awaitable[Any]]
 
 
 class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,10 +68,10 @@ def own_tool(
 ) -> Tool[Line]:
     """Return a tool whose act is the test's."""
 
-    async def plan(_: Workplace, arguments: Line) -> Aim:
+    async def plan(_: ToolWorkspace, arguments: Line) -> Aim:
         return Aim(tool_class=tool_class, question=f"{name} {arguments.line}?", memory=memory)
 
-    async def run(_: Workplace, __: Line, asked: Asked) -> Any:
+    async def run(_: ToolWorkspace, __: Line, asked: RequestedCall) -> Any:
         return await act(asked)
 
     return Tool(
@@ -80,7 +88,7 @@ class Recorder:
     """An act that writes down what it was asked, and may wait, or raise, before it answers."""
 
     def __init__(self, *, gate: Gate | None = None, error: Exception | None = None) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[RequestedCall] = []
         self.cancelled = 0
         self._gate = gate
         self._error = error
@@ -90,7 +98,7 @@ class Recorder:
         """Return the line of each call that ran."""
         return [str(asked.arguments.get("line", "")) for asked in self.asked]
 
-    async def __call__(self, asked: Asked) -> Any:
+    async def __call__(self, asked: RequestedCall) -> Any:
         self.asked.append(asked)
         try:
             if self._gate is not None:
@@ -116,15 +124,15 @@ class Joined:
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
         return self._of(name).effect(name, arguments)
 
-    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         theirs = await self._theirs.offers(place)
         others = [each for each in theirs if each.name not in self._own.names]
         return (*others, *await self._own.offers(place))
 
-    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
         return await self._of(asked.name).plan(place, asked)
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         return await self._of(planned.asked.name).run(place, planned)
 
     async def leave(self, session: str) -> None:
@@ -143,15 +151,15 @@ async def open_wrapped(
     config: Config,
     wrap: Wrap,
     *,
-    outside: Outside | None = None,
-    scope: Scope = Scope.ALL,
+    outside: Environment | None = None,
+    scope: RunScope = RunScope.ALL,
     owner: str = LOCAL_OWNER,
 ) -> AsyncIterator[Holdfast]:
     """Open a house with its toolbox in the test's hands."""
-    made = wiring.toolbox
+    made = wiring.build_toolbox
     async with AsyncExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(wiring, "toolbox", lambda *given: wrap(made(*given)))
+            patch.setattr(wiring, "build_toolbox", lambda *given: wrap(made(*given)))
             house = await stack.enter_async_context(
                 open_holdfast(config=config, outside=outside, scope=scope, owner=owner)
             )
@@ -162,8 +170,8 @@ async def open_wrapped(
 async def open_tooled(
     config: Config,
     *tools: Tool[Any],
-    outside: Outside | None = None,
-    scope: Scope = Scope.ALL,
+    outside: Environment | None = None,
+    scope: RunScope = RunScope.ALL,
     owner: str = LOCAL_OWNER,
 ) -> AsyncIterator[Holdfast]:
     """Open a house whose toolbox holds the tools of the test, too."""
@@ -176,7 +184,10 @@ async def open_tooled(
 
 @asynccontextmanager
 async def open_equipped(
-    config: Config, *tools: Tool[Any], outside: Outside | None = None, scope: Scope = Scope.ALL
+    config: Config,
+    *tools: Tool[Any],
+    outside: Environment | None = None,
+    scope: RunScope = RunScope.ALL,
 ) -> AsyncIterator[Holdfast]:
     """Open a house that has every tool of the catalogue, wherever this installation puts them."""
     settings = ProcessSettings(environment=os.environ, hidden=(str(config.home),))
@@ -253,7 +264,7 @@ async def answer(
     **more: Any,
 ) -> Approval:
     """Answer a question as its owner."""
-    told = Answer(state=state, **{"by": "ada", **more})
+    told = ApprovalAnswer(state=state, **{"by": "ada", **more})
     return await house.approvals.answer(house.owner, approval.session_id, approval.id, told)
 
 

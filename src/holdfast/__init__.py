@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from holdfast.app import Environment as Environment
     from holdfast.app import Holdfast as Holdfast
-    from holdfast.app import Outside as Outside
     from holdfast.app import open_holdfast as open_holdfast
     from holdfast.config.values import Chat as Chat
     from holdfast.config.values import Config as Config
     from holdfast.domain.agents import Agent as Agent
-    from holdfast.domain.approvals import Answer as Answer
     from holdfast.domain.approvals import Approval as Approval
+    from holdfast.domain.approvals import ApprovalAnswer as ApprovalAnswer
     from holdfast.domain.approvals import ApprovalMode as ApprovalMode
     from holdfast.domain.approvals import ApprovalScope as ApprovalScope
     from holdfast.domain.approvals import ApprovalState as ApprovalState
@@ -69,17 +69,17 @@ if TYPE_CHECKING:
     from holdfast.domain.sessions import StopReason as StopReason
     from holdfast.domain.tools import FsTier as FsTier
     from holdfast.domain.tools import Grant as Grant
-    from holdfast.execution.coordinator import Scope as Scope
-    from holdfast.services.calls import How as How
-    from holdfast.services.calls import Wish as Wish
-    from holdfast.services.session_lifecycle import Heirs as Heirs
+    from holdfast.execution.coordinator import RunScope as RunScope
+    from holdfast.services.calls import SettlementAction as SettlementAction
+    from holdfast.services.calls import SettlementRequest as SettlementRequest
+    from holdfast.services.session_lifecycle import DeletePolicy as DeletePolicy
 
 __version__: Final = "0.1.0"
 
 _HOMES: Final = {
     "Agent": "domain.agents",
     "AgentQuery": "domain.queries",
-    "Answer": "domain.approvals",
+    "ApprovalAnswer": "domain.approvals",
     "Approval": "domain.approvals",
     "ApprovalAnswered": "domain.events",
     "ApprovalMode": "domain.approvals",
@@ -99,10 +99,10 @@ _HOMES: Final = {
     "FsTier": "domain.tools",
     "Gap": "domain.events",
     "Grant": "domain.tools",
-    "Heirs": "services.session_lifecycle",
+    "DeletePolicy": "services.session_lifecycle",
     "Holdfast": "app",
     "HoldfastError": "domain.errors",
-    "How": "services.calls",
+    "SettlementAction": "services.calls",
     "Internal": "domain.errors",
     "Invalid": "domain.errors",
     "LimitReached": "domain.errors",
@@ -114,11 +114,11 @@ _HOMES: Final = {
     "NoticeCode": "domain.messages",
     "OnBusy": "domain.sessions",
     "OnExceed": "domain.sessions",
-    "Outside": "app",
+    "Environment": "app",
     "Page": "domain.queries",
     "ResultStatus": "domain.messages",
     "Role": "domain.messages",
-    "Scope": "execution.coordinator",
+    "RunScope": "execution.coordinator",
     "Selection": "domain.sessions",
     "Session": "domain.sessions",
     "SessionContext": "domain.sessions",
@@ -141,7 +141,7 @@ _HOMES: Final = {
     "TurnEnded": "domain.events",
     "TurnStarted": "domain.events",
     "Unavailable": "domain.errors",
-    "Wish": "services.calls",
+    "SettlementRequest": "services.calls",
     "open_holdfast": "app",
 }
 

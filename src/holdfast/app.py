@@ -20,15 +20,20 @@ from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
 from holdfast.domain.messages import Message, Part
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import OnBusy, Session, SessionRequest
-from holdfast.execution.coordinator import LocalCoordinator, Scope
+from holdfast.execution.coordinator import LocalCoordinator, RunScope
 from holdfast.execution.system import SystemClock, SystemMachine, SystemRandomness
-from holdfast.execution.workspace_folders import Workspaces
+from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.observations.service import Observations, SubmissionRates
-from holdfast.open_store import STORE_NAME, keep, open_store, store_key
+from holdfast.open_store import STORE_NAME, open_configured_store, open_store, store_key
 from holdfast.parsing.yaml_files import LARGEST
 from holdfast.ports import Clock, Llm, Machine, Randomness, Runtime, Store, Toolbox
 from holdfast.search.service import Search
-from holdfast.services.agent_processes import Berths, Ground, Guests, Slots
+from holdfast.services.agent_processes import (
+    AgentProcesses,
+    ProcessLimit,
+    SessionMcpServers,
+    WorkspaceResolver,
+)
 from holdfast.services.agents import BUILT_IN, AgentRules, Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.background_tasks import Background
@@ -37,24 +42,24 @@ from holdfast.services.costs import Costs
 from holdfast.services.event_stream import Events
 from holdfast.services.journal import Journal
 from holdfast.services.leases import Leases
-from holdfast.services.maintenance import Housekeeping, Retention
+from holdfast.services.maintenance import Maintenance, Retention
 from holdfast.services.media import Media
 from holdfast.services.messages import Messages
 from holdfast.services.models import Models
 from holdfast.services.repos import Repos
 from holdfast.services.secrets import Secrets
-from holdfast.services.session_create import OpeningRules, Openings
-from holdfast.services.session_views import Overviews
+from holdfast.services.session_create import SessionCreation, SessionRules
+from holdfast.services.session_views import SessionViews
 from holdfast.services.sessions import Sessions
-from holdfast.services.stamping import Ink, Mint
+from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.services.tokens import Tokens
-from holdfast.services.turns import Compactions, Inputs, Turns
-from holdfast.services.workspaces import Places, Visitors
+from holdfast.services.turns import Compactions, TurnInputs, Turns
+from holdfast.services.workspaces import Visitors, Workspaces
 from holdfast.store.database_url import password_of
 from holdfast.store.sqlite.change_watch import StoreDoorbell
 from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.workflows.model import Workflow
-from holdfast.workflows.session_export import Exports, Scribe, WorkflowTexts
+from holdfast.workflows.session_export import Exports, WorkflowFormat, WorkflowTexts
 from holdfast.zones.service import Zones
 
 _PARTS: Final = get_args(Part)
@@ -104,7 +109,7 @@ def _refusal(field: str, told: str, value: Any) -> Invalid:
 
 
 # Known by these names to who opens a store without a house around it.
-__all__ = ["STORE_NAME", "Holdfast", "Outside", "open_holdfast", "open_store", "store_key"]
+__all__ = ["STORE_NAME", "Environment", "Holdfast", "open_holdfast", "open_store", "store_key"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +126,10 @@ class Holdfast:
     key_source: str
     agents: Agents
     approvals: Approvals
-    berths: Berths
+    agent_processes: AgentProcesses
     calls: Calls
     compactions: Compactions
-    guests: Guests
+    guests: SessionMcpServers
     models: Models
     repos: Repos
     secrets: Secrets
@@ -132,10 +137,10 @@ class Holdfast:
     messages: Messages
     media: Media
     events: Events
-    overviews: Overviews
+    session_views: SessionViews
     costs: Costs
     exports: Exports
-    housekeeping: Housekeeping
+    maintenance: Maintenance
     observations: Observations
     search: Search
     tokens: Tokens
@@ -192,7 +197,7 @@ class Holdfast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outside:
+class Environment:
     """Where time, randomness, the disk and answers come from; tests bring their own.
 
     Where nobody is there to be asked, only the tools in `yes_to` are answered for.
@@ -213,8 +218,8 @@ async def open_holdfast(
     *,
     config: Config | None = None,
     owner: str = LOCAL_OWNER,
-    scope: Scope = Scope.ALL,
-    outside: Outside | None = None,
+    scope: RunScope = RunScope.ALL,
+    outside: Environment | None = None,
 ) -> AsyncIterator[Holdfast]:
     """Open the store in a home and run its waiting turns until the block is left.
 
@@ -223,20 +228,22 @@ async def open_holdfast(
     """
     settings = config or load({"home": home})
     async with AsyncExitStack() as stack:
-        built = await _assembled(stack, settings, require_owner(owner), scope, outside or Outside())
+        built = await _assembled(
+            stack, settings, require_owner(owner), scope, outside or Environment()
+        )
         await built.tokens.learn_local()
         # Before anybody is served: no session is in doubt once this returns.
-        if scope is Scope.ALL:
-            await built.berths.recover()
-            await built.housekeeping.recover()
+        if scope is RunScope.ALL:
+            await built.agent_processes.recover()
+            await built.maintenance.recover()
             await _brought_in(built)
             keeping = await stack.enter_async_context(Background())
             idle = timedelta(minutes=settings.idle_timeout_minutes)
             retention = Retention(
                 deltas=settings.events_delta_retention, events=settings.events_retention
             )
-            keeping.start(built.berths.tend())
-            keeping.start(built.housekeeping.keep(idle, retention))
+            keeping.start(built.agent_processes.tend())
+            keeping.start(built.maintenance.keep(idle, retention))
         yield built
 
 
@@ -248,7 +255,7 @@ class _Records:
     store: Store
     machine: Machine
     doorbell: StoreDoorbell
-    mint: Mint
+    id_factory: IdFactory
     secrets: Secrets
     journal: Journal
     leases: Leases
@@ -259,78 +266,90 @@ class _Records:
     zones: Zones
 
 
-async def _records(stack: AsyncExitStack, config: Config, outside: Outside) -> _Records:
+async def _records(stack: AsyncExitStack, config: Config, outside: Environment) -> _Records:
     from holdfast.llm.providers import KEY_VARIABLES
 
-    kept = await keep(stack, config, outside.clock, outside.machine, outside.vfs)
+    kept = await open_configured_store(stack, config, outside.clock, outside.machine, outside.vfs)
     store, doorbell = outside.wrap(kept.store), kept.doorbell
-    mint = Mint(outside.clock, outside.randomness)
+    id_factory = IdFactory(outside.clock, outside.randomness)
     secrets = Secrets(keychain, os.environ, KEY_VARIABLES)
     if (password := password_of(config.database_url or "")) is not None:
         secrets.remember("store.database_url", Secret(password))
-    ink = Ink(clock=outside.clock, mint=mint, scrubber=lambda: secrets.scrubber)
+    ink = Stamping(clock=outside.clock, id_factory=id_factory, scrubber=lambda: secrets.scrubber)
     journal = Journal(store, doorbell, ink)
     return _Records(
         key_source=kept.key_source,
         store=store,
         machine=kept.machine,
         doorbell=doorbell,
-        mint=mint,
+        id_factory=id_factory,
         secrets=secrets,
         journal=journal,
         leases=Leases(store, journal, kept.clock, kept.machine),
         approvals=Approvals(store, journal, doorbell, outside.clock, _rules(config, outside)),
         events=await stack.enter_async_context(Events(store, doorbell)),
         observations=Observations(store, journal, ink, _rates(config, outside)),
-        repos=Repos(store, outside.clock, mint, config.workspace_root),
+        repos=Repos(store, outside.clock, id_factory, config.workspace_root),
         zones=Zones(store, journal, ink),
     )
 
 
 async def _assembled(
-    stack: AsyncExitStack, config: Config, owner: Owner, scope: Scope, outside: Outside
+    stack: AsyncExitStack, config: Config, owner: Owner, scope: RunScope, outside: Environment
 ) -> Holdfast:
     """Put the floors together, each closed in the reverse order of its opening."""
     # Here and not above: whoever only imports us has no use for all the tools and models.
-    from holdfast.wiring import ceiling_of, limits_of, models_of, programs, toolbox
+    from holdfast.wiring import (
+        build_acp_runtime,
+        build_models,
+        build_toolbox,
+        ceiling_of,
+        limits_of,
+    )
 
     records = await _records(stack, config, outside)
     store, journal, secrets = records.store, records.journal, records.secrets
-    clock, mint, leases = outside.clock, records.mint, records.leases
-    llms = models_of(secrets)
+    clock, id_factory, leases = outside.clock, records.id_factory, records.leases
+    llms = build_models(secrets)
     models = Models(store, config.default_model, llms, absolute=absolute_model)
-    tools = toolbox(config, secrets, clock)
-    fleet, player = programs(config, secrets, clock, outside.randomness, records.zones.raw_lines)
+    tools = build_toolbox(config, secrets, clock)
+    fleet, player = build_acp_runtime(
+        config, secrets, clock, outside.randomness, records.zones.raw_lines
+    )
     for each in (llms, tools, fleet):
         stack.push_async_callback(each.aclose)
     (await stack.enter_async_context(Background())).start(tools.rest())
-    folders, visitors, rules = Workspaces(config.home), Visitors(), _opening_rules(config, secrets)
-    berths = Berths(store, journal, records.doorbell, records.machine, fleet)
-    await stack.enter_async_context(berths)
-    places = Places(store, folders, ceiling_of(config), visitors)
-    berth = partial(berths.of, Ground(records.repos, folders))
-    inputs = Inputs(models, places, records.approvals, limits_of(config), berth)
+    folders, visitors, rules = (
+        WorkspaceFolders(config.home),
+        Visitors(),
+        _opening_rules(config, secrets),
+    )
+    agent_processes = AgentProcesses(store, journal, records.doorbell, records.machine, fleet)
+    await stack.enter_async_context(agent_processes)
+    places = Workspaces(store, folders, ceiling_of(config), visitors)
+    process_slot = partial(agent_processes.of, WorkspaceResolver(records.repos, folders))
+    inputs = TurnInputs(models, places, records.approvals, limits_of(config), process_slot)
     own = _engine(llms, tools, outside, secrets)
     runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: own, AcpRuntime: player}
     turns = Turns(store, journal, inputs, runtimes, rules.slots)
     most = config.turns_at_a_time
     # Entered last, so it is left first: turns stop while the store can still be told.
     coordinator = await stack.enter_async_context(
-        LocalCoordinator(leases, turns, scope=scope, at_a_time=most, harbour=fleet)
+        LocalCoordinator(leases, turns, scope=scope, at_a_time=most, process_pool=fleet)
     )
-    openings = Openings(journal, models, records.repos, folders, rules)
+    openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
     return Holdfast(
         config=config,
         owner=owner,
         store=store,
         key_source=records.key_source,
-        agents=Agents(store, models, clock, mint, _agent_rules(config, secrets)),
+        agents=Agents(store, models, clock, id_factory, _agent_rules(config, secrets)),
         approvals=records.approvals,
-        berths=berths,
-        calls=Calls(store, journal, coordinator, mint),
+        agent_processes=agent_processes,
+        calls=Calls(store, journal, coordinator, id_factory),
         compactions=Compactions(store, journal, inputs, runtimes),
-        guests=Guests(visitors, tools),
+        guests=SessionMcpServers(visitors, tools),
         models=models,
         repos=records.repos,
         secrets=secrets,
@@ -338,21 +357,21 @@ async def _assembled(
         messages=Messages(store, journal, coordinator, openings, leases),
         media=Media(store),
         events=records.events,
-        overviews=Overviews(store, leases),
+        session_views=SessionViews(store, leases),
         costs=Costs(store),
         exports=Exports(store, journal, workflow_texts(models, config), lambda: secrets.scrubber),
-        housekeeping=Housekeeping(store, sessions, leases, coordinator, clock),
+        maintenance=Maintenance(store, sessions, leases, coordinator, clock),
         observations=records.observations,
         search=Search(store),
-        tokens=Tokens(store, clock, mint, _token_file(config), secrets.remember),
+        tokens=Tokens(store, clock, id_factory, _token_file(config), secrets.remember),
         zones=records.zones,
     )
 
 
 async def _brought_in(built: Holdfast) -> None:
-    from holdfast.wiring import bring_in
+    from holdfast.wiring import run_imports
 
-    await bring_in(built)
+    await run_imports(built)
 
 
 def _token_file(config: Config) -> SecretFile:
@@ -362,7 +381,7 @@ def _token_file(config: Config) -> SecretFile:
 
 def workflow_texts(models: Models, config: Config) -> WorkflowTexts:
     """Return what makes workflows of sessions."""
-    scribe = Scribe(write=_workflow_written, read=_workflow_read, largest=LARGEST)
+    scribe = WorkflowFormat(write=_workflow_written, read=_workflow_read, largest=LARGEST)
     return WorkflowTexts(models, config.default_model, scribe)
 
 
@@ -379,7 +398,7 @@ def _workflow_read(text: str) -> Workflow:
     return parse_workflow(text, where="the export")
 
 
-def _engine(llm: Llm, toolbox: Toolbox, outside: Outside, secrets: Secrets) -> Runtime:
+def _engine(llm: Llm, toolbox: Toolbox, outside: Environment, secrets: Secrets) -> Runtime:
     from holdfast.engine.runtime import EngineRuntime
 
     return EngineRuntime(
@@ -391,16 +410,16 @@ def _engine(llm: Llm, toolbox: Toolbox, outside: Outside, secrets: Secrets) -> R
     )
 
 
-def _opening_rules(config: Config, secrets: Secrets) -> OpeningRules:
+def _opening_rules(config: Config, secrets: Secrets) -> SessionRules:
     from holdfast.wiring import budget_of, ceiling_of
 
-    return OpeningRules(
+    return SessionRules(
         ceiling=ceiling_of(config),
         turn_cap=config.turn_cap,
         budget=budget_of(config),
         reasoning_effort=config.chat.reasoning_effort,
         scrubber=lambda: secrets.scrubber,
-        slots=Slots(config.max_concurrent_sessions),
+        slots=ProcessLimit(config.max_concurrent_sessions),
         require_program=partial(_require_program, os.environ),
     )
 
@@ -419,7 +438,7 @@ def _agent_rules(config: Config, secrets: Secrets) -> AgentRules:
     return AgentRules(scrubber=lambda: secrets.scrubber, seeds=seeds, in_repositories=usual)
 
 
-def _rules(config: Config, outside: Outside) -> ApprovalRules:
+def _rules(config: Config, outside: Environment) -> ApprovalRules:
     return ApprovalRules(
         loosest=config.approval,
         expire_after=config.approvals_expire_after,
@@ -428,5 +447,5 @@ def _rules(config: Config, outside: Outside) -> ApprovalRules:
     )
 
 
-def _rates(config: Config, outside: Outside) -> SubmissionRates:
+def _rates(config: Config, outside: Environment) -> SubmissionRates:
     return SubmissionRates(outside.clock, config.observations_per_minute)

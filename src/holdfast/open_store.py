@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from holdfast import keychain
 from holdfast.config import Config
 from holdfast.domain.errors import Code, Invalid
-from holdfast.execution.system import OneOfMany
+from holdfast.execution.system import SharedMachine
 from holdfast.ports import Clock, Machine, Store
 from holdfast.store.sqlite.change_watch import StoreDoorbell
 from holdfast.store.sqlite.connection import is_plain
-from holdfast.store.sqlite.encryption import KeySources, StoreKey, key_of
+from holdfast.store.sqlite.encryption import KeySources, StoreKey, load_store_key
 from holdfast.store.sqlite.files import private_folder, require_suitable
 from holdfast.store.sqlite.store import SqliteStore
 
@@ -28,7 +28,7 @@ DRIVER: Final = "asyncpg"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class OpenedStore:
     """An open store, who tells of its news, and the clock and the machine that leases go by."""
 
     store: Store
@@ -38,9 +38,9 @@ class Kept:
     machine: Machine
 
 
-async def keep(
+async def open_configured_store(
     stack: AsyncExitStack, config: Config, clock: Clock, machine: Machine, vfs: str | None = None
-) -> Kept:
+) -> OpenedStore:
     """Open the store of a configuration; the stack closes it."""
     source, store = await open_any_store(config, vfs=vfs)
     # Closed last: what lets go of a lease still has to write.
@@ -48,8 +48,10 @@ async def keep(
     doorbell = await stack.enter_async_context(StoreDoorbell(store.version))
     if not isinstance(store, SqliteStore):
         store.tell(doorbell.ring)
-        clock, machine = await store.clock(clock), OneOfMany(machine)
-    return Kept(store=store, key_source=source, doorbell=doorbell, clock=clock, machine=machine)
+        clock, machine = await store.clock(clock), SharedMachine(machine)
+    return OpenedStore(
+        store=store, key_source=source, doorbell=doorbell, clock=clock, machine=machine
+    )
 
 
 async def open_any_store(
@@ -108,4 +110,4 @@ def store_key(config: Config, path: Path) -> StoreKey:
         keep_in_keychain=keychain.write,
         encryption=config.encryption,
     )
-    return key_of(config.home, sources, is_new=is_new)
+    return load_store_key(config.home, sources, is_new=is_new)

@@ -31,7 +31,7 @@ from holdfast.llm.router import Llms
 from holdfast.llm.vendors import Vendors
 from holdfast.ports import Clock, Limits, Randomness, Store
 from holdfast.services.secrets import Secrets
-from holdfast.services.stamping import Ink, Mint
+from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.store.sqlite.block_files import BlockFolder
 from holdfast.tools.checkpoints import checkpoint_tool
 from holdfast.tools.commands import command_tools
@@ -57,7 +57,7 @@ from holdfast.zones.service import Zones
 log = logging.getLogger(__name__)
 
 
-class Opened(Protocol):
+class ImportTarget(Protocol):
     """What importers need of an open house."""
 
     @property
@@ -70,7 +70,7 @@ class Opened(Protocol):
     def zones(self) -> Zones: ...
 
 
-async def bring_in(house: Opened) -> None:
+async def run_imports(house: ImportTarget) -> None:
     """Bring in what the configuration names, and hold that no template owns a zone."""
     folder = house.config.block_zones
     if folder is not None:
@@ -82,7 +82,7 @@ async def bring_in(house: Opened) -> None:
     await TemplateSessions(house.store, house.zones.ink).promote()
 
 
-async def import_blocks(house: Opened, folder: Path, *, dry_run: bool = False) -> BlockReport:
+async def import_blocks(house: ImportTarget, folder: Path, *, dry_run: bool = False) -> BlockReport:
     """Bring the zones of blocks in a folder to the owner's agents."""
     with closing(BlockFolder(folder)) as source:
         importer = BlockZones(house.store, house.zones.ink, house.owner)
@@ -92,17 +92,17 @@ async def import_blocks(house: Opened, folder: Path, *, dry_run: bool = False) -
 async def blocks_left(store: Store, folder: Path) -> int:
     """Return how many blocks of a folder have a snapshot that no zone of the local owner holds."""
     clock = SystemClock()
-    ink = Ink(clock=clock, mint=Mint(clock, SystemRandomness()))
+    ink = Stamping(clock=clock, id_factory=IdFactory(clock, SystemRandomness()))
     with closing(BlockFolder(folder)) as source:
         return await BlockZones(store, ink, LOCAL_OWNER).left(source)
 
 
-def models_of(secrets: Secrets) -> Llms:
+def build_models(secrets: Secrets) -> Llms:
     """Return all models that can be asked, each with the key that the secrets hold for it."""
     return Llms(Vendors(secrets.key_of, base_urls(os.environ)))
 
 
-def toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
+def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
     """Return the tools of this installation."""
     roots = tuple(map(str, config.chat.extra_roots))
     files = FileSettings(
@@ -138,7 +138,7 @@ def _remote(config: Config, secrets: Secrets) -> McpSettings:
     )
 
 
-def yard(config: Config, secrets: Secrets) -> Yard:
+def build_process_registry(config: Config, secrets: Secrets) -> Yard:
     """Return what programs of this installation are started with."""
     return Yard(
         environment=os.environ,
@@ -149,7 +149,7 @@ def yard(config: Config, secrets: Secrets) -> Yard:
     )
 
 
-def programs(
+def build_acp_runtime(
     config: Config, secrets: Secrets, clock: Clock, randomness: Randomness, scribe: Scribe
 ) -> tuple[Fleet, ProgramRuntime]:
     """Return the programs of this process, none as yet, and what plays turns with them.
@@ -167,7 +167,7 @@ def programs(
     )
     fleet = Fleet()
     outfit = Outfit(
-        yard=yard(config, secrets),
+        yard=build_process_registry(config, secrets),
         companions=HandedServers(_remote(config, secrets)),
         line_limit=limits.line_limit,
         scribe=scribe if limits.raw_log else None,

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import Config, Holdfast, Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import Config, Holdfast, RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import Acp
 from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
@@ -90,8 +90,8 @@ class Aboard:
 async def aboard(
     folder: Path,
     *,
-    outside: Outside | None = None,
-    scope: Scope = Scope.ALL,
+    outside: Environment | None = None,
+    scope: RunScope = RunScope.ALL,
     options: dict[str, Any] | None = None,
     **script: Any,
 ) -> AsyncIterator[Aboard]:
@@ -102,7 +102,7 @@ async def aboard(
     peer = Peer(folder / "peer", **script)
     home = folder / "home"
     config = Config(home=home if "encryption" in settings else furnish(home), **settings)
-    async with open_holdfast(config=config, outside=outside or Outside(), scope=scope) as house:
+    async with open_holdfast(config=config, outside=outside or Environment(), scope=scope) as house:
         await provide(house, peer, options)
         repo = await house.repos.add(house.owner, str(tree), at_terminal=True)
         yield Aboard(house=house, peer=peer, repo=repo, tree=tree)

@@ -20,7 +20,7 @@ from holdfast.acp.transport.connection import Connection
 from holdfast.app import Holdfast, open_holdfast
 from holdfast.client.ids import new_id
 from holdfast.config import Config
-from holdfast.execution.coordinator import Scope
+from holdfast.execution.coordinator import RunScope
 from holdfast.services.agents import BUILT_IN
 from tests.cli.processes import COMMAND, environment
 
@@ -159,7 +159,7 @@ def chunk(text: str, message: str = "#1", kind: str = "agent_message_chunk") -> 
 async def house_for(home: Path, root: Path, **settings: Any) -> AsyncIterator[Holdfast]:
     """Open a house as the command does."""
     config = Config(home=home, workspace_root=root, **settings)
-    async with open_holdfast(config=config, scope=Scope.OWN) as house:
+    async with open_holdfast(config=config, scope=RunScope.OWN) as house:
         yield house
 
 

@@ -18,7 +18,7 @@ from holdfast.cli.remote.attachments import RemoteGuests
 from holdfast.cli.remote.house import remote_house
 from holdfast.cli.secrets import secrets_here
 from holdfast.config import Config
-from holdfast.domain.approvals import Answer, Approval, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import Event, Gap, StepEnded, StepStarted, TurnEnded, TurnStarted
 from holdfast.domain.ids import LOCAL_OWNER, EventId, SessionId
@@ -141,7 +141,7 @@ async def test_a_client_that_reads_no_more_does_not_keep_its_turn_from_its_end(
 
 async def answered(house: Any, asked: Approval, state: ApprovalState) -> None:
     """Answer a question from elsewhere."""
-    answer = Answer(state=state, by="terminal")
+    answer = ApprovalAnswer(state=state, by="terminal")
     await house.approvals.answer(house.owner, asked.session_id, asked.id, answer)
 
 

@@ -127,7 +127,7 @@ async def test_what_was_pruned_meanwhile_is_told_from_the_record(home: Path, des
         session = await editor.opened(desk)
         await house.send(SessionId(session), "What is 2+3?")
         rows = await played(house, SessionId(session))
-        assert await house.housekeeping.prune(timedelta(0)) > 0
+        assert await house.maintenance.prune(timedelta(0)) > 0
         editor.frames.clear()
 
         await editor.prompt(session, "What is 3+4?")
@@ -142,7 +142,7 @@ async def test_a_session_whose_news_were_all_forgotten_is_told_from_the_record(
         session = await editor.opened(desk)
         await house.send(SessionId(session), "What is 2+3?")
         await played(house, SessionId(session))
-        await house.housekeeping.forget(timedelta(0))
+        await house.maintenance.forget(timedelta(0))
         editor.frames.clear()
 
         await editor.prompt(session, "What is 3+4?")

@@ -8,11 +8,11 @@ import pytest
 from holdfast.acp.agent.client_questions import answer_of, offered
 from holdfast.acp.agent.updates import Telling
 from holdfast.domain.approvals import (
-    Answer,
     Approval,
+    ApprovalAnswer,
+    ApprovalChoice,
     ApprovalScope,
     ApprovalState,
-    Choice,
     Question,
 )
 from holdfast.domain.events import ApprovalAnswered
@@ -113,7 +113,7 @@ async def test_an_answer_from_elsewhere_is_the_first_one(home: Path, desk: Path)
         question = await editor.until(is_question)
         waiting = await house.approvals.list(house.owner, SessionId(session))
 
-        yes = Answer(state=ApprovalState.ALLOWED, by="terminal")
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="terminal")
         await house.approvals.answer(house.owner, SessionId(session), waiting.items[0].id, yes)
 
         assert (await editor.reply(asked))["result"]["stopReason"] == "end_turn"
@@ -188,22 +188,24 @@ def test_what_cannot_be_allowed_for_the_session_is_not_offered_so() -> None:
 @pytest.mark.parametrize(
     ("option", "answer"),
     [
-        ("once", Answer(state=ApprovalState.ALLOWED, by="acp", choice="once")),
+        ("once", ApprovalAnswer(state=ApprovalState.ALLOWED, by="acp", choice="once")),
         (
             "ever",
-            Answer(
+            ApprovalAnswer(
                 state=ApprovalState.ALLOWED, by="acp", choice="ever", scope=ApprovalScope.SESSION
             ),
         ),
-        ("no", Answer(state=ApprovalState.DENIED, by="acp", choice="no")),
-        ("what", Answer(state=ApprovalState.DENIED, by="acp")),
+        ("no", ApprovalAnswer(state=ApprovalState.DENIED, by="acp", choice="no")),
+        ("what", ApprovalAnswer(state=ApprovalState.DENIED, by="acp")),
     ],
 )
-def test_the_options_of_an_agent_behind_ours_pass_through(option: str, answer: Answer) -> None:
+def test_the_options_of_an_agent_behind_ours_pass_through(
+    option: str, answer: ApprovalAnswer
+) -> None:
     choices = (
-        Choice(id="once", name="Yes", kind="allow_once"),
-        Choice(id="ever", name="Always", kind="allow_always"),
-        Choice(id="no", name="No", kind="reject_once"),
+        ApprovalChoice(id="once", name="Yes", kind="allow_once"),
+        ApprovalChoice(id="ever", name="Always", kind="allow_always"),
+        ApprovalChoice(id="no", name="No", kind="reject_once"),
     )
     question = a_question(choices=choices, memory="all")
 
@@ -212,7 +214,7 @@ def test_the_options_of_an_agent_behind_ours_pass_through(option: str, answer: A
 
 
 def test_always_without_a_memory_of_ours_is_a_yes_for_once() -> None:
-    choices = (Choice(id="ever", name="Always", kind="allow_always"),)
+    choices = (ApprovalChoice(id="ever", name="Always", kind="allow_always"),)
     answer = answer_of(a_question(choices=choices), selected("ever")["result"])
 
-    assert answer == Answer(state=ApprovalState.ALLOWED, by="acp", choice="ever")
+    assert answer == ApprovalAnswer(state=ApprovalState.ALLOWED, by="acp", choice="ever")

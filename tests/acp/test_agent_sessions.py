@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
@@ -215,7 +215,9 @@ async def test_a_session_that_is_not_there_is_not_found(home: Path, desk: Path, 
 @pytest.mark.parametrize("how", ["load", "resume"])
 async def test_a_session_of_somebody_else_is_not_there(home: Path, desk: Path, how: str) -> None:
     async with here(home, desk) as (house, editor):
-        async with open_holdfast(config=house.config, owner="another", scope=Scope.NONE) as theirs:
+        async with open_holdfast(
+            config=house.config, owner="another", scope=RunScope.NONE
+        ) as theirs:
             session = (await theirs.open()).id
         error = (await load(editor, session, desk, how))["error"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolResult
 from tests.acp.aboard import aboard
@@ -75,7 +75,7 @@ FLAGS = [
 async def test_a_flag_knows_a_foreign_call_by_its_kind(
     tmp_path: Path, call: dict[str, Any], flag: str, is_answered: bool
 ) -> None:
-    outside = Outside(is_attended=False, yes_to=frozenset({flag}))
+    outside = Environment(is_attended=False, yes_to=frozenset({flag}))
     step = asking(ALL)
     step["ask"]["params"]["toolCall"] |= call
     async with aboard(tmp_path, outside=outside, on=prompt(step)) as ship:
@@ -87,7 +87,7 @@ async def test_a_flag_knows_a_foreign_call_by_its_kind(
 
 
 async def test_a_flag_knows_our_own_verbs_by_their_names(tmp_path: Path) -> None:
-    outside = Outside(is_attended=False, yes_to=frozenset({"terminal.create"}))
+    outside = Environment(is_attended=False, yes_to=frozenset({"terminal.create"}))
     run = does("terminal/create", "run", command="true")
     async with aboard(tmp_path, outside=outside, on=prompt(run)) as ship:
         session = await ship.open(approval=ApprovalMode.ASK)

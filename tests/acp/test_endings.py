@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Scope, open_holdfast
+from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.config import Config
 from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.approvals import ApprovalState
@@ -177,7 +177,9 @@ async def test_a_program_ends_when_another_process_closes_its_session(tmp_path: 
     async with aboard(tmp_path) as ship:
         session = await ship.open()
         await ship.tell(session)
-        async with open_holdfast(config=Config(home=tmp_path / "home"), scope=Scope.NONE) as other:
+        async with open_holdfast(
+            config=Config(home=tmp_path / "home"), scope=RunScope.NONE
+        ) as other:
             await other.sessions.close(other.owner, session.id)
         now = await ship.until(session, stands(ProcessState.EXITED))
         living = [pid for pid in _pids(ship.peer) if _is_alive(pid)]
@@ -191,7 +193,9 @@ async def test_a_turn_is_stopped_by_another_process(tmp_path: Path) -> None:
         session = await ship.open()
         await ship.house.send(session.id, "go")
         await ship.logged("mark", name="in")
-        async with open_holdfast(config=Config(home=tmp_path / "home"), scope=Scope.NONE) as other:
+        async with open_holdfast(
+            config=Config(home=tmp_path / "home"), scope=RunScope.NONE
+        ) as other:
             await other.sessions.interrupt(other.owner, session.id)
         await ship.logged("cancelled")
         now = await ship.now(session)
@@ -204,7 +208,7 @@ async def test_a_session_that_goes_on_elsewhere_has_one_program(tmp_path: Path) 
         session = await ship.open()
         await ship.tell(session, "one")
         config = Config(home=tmp_path / "home")
-        async with open_holdfast(config=config, scope=Scope.OWN) as other:
+        async with open_holdfast(config=config, scope=RunScope.OWN) as other:
             await other.send(session.id, "two")
             await _settled(other, session.id, 2)
             await asyncio.sleep(1.5)

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.acp.runtime.fleet import Fleet
 from holdfast.acp.transport.connection import Lost
-from holdfast.domain.agent_processes import Ending, Exit, Mooring, ProcessState
+from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.ids import SessionId, SessionKey
 from tests.builders import an_id
 from tests.stand_ins import PATIENCE
@@ -22,11 +22,11 @@ class Quay:
     key = SessionKey(1)
 
     def __init__(self) -> None:
-        self.kept: list[Mooring] = []
+        self.kept: list[ProcessRecord] = []
 
-    async def keep(self, mooring: Mooring, **_: Any) -> None:
+    async def keep(self, process_record: ProcessRecord, **_: Any) -> None:
         """Keep it."""
-        self.kept.append(mooring)
+        self.kept.append(process_record)
 
 
 async def test_an_empty_place_has_nobody_to_talk_to_and_nothing_to_end() -> None:
@@ -37,8 +37,8 @@ async def test_an_empty_place_has_nobody_to_talk_to_and_nothing_to_end() -> None
     with pytest.raises(Lost):
         slip.present()
     assert (slip.folder, slip.told_title()) == ("", None)
-    assert slip.mooring(ProcessState.EXITED) == Mooring(state=ProcessState.EXITED)
-    assert await slip.fall() == Exit()
+    assert slip.process_record(ProcessState.EXITED) == ProcessRecord(state=ProcessState.EXITED)
+    assert await slip.fall() == ProcessExit()
     slip.rest()
     await slip.wake()
     assert (fleet.held(), quay.kept) == (frozenset(), [])
@@ -50,7 +50,7 @@ async def test_a_place_that_has_ended_is_another_one_afterwards() -> None:
 
     await fleet.end(SessionKey(7))
     assert fleet.has(slip)
-    await fleet.end(SessionKey(1), Ending.DELETED)
+    await fleet.end(SessionKey(1), ProcessEnding.DELETED)
 
     assert not fleet.has(slip)
     assert fleet.slip(Quay()) is not slip  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ async def test_a_place_that_has_ended_is_another_one_afterwards() -> None:
 
 async def test_of_a_program_without_a_birth_nothing_is_left() -> None:
     async with asyncio.timeout(PATIENCE):
-        await Fleet().reap(Mooring(state=ProcessState.STARTING), SessionId(an_id(1)))
+        await Fleet().reap(ProcessRecord(state=ProcessState.STARTING), SessionId(an_id(1)))
 
 
 async def test_a_turn_that_was_given_up_in_an_empty_place_is_over() -> None:

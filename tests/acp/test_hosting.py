@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.approvals import (
-    Answer,
     Approval,
+    ApprovalAnswer,
     ApprovalMode,
     ApprovalScope,
     ApprovalState,
@@ -172,7 +172,7 @@ async def test_a_write_to_an_executable_is_asked_about_and_keeps_its_mode(tmp_pa
         await ship.house.send(session.id, "go")
         (waiting,) = await ship.waiting(session)
         assert waiting.question.tool_class is ToolClass.SENSITIVE_WRITE
-        yes = Answer(state=ApprovalState.ALLOWED, by="me")
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
         await ship.house.approvals.answer(ship.house.owner, session.id, waiting.id, yes)
         await ship.settled(session)
 
@@ -216,7 +216,7 @@ async def test_a_write_nobody_has_allowed_is_asked_about(tmp_path: Path, is_allo
         noted = [part for row in await ship.house.read(session.id) for part in row.parts]
         state = ApprovalState.ALLOWED if is_allowed else ApprovalState.DENIED
         await ship.house.approvals.answer(
-            ship.house.owner, session.id, question.id, Answer(state=state, by="me")
+            ship.house.owner, session.id, question.id, ApprovalAnswer(state=state, by="me")
         )
         rows = await ship.settled(session)
 
@@ -240,10 +240,10 @@ async def test_what_was_allowed_in_the_agents_own_words_is_not_asked_again(tmp_p
         session = await ship.open()
         await ship.house.send(session.id, "go")
         (question,) = await ship.waiting(session)
-        yes = Answer(state=ApprovalState.ALLOWED, by="me")
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
         await ship.house.approvals.answer(ship.house.owner, session.id, question.id, yes)
         (second,) = await ship.waiting(session)
-        no = Answer(state=ApprovalState.DENIED, by="me")
+        no = ApprovalAnswer(state=ApprovalState.DENIED, by="me")
         await ship.house.approvals.answer(ship.house.owner, session.id, second.id, no)
         await ship.settled(session)
 
@@ -347,7 +347,7 @@ async def test_what_changed_without_a_call_is_told(tmp_path: Path) -> None:
 async def _answered(ship: Aboard, session: Session, **answer: Any) -> Approval:
     """Wait for a question and allow it."""
     (question,) = await ship.waiting(session)
-    yes = Answer(state=ApprovalState.ALLOWED, by="me", **answer)
+    yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", **answer)
     await ship.house.approvals.answer(ship.house.owner, session.id, question.id, yes)
     return question
 

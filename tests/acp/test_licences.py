@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.approvals import (
-    Answer,
     Approval,
+    ApprovalAnswer,
     ApprovalMode,
     ApprovalScope,
     ApprovalState,
@@ -20,12 +20,12 @@ from tests.acp.test_permissions import ALL, CANCELLED, NO, ONCE, asking, beside,
 
 pytestmark = pytest.mark.anyio
 
-YES = Answer(state=ApprovalState.ALLOWED, by="me")
-NAY = Answer(state=ApprovalState.DENIED, by="me")
-EVER = Answer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION)
+YES = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+NAY = ApprovalAnswer(state=ApprovalState.DENIED, by="me")
+EVER = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION)
 
 
-async def settle(ship: Aboard, session: Session, answer: Answer) -> Approval:
+async def settle(ship: Aboard, session: Session, answer: ApprovalAnswer) -> Approval:
     """Wait for the one question that waits, and answer it."""
     (found,) = await ship.waiting(session)
     await ship.house.approvals.answer(ship.house.owner, session.id, found.id, answer)
@@ -166,7 +166,7 @@ async def test_a_command_that_was_allowed_is_asked_about_again(tmp_path: Path, c
     assert "error" in ship.peer.answers()["run"]
 
 
-async def _edited(ship: Aboard, session: Session, answer: Answer) -> Approval:
+async def _edited(ship: Aboard, session: Session, answer: ApprovalAnswer) -> Approval:
     """Play a turn in which an edit is asked about, and answer it."""
     await ship.house.send(session.id, "go")
     asked = await settle(ship, session, answer)

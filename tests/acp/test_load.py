@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Message, Plan, Reasoning, Text, ToolCall, ToolResult
 from holdfast.domain.sessions import Session
@@ -37,9 +37,9 @@ class SlowStore:
         return getattr(self._store, name)
 
 
-def slow() -> Outside:
+def slow() -> Environment:
     """Return a machine with a slow disk."""
-    return Outside(wrap=SlowStore)  # type: ignore[arg-type]
+    return Environment(wrap=SlowStore)  # type: ignore[arg-type]
 
 
 def group(number: int) -> list[dict[str, Any]]:

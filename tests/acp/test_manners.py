@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import FailureCode, ToolStarted
 from holdfast.domain.messages import ResultStatus, ToolResult
 from holdfast.domain.sessions import Status
-from holdfast.services.calls import How, Wish
+from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.acp.aboard import END, aboard, codes, hasty
 from tests.acp.test_hosting import does, prompt
 from tests.acp.test_permissions import ALL, CANCELLED, asking
@@ -142,7 +142,7 @@ async def test_a_question_that_nobody_will_answer_is_answered_cancelled(
 ) -> None:
     clock = SettableClock()
     on = {"session/prompt": [asking(ALL), "until_cancel"]}
-    async with aboard(tmp_path, on=on, outside=Outside(clock=clock)) as ship:
+    async with aboard(tmp_path, on=on, outside=Environment(clock=clock)) as ship:
         house, session = ship.house, await ship.open(approval=ApprovalMode.ASK)
         await house.send(session.id, "go")
         (asked,) = await ship.waiting(session)
@@ -150,7 +150,7 @@ async def test_a_question_that_nobody_will_answer_is_answered_cancelled(
             await house.sessions.close(house.owner, session.id)
         elif how == "sweep":
             clock.advance(hours=1)
-            await house.housekeeping.sweep(timedelta(minutes=30))
+            await house.maintenance.sweep(timedelta(minutes=30))
         if how != "go away":
             row = await house.approvals.get(house.owner, session.id, asked.id)
             assert row.state is ApprovalState.EXPIRED
@@ -212,9 +212,11 @@ async def test_an_unknown_outcome_of_a_foreign_call_is_not_run_again(tmp_path: P
         await house.sessions.interrupt(house.owner, session.id)
         await ship.settled(session)
         with pytest.raises(Conflict) as refused:
-            await house.calls.settle(house.owner, session.id, "c", Wish(how=How.RETRY, by="me"))
+            await house.calls.settle(
+                house.owner, session.id, "c", SettlementRequest(how=SettlementAction.RETRY, by="me")
+            )
         skipped = await house.calls.settle(
-            house.owner, session.id, "c", Wish(how=How.SKIP, by="me")
+            house.owner, session.id, "c", SettlementRequest(how=SettlementAction.SKIP, by="me")
         )
 
     assert refused.value.code is Code.CALL_NOT_OPEN

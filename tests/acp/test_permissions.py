@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
-from holdfast.domain.approvals import (
-    Answer,
-    ApprovalMode,
-    ApprovalScope,
-    ApprovalState,
-)
+from holdfast.app import Environment
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalScope, ApprovalState
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.messages import ResultStatus, Role, ToolResult
 from holdfast.domain.sessions import Session, StopReason
@@ -94,37 +89,37 @@ async def test_a_mode_decides_by_kind_and_leaves_a_row(
     )
 
 
-ANSWERS: dict[str, tuple[list[dict[str, Any]], Answer, dict[str, Any]]] = {
-    "allowed once": (ALL, Answer(state=ApprovalState.ALLOWED, by="me"), chosen("yes")),
+ANSWERS: dict[str, tuple[list[dict[str, Any]], ApprovalAnswer, dict[str, Any]]] = {
+    "allowed once": (ALL, ApprovalAnswer(state=ApprovalState.ALLOWED, by="me"), chosen("yes")),
     "allowed for the session": (
         ALL,
-        Answer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION),
+        ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION),
         chosen("ever"),
     ),
     "for the session, where only once is offered": (
         [ONCE, NO],
-        Answer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION),
+        ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION),
         chosen("yes"),
     ),
-    "denied": (ALL, Answer(state=ApprovalState.DENIED, by="me"), chosen("no")),
+    "denied": (ALL, ApprovalAnswer(state=ApprovalState.DENIED, by="me"), chosen("no")),
     "denied, where only never is offered": (
         [ONCE, NEVER],
-        Answer(state=ApprovalState.DENIED, by="me"),
+        ApprovalAnswer(state=ApprovalState.DENIED, by="me"),
         chosen("never"),
     ),
     "denied, where no is not offered": (
         [ONCE],
-        Answer(state=ApprovalState.DENIED, by="me"),
+        ApprovalAnswer(state=ApprovalState.DENIED, by="me"),
         CANCELLED,
     ),
     "the first of two of one kind": (
         [ONCE, {**ONCE, "optionId": "second"}, NO],
-        Answer(state=ApprovalState.ALLOWED, by="me"),
+        ApprovalAnswer(state=ApprovalState.ALLOWED, by="me"),
         chosen("yes"),
     ),
     "the one that was named": (
         [ONCE, {**ONCE, "optionId": "second"}, NO],
-        Answer(state=ApprovalState.ALLOWED, by="me", choice="second"),
+        ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", choice="second"),
         chosen("second"),
     ),
 }
@@ -145,10 +140,10 @@ async def test_an_answer_becomes_the_option_that_means_it(tmp_path: Path, case: 
     assert ship.peer.answers()["asked"]["result"] == outcome
 
 
-REFUSED: dict[str, tuple[list[dict[str, Any]], Answer]] = {
-    "once is never widened": ([ALWAYS, NO], Answer(state=ApprovalState.ALLOWED, by="me")),
-    "no yes is offered": ([NO], Answer(state=ApprovalState.ALLOWED, by="me")),
-    "unknown option": (ALL, Answer(state=ApprovalState.ALLOWED, by="me", choice="other")),
+REFUSED: dict[str, tuple[list[dict[str, Any]], ApprovalAnswer]] = {
+    "once is never widened": ([ALWAYS, NO], ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")),
+    "no yes is offered": ([NO], ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")),
+    "unknown option": (ALL, ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", choice="other")),
 }
 
 
@@ -182,7 +177,8 @@ async def test_a_second_answer_changes_nothing(tmp_path: Path) -> None:
         (question,) = await ship.waiting(session)
         approvals, owner = ship.house.approvals, ship.house.owner
         yes, no = (
-            Answer(state=state, by="me") for state in (ApprovalState.ALLOWED, ApprovalState.DENIED)
+            ApprovalAnswer(state=state, by="me")
+            for state in (ApprovalState.ALLOWED, ApprovalState.DENIED)
         )
         await approvals.answer(owner, session.id, question.id, yes)
         with pytest.raises(Conflict):
@@ -207,7 +203,7 @@ async def test_several_wait_at_once_and_keep_nothing_else_waiting(tmp_path: Path
         first, second = await ship.waiting(session, 2)
         await ship.logged("mark", name="said")
         for question in (second, first):
-            yes = Answer(state=ApprovalState.ALLOWED, by="me")
+            yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
             await ship.house.approvals.answer(ship.house.owner, session.id, question.id, yes)
         rows = await ship.settled(session)
 
@@ -227,7 +223,7 @@ async def test_two_sessions_wait_each_for_its_own_answer(tmp_path: Path) -> None
         states = (ApprovalState.DENIED, ApprovalState.ALLOWED)
         # The one that was asked last is answered first.
         for session, question, state in [*zip(sessions, questions, states, strict=True)][::-1]:
-            answer = Answer(state=state, by="me")
+            answer = ApprovalAnswer(state=state, by="me")
             await ship.house.approvals.answer(ship.house.owner, session.id, question.id, answer)
             await ship.settled(session)
 
@@ -238,7 +234,7 @@ async def test_two_sessions_wait_each_for_its_own_answer(tmp_path: Path) -> None
 
 
 async def test_a_question_nobody_can_be_asked_is_a_no(tmp_path: Path) -> None:
-    outside = Outside(is_attended=False)
+    outside = Environment(is_attended=False)
     async with aboard(tmp_path, outside=outside, on=asks(asking())) as ship:
         session = await ship.open()
         await ship.tell(session)
@@ -265,7 +261,7 @@ async def test_what_was_allowed_for_the_session_is_not_asked_again(tmp_path: Pat
         session = await ship.open()
         await ship.house.send(session.id, "go")
         (question,) = await ship.waiting(session)
-        yes = Answer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION)
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION)
         await ship.house.approvals.answer(ship.house.owner, session.id, question.id, yes)
         await ship.settled(session)
 
@@ -295,5 +291,5 @@ async def test_an_interrupt_answers_what_waits_with_cancelled(tmp_path: Path) ->
 
 async def _deny(ship: Aboard, session: Session) -> None:
     (question,) = await ship.waiting(session)
-    no = Answer(state=ApprovalState.DENIED, by="me")
+    no = ApprovalAnswer(state=ApprovalState.DENIED, by="me")
     await ship.house.approvals.answer(ship.house.owner, session.id, question.id, no)

@@ -9,7 +9,7 @@ import pytest
 import holdfast.acp
 from holdfast.acp.process.presets import PRESETS, SEEDED, fields_of
 from holdfast.app import Holdfast
-from holdfast.domain.agent_processes import options_of
+from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.ids import Owner
 
 STRANGER = Owner("stranger")
@@ -27,7 +27,7 @@ async def test_a_preset_makes_an_agent_whose_options_are_all_known(
 
     made = await quiet.agents.create(quiet.owner, fields_of(name, is_root=True))
 
-    options = options_of(made.runtime)  # type: ignore[arg-type]
+    options = parse_program_options(made.runtime)  # type: ignore[arg-type]
     assert (made.slug, made.name, made.grant) == (name, preset.title, None)
     assert (options.preset, options.install) == (name, preset.install)
     assert (options.mode, options.fs, options.fs_missing) == (

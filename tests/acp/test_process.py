@@ -20,7 +20,7 @@ from holdfast.acp.process.identities import boot, is_marked, members, seen
 from holdfast.acp.process.launching import Limits, NotStarted, Start, find
 from holdfast.acp.process.program import AGENT_BOUNDS, Patience, Program, reap
 from holdfast.acp.transport.connection import Bounds, Lost
-from holdfast.domain.agent_processes import Birth, Exit
+from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
 from tests.acp.peers import PATIENCE, Peer
 
 pytestmark = pytest.mark.anyio
@@ -239,13 +239,13 @@ async def test_colours_are_taken_out_of_complaints(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ignored", "expected"),
     [
-        ([], Exit(code=0, reason="ended")),
-        (["eof"], Exit(signal=signal.SIGTERM, reason="ended")),
-        (["eof", "TERM"], Exit(signal=signal.SIGKILL, reason="ended")),
+        ([], ProcessExit(code=0, reason="ended")),
+        (["eof"], ProcessExit(signal=signal.SIGTERM, reason="ended")),
+        (["eof", "TERM"], ProcessExit(signal=signal.SIGKILL, reason="ended")),
     ],
 )
 async def test_a_program_is_ended_as_kindly_as_it_lets_us(
-    tmp_path: Path, ignored: list[str], expected: Exit
+    tmp_path: Path, ignored: list[str], expected: ProcessExit
 ) -> None:
     peer = Peer(tmp_path / "place", ignore=ignored)
     program = await Program.spawn(peer.start(), patience=HASTY)
@@ -287,14 +287,14 @@ async def test_nobody_who_comes_from_it_is_left(
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        ({"exit": 0}, Exit(code=0, reason="exited")),
-        ({"exit": 3}, Exit(code=3, reason="exited")),
-        ({"signal": "KILL"}, Exit(signal=9, reason="exited")),
-        ({"signal": "SEGV"}, Exit(signal=11, reason="exited")),
+        ({"exit": 0}, ProcessExit(code=0, reason="exited")),
+        ({"exit": 3}, ProcessExit(code=3, reason="exited")),
+        ({"signal": "KILL"}, ProcessExit(signal=9, reason="exited")),
+        ({"signal": "SEGV"}, ProcessExit(signal=11, reason="exited")),
     ],
 )
 async def test_the_end_of_a_program_is_noticed(
-    tmp_path: Path, step: dict[str, Any], expected: Exit
+    tmp_path: Path, step: dict[str, Any], expected: ProcessExit
 ) -> None:
     steps = [{"text": "begun"}, {"raw": '{"method":"cut o'}, step]
     peer = Peer(tmp_path / "place", on={"session/prompt": steps})
@@ -326,8 +326,8 @@ async def test_its_exit_counts_although_somebody_holds_its_output(
     assert len(items) == 2
     with pytest.raises(Lost, match="exited"):
         future.result()
-    assert program.exited.result() == Exit(code=3, reason="exited")
-    assert await program.end() == Exit(code=3, reason="exited")
+    assert program.exited.result() == ProcessExit(code=3, reason="exited")
+    assert await program.end() == ProcessExit(code=3, reason="exited")
 
 
 async def test_last_words_that_nobody_took_yet_are_kept(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ async def test_who_closes_its_output_and_lives_is_ended(tmp_path: Path) -> None:
     assert len(items) == 1
     with pytest.raises(Lost, match="ended"):
         future.result()
-    expected = Exit(code=0, reason="stdout_closed")
+    expected = ProcessExit(code=0, reason="stdout_closed")
     assert await asyncio.wait_for(asyncio.shield(program.exited), PATIENCE) == expected
     assert await program.end() == expected
 
@@ -372,7 +372,7 @@ async def test_who_reads_nothing_is_ended_as_stuck(tmp_path: Path) -> None:
         await program.connection.begin("session/prompt", "x" * (1 << 20))
     assert program.exited.done() is False
 
-    expected = Exit(signal=signal.SIGTERM, reason="stuck")
+    expected = ProcessExit(signal=signal.SIGTERM, reason="stuck")
     assert await asyncio.wait_for(asyncio.shield(program.exited), PATIENCE) == expected
     assert await program.end() == expected
 
@@ -398,7 +398,7 @@ async def test_the_farewell_is_said_while_it_listens_and_never_in_the_way(peer: 
     os.kill(third.birth.pid, signal.SIGKILL)
     await asyncio.wait([third.exited])
     said: list[None] = []
-    assert await third.end(farewell=lambda: _note(said)) == Exit(signal=9, reason="exited")
+    assert await third.end(farewell=lambda: _note(said)) == ProcessExit(signal=9, reason="exited")
     assert said == []
 
 
@@ -418,7 +418,7 @@ async def test_ending_that_is_cancelled_ends_it_all_the_same(tmp_path: Path) -> 
     with pytest.raises(asyncio.CancelledError):
         await ending
     assert seen(program.birth.pid) is None
-    assert program.exited.result() == Exit(signal=9, reason="ended")
+    assert program.exited.result() == ProcessExit(signal=9, reason="ended")
 
 
 async def test_who_waits_for_the_exit_and_is_cancelled_does_no_harm(peer: Peer) -> None:
@@ -433,7 +433,7 @@ async def test_who_waits_for_the_exit_and_is_cancelled_does_no_harm(peer: Peer) 
     with suppress(asyncio.CancelledError):
         await waiting
 
-    assert await program.end() == Exit(code=0, reason="ended")
+    assert await program.end() == ProcessExit(code=0, reason="ended")
 
 
 async def test_starting_that_is_cancelled_leaves_nobody(peer: Peer) -> None:
@@ -459,8 +459,10 @@ async def test_who_loses_its_keeper_is_gone_with_all_who_come_from_it(tmp_path: 
     (grandchild,) = [each["pid"] for each in peer.log("forked")]
     os.kill(parent_of(program.birth.pid), signal.SIGKILL)
 
-    assert await asyncio.wait_for(asyncio.shield(program.exited), PATIENCE) == Exit(reason="lost")
-    assert await program.end() == Exit(reason="lost")
+    assert await asyncio.wait_for(asyncio.shield(program.exited), PATIENCE) == ProcessExit(
+        reason="lost"
+    )
+    assert await program.end() == ProcessExit(reason="lost")
     assert await gone(grandchild, program.birth.pid)
 
 
@@ -521,13 +523,13 @@ def left(tmp_path: Path, mark: str, source: str = ENDLESS) -> subprocess.Popen[b
     )
 
 
-def born(process: subprocess.Popen[bytes]) -> Birth:
+def born(process: subprocess.Popen[bytes]) -> ProcessIdentity:
     """Return by what it would be known."""
     assert process.stdout is not None
     process.stdout.readline()
     found = seen(process.pid)
     assert found is not None
-    return Birth(pid=found.pid, group=found.group, started=found.started, boot=boot())
+    return ProcessIdentity(pid=found.pid, group=found.group, started=found.started, boot=boot())
 
 
 async def test_an_orphan_is_ended_only_when_everything_agrees(tmp_path: Path) -> None:
@@ -585,5 +587,5 @@ async def test_five_deaf_programs_are_gone_within_ten_seconds(tmp_path: Path) ->
     exits = await asyncio.gather(*(each.end() for each in programs))
 
     assert time.monotonic() - began < 10
-    assert exits == [Exit(signal=9, reason="ended")] * 5
+    assert exits == [ProcessExit(signal=9, reason="ended")] * 5
     assert [seen(each.birth.pid) for each in programs] == [None] * 5

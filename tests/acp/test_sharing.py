@@ -13,9 +13,9 @@ from holdfast.acp.runtime.fleet import Fleet
 from holdfast.acp.runtime.sharing import LEFT, SharedProgram
 from holdfast.acp.transport.censors import CARELESS
 from holdfast.acp.transport.sides import DEFAULT_BOUNDS
-from holdfast.app import Outside
-from holdfast.domain.agent_processes import Exit, Mooring, ProcessState
-from holdfast.domain.approvals import Answer, ApprovalMode, ApprovalState
+from holdfast.app import Environment
+from holdfast.domain.agent_processes import ProcessExit, ProcessRecord, ProcessState
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
 from holdfast.domain.events import FailureCode, TurnEnded
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Role
@@ -120,7 +120,7 @@ async def test_a_question_is_asked_in_the_session_that_it_belongs_to(tmp_path: P
         (question,) = await ship.waiting(asked)
         beside = await ship.tell(other, "meanwhile")
         theirs = (await ship.house.approvals.list(ship.house.owner, other.id)).items
-        answer = Answer(state=ApprovalState.ALLOWED, by="me")
+        answer = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
         await ship.house.approvals.answer(ship.house.owner, asked.id, question.id, answer)
         rows = await ship.settled(asked)
 
@@ -450,12 +450,12 @@ async def test_the_mark_of_a_shared_program_is_no_sessions(tmp_path: Path) -> No
         one, two = await ship.open(), await ship.open()
         await ship.tell(one)
         await ship.tell(two)
-        moorings = [(await ship.now(each)).program for each in (one, two)]
+        process_records = [(await ship.now(each)).program for each in (one, two)]
 
     (start,) = ship.peer.log("start")
     mark = f"shared-{one.id}"
     assert start["env"]["HOLDFAST_SESSION_ID"] == mark
-    assert [each.birth.mark for each in moorings if each and each.birth] == [mark, mark]
+    assert [each.birth.mark for each in process_records if each and each.birth] == [mark, mark]
 
 
 async def test_one_that_is_deleted_is_told_and_the_others_go_on(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ async def test_one_that_is_deleted_is_told_and_the_others_go_on(tmp_path: Path) 
 async def test_each_session_is_idle_for_itself(tmp_path: Path) -> None:
     clock = SettableClock()
     async with aboard(
-        tmp_path, options=SHARED, capabilities=CAN, outside=Outside(clock=clock)
+        tmp_path, options=SHARED, capabilities=CAN, outside=Environment(clock=clock)
     ) as ship:
         one, two = await ship.open(), await ship.open()
         await ship.tell(one)
@@ -484,7 +484,7 @@ async def test_each_session_is_idle_for_itself(tmp_path: Path) -> None:
         clock.advance(minutes=20)
         await ship.tell(two, "later")
         clock.advance(minutes=15)
-        swept = await ship.house.housekeeping.sweep(timedelta(minutes=30))
+        swept = await ship.house.maintenance.sweep(timedelta(minutes=30))
         await ship.until(one, stands(ProcessState.EXITED))
         rows = await ship.tell(two, "still there?")
         idle = await ship.now(one)
@@ -500,11 +500,11 @@ async def test_what_a_former_run_left_is_found_by_any_of_its_sessions(tmp_path: 
         one, two = await ship.open(), await ship.open()
         await ship.tell(one)
         await ship.tell(two)
-        mooring = (await ship.now(two)).program
-        assert mooring is not None
+        process_record = (await ship.now(two)).program
+        assert process_record is not None
         (start,) = ship.peer.log("start")
         # As another process of ours would do it, which has started none of these.
-        await Fleet().reap(mooring, two.id)
+        await Fleet().reap(process_record, two.id)
         gone = await ship.until(two, stands(ProcessState.EXITED))
 
     assert gone.program is not None
@@ -517,15 +517,15 @@ async def test_one_that_others_sit_in_is_not_cleared_away(tmp_path: Path) -> Non
     shared = await SharedProgram.spawn(peer.start(), "shared-1", DEFAULT_BOUNDS, CARELESS)
     seats = [shared.seat(None) for _ in range(2)]
     fleet.shares.add("key", shared)
-    mooring = Mooring(state=ProcessState.READY, birth=shared.program.birth)
+    process_record = ProcessRecord(state=ProcessState.READY, birth=shared.program.birth)
 
-    await fleet.reap(mooring, SessionId("one"))
+    await fleet.reap(process_record, SessionId("one"))
     found = fleet.shares.find("key")
     assert await seats[0].leave(None, is_for_all=False) == LEFT
     lives = _lives(shared.program.birth.pid)
     end = await seats[1].leave(None, is_for_all=False)
 
-    assert (found, lives, end) == (shared, True, Exit(code=0, reason="ended"))
+    assert (found, lives, end) == (shared, True, ProcessExit(code=0, reason="ended"))
     assert fleet.shares.find("key") is None
     # A second time nothing happens any more.
     assert await seats[1].leave(None, is_for_all=False) == end

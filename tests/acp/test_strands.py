@@ -14,7 +14,7 @@ from holdfast.acp.runtime.strands import Strand, Trunk
 from holdfast.acp.transport.connection import Answered, Bounds, Item, Lost
 from holdfast.acp.transport.framing import Junk, Notification, Request, RpcError
 from holdfast.acp.transport.sides import DEFAULT_BOUNDS
-from holdfast.domain.agent_processes import options_of
+from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Invalid
 from holdfast.domain.tools import Grant
@@ -252,7 +252,7 @@ async def test_nobody_shares_with_another_owner_agent_or_grant() -> None:
 def test_arguments_that_name_one_session_cannot_be_shared() -> None:
     def options(*args: str) -> bool:
         runtime = AcpRuntime(command="agent", args=args, options={"share": True})
-        return options_of(runtime).share
+        return parse_program_options(runtime).share
 
     assert options("--in={workspace}")
     with pytest.raises(Invalid) as refused:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.acp.process.launching import Start
 from holdfast.acp.process.terminals import Terminals
 from holdfast.acp.transport.connection import Refused
-from holdfast.domain.approvals import Answer, ApprovalMode, ApprovalState
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolResult
 from tests.acp.aboard import aboard
 from tests.acp.test_hosting import does, prompt
@@ -73,7 +73,7 @@ async def _swapped(tmp_path: Path, target: Path) -> tuple[dict[str, Any], list[R
         (asked,) = await ship.waiting(session)
         folder.rename(tmp_path / "tree" / "sub2")
         folder.symlink_to(target)
-        yes = Answer(state=ApprovalState.ALLOWED, by="me")
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
         await ship.house.approvals.answer(ship.house.owner, session.id, asked.id, yes)
         rows = await ship.settled(session)
     assert asked.question.arguments["cwd"] == str(folder)

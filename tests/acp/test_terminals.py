@@ -17,7 +17,7 @@ from holdfast.acp.process.rings import Ring
 from holdfast.acp.process.terminals import AT_ONCE, OUTPUT_MOST, Output, Terminals
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import INTERNAL_ERROR, NOT_FOUND
-from holdfast.domain.agent_processes import Exit
+from holdfast.domain.agent_processes import ProcessExit
 
 pytestmark = pytest.mark.anyio
 
@@ -59,12 +59,12 @@ async def test_a_command_shows_what_it_prints_on_both_outputs(
     )
     id = await terminals.create(python(source, tmp_path))
 
-    assert await terminals.wait(id) == Exit(code=3, reason="exited")
-    assert await terminals.wait(id) == Exit(code=3, reason="exited")
+    assert await terminals.wait(id) == ProcessExit(code=3, reason="exited")
+    assert await terminals.wait(id) == ProcessExit(code=3, reason="exited")
     assert terminals.output(id) == Output(
         text=f"{tmp_path} yes ''\ncomplaint\ufffd\n",
         truncated=False,
-        exit=Exit(code=3, reason="exited"),
+        exit=ProcessExit(code=3, reason="exited"),
     )
 
 
@@ -75,7 +75,7 @@ async def test_two_may_wait_and_one_may_give_up(terminals: Terminals, tmp_path: 
     first.cancel()
     await terminals.kill(id)
 
-    assert await second == Exit(signal=signal.SIGTERM, reason="ended")
+    assert await second == ProcessExit(signal=signal.SIGTERM, reason="ended")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ async def test_the_beginning_is_dropped_between_two_characters(
     await terminals.wait(id)
 
     assert terminals.output(id) == Output(
-        text=expected, truncated=True, exit=Exit(code=0, reason="exited")
+        text=expected, truncated=True, exit=ProcessExit(code=0, reason="exited")
     )
 
 
@@ -120,7 +120,7 @@ async def test_a_killed_command_can_still_be_looked_at(
     await terminals.kill(id)
     await terminals.kill(id)
 
-    expected = Exit(signal=signal.SIGTERM, reason="ended")
+    expected = ProcessExit(signal=signal.SIGTERM, reason="ended")
     assert terminals.output(id) == Output(text=text, truncated=False, exit=expected)
     assert await terminals.wait(id) == expected
     assert seen(int(text)) is None
@@ -207,7 +207,7 @@ async def test_who_gives_up_waiting_for_the_end_does_not_stop_it(
     await asyncio.sleep(0)
     killing.cancel()
 
-    assert await terminals.wait(id) == Exit(signal=signal.SIGTERM, reason="ended")
+    assert await terminals.wait(id) == ProcessExit(signal=signal.SIGTERM, reason="ended")
     assert seen(pid) is None
 
 

@@ -30,7 +30,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
-from holdfast.ports import Done
+from holdfast.ports import CallOutcome
 from tests.acp.sayings import (
     END_TURN,
     MODEL,
@@ -860,7 +860,7 @@ def test_what_we_do_for_the_agent_is_a_call_with_a_result_of_ours() -> None:
     translator = a_translator()
 
     begun = translator.act("fs.write_text_file", "edit", {"path": "/w/a"}, now=1.0)
-    done = Done(status=ResultStatus.OK, result={"bytes": 3})
+    done = CallOutcome(status=ResultStatus.OK, result={"bytes": 3})
 
     assert begun.batches == [
         (

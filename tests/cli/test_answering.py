@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.cli.answering import Answering, allow_by_flag
 from holdfast.cli.manners import Manner
 from holdfast.cli.output import Printer
@@ -27,7 +27,7 @@ def answered(home: Path, asked: Approval, manner: Manner, *, own: bool, times: i
     """Show a question to somebody who answers for nobody, and return what became of it."""
 
     async def work() -> Approval:
-        async with open_holdfast(home, scope=Scope.NONE) as house:
+        async with open_holdfast(home, scope=RunScope.NONE) as house:
             answering = Answering(house, TextScreen(Printer(Settings()), house, manner), manner)
             async with asyncio.TaskGroup() as tasks:
                 for each in await answering.waiting(asked.session_id) * times:
@@ -75,7 +75,7 @@ def test_whoever_was_faster_has_answered(home: Path, asked: Approval) -> None:
     answered(home, asked, NOBODY, own=True)
 
     async def late() -> Approval:
-        async with open_holdfast(home, scope=Scope.NONE) as house:
+        async with open_holdfast(home, scope=RunScope.NONE) as house:
             await allow_by_flag(house, asked)
             return await house.approvals.get(house.owner, asked.session_id, asked.id)
 

@@ -18,7 +18,7 @@ from holdfast.cli.questions import Questions
 from holdfast.cli.screen import TextScreen
 from holdfast.cli.settings import Settings
 from holdfast.cli.signals import Signals
-from holdfast.domain.approvals import Answer, Approval, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.events import ApprovalRequested, Event
 from holdfast.domain.sessions import Status
 from tests.stand_ins import PATIENCE
@@ -111,7 +111,7 @@ async def test_the_first_answer_counts_and_a_late_one_is_told_so(
     async def typed() -> str:
         # As it happens when two people press Enter at once: the news is still on its way.
         (asked,) = await waiting(holdfast)
-        given = Answer(state=theirs, by="bob")
+        given = ApprovalAnswer(state=theirs, by="bob")
         await holdfast.approvals.answer(holdfast.owner, asked.session_id, asked.id, given)
         return "y"
 
@@ -136,7 +136,7 @@ async def test_an_answer_from_elsewhere_ends_the_typing(
     async def elsewhere() -> None:
         await typing.wait()
         (asked,) = await waiting(holdfast)
-        yes = Answer(state=ApprovalState.ALLOWED, by="bob")
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="bob")
         await holdfast.approvals.answer(holdfast.owner, asked.session_id, asked.id, yes)
 
     async with (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.config import Chat, Config
 from holdfast.domain.events import ToolStarted
 from tests.cli.conftest import Cli
@@ -43,7 +43,7 @@ def cut(home: Path, desk: Path, cli: Cli) -> str:
         steps = asks(call("run_command", call_id="c1", **COMMAND)), says("so be it")
         model = script(desk, *map(dict, steps))
         chat = Chat(allowed_commands=("sh work.sh",))
-        outside = Outside(is_attended=False, yes_to=frozenset({"run_command"}))
+        outside = Environment(is_attended=False, yes_to=frozenset({"run_command"}))
         config = Config(home=home, default_model=model, chat=chat)
         async with open_holdfast(config=config, outside=outside) as house:
             session = await started(house, desk)

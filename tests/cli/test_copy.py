@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, SessionId, open_holdfast
+from holdfast import RunScope, SessionId, open_holdfast
 from holdfast.store.postgres.schema import DatabaseSchema
 from holdfast.store.transfer.sql import TABLES
 from tests.cli.conftest import Cli
@@ -27,7 +27,7 @@ def lived(cli: Cli, home: Path, chatted: str) -> str:
     """Have a store in which most tables have rows; return the session with a record."""
 
     async def live() -> None:
-        async with open_holdfast(home, scope=Scope.NONE) as house:
+        async with open_holdfast(home, scope=RunScope.NONE) as house:
             await house.sessions.fork(house.owner, SessionId(chatted), title="Der Käfer’s title")
             gone = await house.sessions.fork(house.owner, SessionId(chatted))
             await house.sessions.delete(house.owner, gone.id)
@@ -95,7 +95,7 @@ def test_work_goes_on_where_the_copy_is(
     use(url)
 
     async def work() -> None:
-        async with open_holdfast(scope=Scope.NONE) as house:
+        async with open_holdfast(scope=RunScope.NONE) as house:
             await house.open()
             await house.send(SessionId(lived), "And 3+4?")
             await house.zones.append_output(house.owner, "another", "a line")

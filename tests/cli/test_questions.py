@@ -5,14 +5,20 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.cli.questions import question_lines, read_answer
-from holdfast.domain.approvals import Answer, Approval, ApprovalScope, ApprovalState, Question
+from holdfast.domain.approvals import (
+    Approval,
+    ApprovalAnswer,
+    ApprovalScope,
+    ApprovalState,
+    Question,
+)
 from holdfast.domain.ids import ApprovalId, SessionId
 from holdfast.domain.tools import ToolClass
 from tests.builders import an_id
 
-ALLOWED = Answer(state=ApprovalState.ALLOWED, by="terminal")
-FOR_ALL = Answer(state=ApprovalState.ALLOWED, by="terminal", scope=ApprovalScope.SESSION)
-DENIED = Answer(state=ApprovalState.DENIED, by="terminal")
+ALLOWED = ApprovalAnswer(state=ApprovalState.ALLOWED, by="terminal")
+FOR_ALL = ApprovalAnswer(state=ApprovalState.ALLOWED, by="terminal", scope=ApprovalScope.SESSION)
+DENIED = ApprovalAnswer(state=ApprovalState.DENIED, by="terminal")
 
 
 def an_approval(
@@ -82,12 +88,15 @@ def test_what_has_to_be_seen_each_time_is_offered_once(kind: ToolClass, memory: 
         ("always", FOR_ALL),
         ("n", DENIED),
         ("no", DENIED),
-        ("n not now", Answer(state=ApprovalState.DENIED, by="terminal", note="not now")),
-        ("no, later", Answer(state=ApprovalState.DENIED, by="terminal", note="later")),
-        (f"n {'x' * 500}", Answer(state=ApprovalState.DENIED, by="terminal", note="x" * 500)),
+        ("n not now", ApprovalAnswer(state=ApprovalState.DENIED, by="terminal", note="not now")),
+        ("no, later", ApprovalAnswer(state=ApprovalState.DENIED, by="terminal", note="later")),
+        (
+            f"n {'x' * 500}",
+            ApprovalAnswer(state=ApprovalState.DENIED, by="terminal", note="x" * 500),
+        ),
     ],
 )
-def test_a_letter_answers(said: str, answer: Answer) -> None:
+def test_a_letter_answers(said: str, answer: ApprovalAnswer) -> None:
     assert read_answer(said, has_more=True) == answer
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.app import Holdfast
 from holdfast.domain.errors import Unavailable
 from tests.cli.conftest import Cli
@@ -215,7 +215,7 @@ async def test_a_house_that_is_open_can_be_written(holdfast: Holdfast) -> None:
 
 @pytest.mark.anyio
 async def test_a_house_that_is_closed_cannot(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
         pass
 
     with pytest.raises(Unavailable):

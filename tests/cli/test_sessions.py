@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.domain.ids import SessionId
 from tests.cli.conftest import Cli, Ran
 
@@ -260,7 +260,7 @@ def test_a_deleted_session_is_gone(cli: Cli, chatted: str) -> None:
 
 def test_a_fork_leaves_a_turn_that_waits_to_that_turn(cli: Cli, chatted: str, home: Path) -> None:
     async def wait() -> None:
-        async with open_holdfast(home, scope=Scope.NONE) as house:
+        async with open_holdfast(home, scope=RunScope.NONE) as house:
             await house.send(SessionId(chatted), "And 4+4?")
 
     asyncio.run(wait())
@@ -423,10 +423,10 @@ def open_sessions(home: Path, ids: list[str]) -> None:
     """Open sessions of these ids."""
     import asyncio
 
-    from holdfast import Scope, open_holdfast
+    from holdfast import RunScope, open_holdfast
 
     async def opened() -> None:
-        async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+        async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
             for each in ids:
                 await holdfast.open(id=each)
 
@@ -437,11 +437,11 @@ def leave_a_turn_waiting(home: Path, session: str) -> None:
     """Write a message down in a house that plays no turns."""
     import asyncio
 
-    from holdfast import Scope, open_holdfast
+    from holdfast import RunScope, open_holdfast
     from holdfast.domain.ids import SessionId
 
     async def send() -> None:
-        async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+        async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
             await holdfast.send(SessionId(session), "still there?")
 
     asyncio.run(send())

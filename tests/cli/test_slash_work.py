@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode
 from tests.cli.test_talking import CTRL_D, conversing, talked
@@ -25,7 +25,7 @@ WRITING = """
 @pytest.fixture
 async def flagged(home: Path) -> AsyncIterator[Holdfast]:
     """Open a home in which a flag answers for writing, and which allows edits at most."""
-    outside = Outside(is_attended=False, yes_to=frozenset({"write_file"}))
+    outside = Environment(is_attended=False, yes_to=frozenset({"write_file"}))
     config = Config(home=home, approval=ApprovalMode.EDITS)
     async with open_holdfast(config=config, outside=outside) as opened:
         yield opened

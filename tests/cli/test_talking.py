@@ -12,7 +12,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from holdfast import Scope, SessionRequest, __version__, open_holdfast
+from holdfast import RunScope, SessionRequest, __version__, open_holdfast
 from holdfast.app import Holdfast
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.output import Printer
@@ -180,7 +180,7 @@ async def test_the_past_is_printed_and_an_open_turn_is_played(
     async with conversing(holdfast) as (conversation, keys):
         keys.send_text(f"What is 1+1?\r{CTRL_D}")
         await talked(conversation)
-        async with open_holdfast(holdfast.config.home, scope=Scope.NONE) as elsewhere:
+        async with open_holdfast(holdfast.config.home, scope=RunScope.NONE) as elsewhere:
             await elsewhere.send(conversation.session_id, "What is 2+2?")
         await holdfast.sessions.resume(holdfast.owner, conversation.session_id)
         capsys.readouterr()

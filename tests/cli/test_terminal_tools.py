@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, SessionId, open_holdfast
+from holdfast import RunScope, SessionId, open_holdfast
 from tests.cli.approving import session_of, waiting
 from tests.cli.processes import Terminal, at_terminal, beside, running
 
@@ -236,7 +236,7 @@ def test_a_servers_question_is_asked_at_the_prompt_and_the_begun_line_is_kept(
 
 async def send(home: Path, session: str, text: str) -> None:
     """Write a message down and leave its turn to whoever plays turns."""
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         await house.send(SessionId(session), text)
 
 

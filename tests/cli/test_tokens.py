@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Scope as Turns
+from holdfast import RunScope as Turns
 from holdfast import open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.cli.cards import Card
 from holdfast.domain.errors import Denied
 from holdfast.domain.tokens import Caller, Scope
@@ -242,7 +242,7 @@ async def local(home: Path) -> tuple[str, str]:
 
 async def made_at_once(home: Path, count: int) -> list[str]:
     """Make tokens in the same moment; return their ids."""
-    outside = Outside(clock=SettableClock())
+    outside = Environment(clock=SettableClock())
     async with open_holdfast(home, scope=Turns.NONE, outside=outside) as house:
         made = [await house.tokens.create(house.owner, "a", Scope.READ) for _ in range(count)]
     return [token.id for token, _ in made]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast import open_holdfast
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.tokens import Token, TokenKind
-from holdfast.execution.coordinator import Scope as Turns
+from holdfast.execution.coordinator import RunScope as Turns
 from tests.cli.processes import ran, running
 from tests.cli.visits import card_of, got
 from tests.postgres import Databases

@@ -7,16 +7,16 @@ from typing import Any, Final
 from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.observations.claims import (
-    Accepted,
-    Entry,
+    ClaimOrigin,
+    LogEntry,
     Observation,
     ObservationKind,
-    Origin,
     Subject,
-    accepted,
-    accepted_correction,
-    accepted_deletion,
-    observed,
+    ValidPayload,
+    accept_correction,
+    accept_deletion,
+    accept_payload,
+    build_observation,
 )
 from holdfast.observations.model import Entity, EntityType
 from holdfast.observations.resolve import resolve
@@ -140,7 +140,7 @@ def a_payload(**changes: Any) -> dict[str, Any]:
 def issues_of(payload: Any, entity_type: EntityType = SESSION) -> list[tuple[str, str]]:
     """Return the place and the rule of every issue for which a payload is refused."""
     try:
-        accepted(entity_type, payload)
+        accept_payload(entity_type, payload)
     except Invalid as error:
         return [(each["field"], each["expected"]) for each in error.details["issues"]]
     return []
@@ -159,23 +159,23 @@ def a_claim(
     Changes are of the minimal payload of a session, and all there is of another entity.
     """
     payload = a_payload(**changes) if entity_type is SESSION else changes
-    return entered(accepted(entity_type, payload), ordinal, kind=kind, minute=minute)
+    return entered(accept_payload(entity_type, payload), ordinal, kind=kind, minute=minute)
 
 
 def a_correction(ordinal: int, field: str, value: Any, *, minute: int | None = None) -> Observation:
     """Return the correction of one field."""
-    told = accepted_correction("abc123", field, value)
+    told = accept_correction("abc123", field, value)
     return entered(told, ordinal, kind=ObservationKind.CORRECTION, minute=minute)
 
 
 def a_deletion(ordinal: int, *, is_deleted: bool = True) -> Observation:
     """Return that a history is deleted, or restored."""
     kind = ObservationKind.DELETION if is_deleted else ObservationKind.RESTORATION
-    return entered(accepted_deletion("abc123", is_deleted=is_deleted), ordinal, kind=kind)
+    return entered(accept_deletion("abc123", is_deleted=is_deleted), ordinal, kind=kind)
 
 
 def entered(
-    told: Accepted,
+    told: ValidPayload,
     ordinal: int,
     *,
     kind: ObservationKind = ObservationKind.SUBMIT,
@@ -183,11 +183,11 @@ def entered(
 ) -> Observation:
     """Return what was accepted as an observation of its minute, which is its number's if unsaid."""
     at = AT + timedelta(minutes=ordinal if minute is None else minute)
-    return observed(
+    return build_observation(
         LOCAL_OWNER,
         told,
-        Origin(kind=kind),
-        Entry(ordinal=ordinal, created_at=AT + timedelta(minutes=ordinal), observed_at=at),
+        ClaimOrigin(kind=kind),
+        LogEntry(ordinal=ordinal, created_at=AT + timedelta(minutes=ordinal), observed_at=at),
     )
 
 

@@ -10,9 +10,9 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.observations.claims import (
     BYTES_MOST,
     CORRECTABLE,
-    accepted,
-    accepted_correction,
-    accepted_deletion,
+    accept_correction,
+    accept_deletion,
+    accept_payload,
     require_session_key,
 )
 from holdfast.observations.issues import WarningCode
@@ -27,13 +27,13 @@ CHECKPOINT = {"name": "spec_complete", "timestamp": "2025-12-31T11:15:00Z"}
 @demands("S3-001", "S3-001i", "S3-001j", "S3-001k")
 @pytest.mark.parametrize("payload", [MINIMAL, COMPLETE, UPDATE])
 def test_the_payloads_of_the_seed_are_accepted(payload: dict[str, Any]) -> None:
-    told = accepted(SESSION, payload)
+    told = accept_payload(SESSION, payload)
 
     assert (told.entity_type, told.key, told.fields) == (SESSION, "abc123", payload)
 
 
 def test_what_is_accepted_is_kept_in_its_canonical_form() -> None:
-    told = accepted(SESSION, a_payload(duration=3600.0))
+    told = accept_payload(SESSION, a_payload(duration=3600.0))
 
     assert told.content == (
         b'{"actions":[{"result":"success","type":"create_feature_unit"}],"duration":3600,'
@@ -43,7 +43,7 @@ def test_what_is_accepted_is_kept_in_its_canonical_form() -> None:
 
 
 def test_the_hash_of_the_minimal_payload_is_that_of_its_canonical_form() -> None:
-    told = accepted(SESSION, dict(MINIMAL))
+    told = accept_payload(SESSION, dict(MINIMAL))
 
     assert told.content_hash == "6b3ae90e760788a70594e7cba07bd2fec49c123c75d89d662f68a50cf3657750"
 
@@ -51,7 +51,7 @@ def test_the_hash_of_the_minimal_payload_is_that_of_its_canonical_form() -> None
 @demands("S3-020", "S3-024", "S3-001l")
 def test_an_empty_list_of_actions_is_refused_with_the_seeds_words() -> None:
     with pytest.raises(Invalid) as refused:
-        accepted(SESSION, a_payload(actions=[]))
+        accept_payload(SESSION, a_payload(actions=[]))
 
     body = refused.value.body()
     issues = body["details"].pop("issues")
@@ -230,7 +230,7 @@ def test_at_most_fifty_issues_are_told() -> None:
 def test_what_the_rules_allow_is_accepted(changes: dict[str, Any]) -> None:
     payload = a_payload(**changes)
 
-    assert accepted(SESSION, payload).fields == payload
+    assert accept_payload(SESSION, payload).fields == payload
 
 
 @demands("S3-004", "S3-004b", "S3-002k")
@@ -243,20 +243,20 @@ def test_types_and_names_are_open_vocabularies() -> None:
         outcomes=[{"type": "anything"}],
     )
 
-    assert accepted(SESSION, payload).warnings == ()
+    assert accept_payload(SESSION, payload).warnings == ()
 
 
 @demands("S3-011b")
 def test_the_seeds_object_for_a_new_session_is_refused_with_how_to_record_a_start() -> None:
     with pytest.raises(Invalid, match="To record a start, send one action"):
-        accepted(SESSION, {"session_id": "abc123", "actions": [], "checkpoints": []})
+        accept_payload(SESSION, {"session_id": "abc123", "actions": [], "checkpoints": []})
 
 
 @demands("S3-011")
 def test_a_start_is_recorded_with_one_action() -> None:
     start = [{"type": "session_start", "result": "success"}]
 
-    assert accepted(SESSION, a_payload(actions=start)).warnings == ()
+    assert accept_payload(SESSION, a_payload(actions=start)).warnings == ()
 
 
 def _nested(levels: int) -> Any:
@@ -274,11 +274,11 @@ def test_a_payload_may_be_thirty_two_levels_deep() -> None:
 
 
 def test_a_payload_may_have_a_mebibyte() -> None:
-    size = len(accepted(SESSION, a_payload(note=[])).content)
+    size = len(accept_payload(SESSION, a_payload(note=[])).content)
     texts = ["x" * 65_000] * 16
     room = BYTES_MOST - size - sum(len(each) + 3 for each in texts) - 2
 
-    assert len(accepted(SESSION, a_payload(note=[*texts, "y" * room])).content) == BYTES_MOST
+    assert len(accept_payload(SESSION, a_payload(note=[*texts, "y" * room])).content) == BYTES_MOST
     assert issues_of(a_payload(note=[*texts, "y" * (room + 1)])) == [("", "max_bytes: 1048576")]
 
 
@@ -303,7 +303,7 @@ def test_whatever_is_sent_is_accepted_or_refused(payload: Any) -> None:
 def test_a_correction_is_judged_like_a_submission_of_its_field(
     field: str, value: Any, codes: list[WarningCode]
 ) -> None:
-    told = accepted_correction("abc123", field, value)
+    told = accept_correction("abc123", field, value)
 
     assert (told.key, told.fields) == ("abc123", {field: value})
     assert [warning.code for warning in told.warnings] == codes
@@ -328,15 +328,15 @@ def test_a_correction_that_violates_a_rule_is_refused(
     arguments: tuple[Any, Any, Any], field: str, expected: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        accepted_correction(*arguments)
+        accept_correction(*arguments)
 
     assert (refused.value.details["field"], refused.value.details["expected"]) == (field, expected)
 
 
 def test_corrections_and_deletions_may_say_why() -> None:
-    corrected = accepted_correction("abc123", "duration", 5, reason="typo")
-    deleted = accepted_deletion("abc123", is_deleted=True, reason="private")
-    restored = accepted_deletion("abc123", is_deleted=False)
+    corrected = accept_correction("abc123", "duration", 5, reason="typo")
+    deleted = accept_deletion("abc123", is_deleted=True, reason="private")
+    restored = accept_deletion("abc123", is_deleted=False)
 
     assert corrected.fields == {"duration": 5, "reason": "typo"}
     assert corrected.warnings == ()
@@ -347,7 +347,7 @@ def test_corrections_and_deletions_may_say_why() -> None:
 @pytest.mark.parametrize("reason", [5, "x" * 513])
 def test_a_reason_is_a_short_text(reason: Any) -> None:
     with pytest.raises(Invalid) as refused:
-        accepted_deletion("abc123", is_deleted=True, reason=reason)
+        accept_deletion("abc123", is_deleted=True, reason=reason)
 
     assert refused.value.details["field"] == "reason"
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from holdfast.domain.approvals import (
     TIGHTNESS,
-    Answer,
     Approval,
+    ApprovalAnswer,
     ApprovalMode,
     ApprovalScope,
     ApprovalState,
     Question,
-    answered,
+    apply_answer,
     digest_of,
     flag_of,
-    tighter,
+    stricter_mode,
 )
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.tools import ToolClass
@@ -62,19 +62,19 @@ def test_every_state_but_waiting_is_final() -> None:
 def test_a_waiting_question_takes_its_first_answer(
     state: ApprovalState, scope: ApprovalScope
 ) -> None:
-    answer = Answer(state=state, by="anna", scope=scope, note="because")
+    answer = ApprovalAnswer(state=state, by="anna", scope=scope, note="because")
 
-    assert answered(an_approval(), answer, at=LATER) == an_approval(
+    assert apply_answer(an_approval(), answer, at=LATER) == an_approval(
         state=state, scope=scope, answered_by="anna", note="because", answered_at=LATER
     )
 
 
 @pytest.mark.parametrize("state", FINAL)
 def test_the_same_answer_again_is_heard_and_changes_nothing(state: ApprovalState) -> None:
-    first = answered(an_approval(), Answer(state=state, by="anna"), at=AT)
-    again = Answer(state=state, by="ben", scope=ApprovalScope.SESSION, note="me too")
+    first = apply_answer(an_approval(), ApprovalAnswer(state=state, by="anna"), at=AT)
+    again = ApprovalAnswer(state=state, by="ben", scope=ApprovalScope.SESSION, note="me too")
 
-    assert answered(first, again, at=LATER) == first
+    assert apply_answer(first, again, at=LATER) == first
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_same_answer_again_is_heard_and_changes_nothing(state: ApprovalState
 )
 def test_another_answer_is_refused(state: ApprovalState, other: ApprovalState) -> None:
     with pytest.raises(Conflict) as refused:
-        answered(an_approval(state=state), Answer(state=other, by="ben"), at=AT)
+        apply_answer(an_approval(state=state), ApprovalAnswer(state=other, by="ben"), at=AT)
 
     assert refused.value.body() == {
         "error": Code.APPROVAL_CLOSED,
@@ -93,17 +93,17 @@ def test_another_answer_is_refused(state: ApprovalState, other: ApprovalState) -
 
 def test_what_no_memory_can_cover_is_not_allowed_for_a_whole_session() -> None:
     once_only = an_approval(question=a_question(memory=None))
-    for_good = Answer(state=ApprovalState.ALLOWED, by="anna", scope=ApprovalScope.SESSION)
+    for_good = ApprovalAnswer(state=ApprovalState.ALLOWED, by="anna", scope=ApprovalScope.SESSION)
 
     with pytest.raises(Conflict) as refused:
-        answered(once_only, for_good, at=AT)
+        apply_answer(once_only, for_good, at=AT)
 
     assert refused.value.code is Code.OPTION_NOT_OFFERED
 
 
 def test_a_question_covers_one_call_unless_somebody_says_more() -> None:
     assert an_approval().scope is ApprovalScope.ONCE
-    assert Answer(state=ApprovalState.ALLOWED, by="anna").scope is ApprovalScope.ONCE
+    assert ApprovalAnswer(state=ApprovalState.ALLOWED, by="anna").scope is ApprovalScope.ONCE
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_an_approval_is_known_by_the_id_of_its_question() -> None:
 def test_the_stricter_of_two_modes_holds(one: ApprovalMode, other: ApprovalMode) -> None:
     expected = min(one, other, key=STRICTEST_FIRST.index)
 
-    assert tighter(one, other) is expected
-    assert tighter(other, one) is expected
+    assert stricter_mode(one, other) is expected
+    assert stricter_mode(other, one) is expected
 
 
 def test_every_mode_has_its_tightness() -> None:

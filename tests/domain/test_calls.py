@@ -15,14 +15,14 @@ from holdfast.domain.calls import (
     Call,
     CallState,
     Settlement,
-    detailing,
-    finished,
+    add_details,
+    finish_call,
     is_open,
     is_unrun_retry,
-    reopened,
+    reopen_call,
     retry_id,
-    settled,
-    started,
+    settle_call,
+    start_call,
 )
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.messages import ResultStatus
@@ -44,15 +44,15 @@ ALLOWED = {
 }
 
 STEPS: Mapping[str, tuple[Callable[[Call], Call], CallState]] = {
-    "started": (partial(started, at=AT), STARTED),
+    "started": (partial(start_call, at=AT), STARTED),
     **{
         f"finished {status}": (
-            partial(finished, status=status, at=LATER, sequence=7),
+            partial(finish_call, status=status, at=LATER, sequence=7),
             UNKNOWN if status is ResultStatus.UNKNOWN else FINISHED,
         )
         for status in ResultStatus
     },
-    **{f"settled {how}": (partial(settled, how=how), SETTLED) for how in Settlement},
+    **{f"settled {how}": (partial(settle_call, how=how), SETTLED) for how in Settlement},
 }
 
 
@@ -84,63 +84,63 @@ def test_every_step_is_in_the_table_or_refused(state: CallState, step: str) -> N
 
 @pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT])
 def test_a_recovered_call_that_may_run_twice_starts_again(effect: Effect) -> None:
-    running = started(a_call(effect=effect), at=AT)
+    running = start_call(a_call(effect=effect), at=AT)
 
     assert running == a_call(effect=effect, state=STARTED, started_at=AT)
-    assert started(running, at=LATER) == a_call(effect=effect, state=STARTED, started_at=LATER)
+    assert start_call(running, at=LATER) == a_call(effect=effect, state=STARTED, started_at=LATER)
 
 
 def test_an_unsafe_call_never_starts_twice() -> None:
-    running = started(a_call(effect=Effect.UNSAFE), at=AT)
+    running = start_call(a_call(effect=Effect.UNSAFE), at=AT)
 
     with pytest.raises(Conflict) as refused:
-        started(running, at=LATER)
+        start_call(running, at=LATER)
 
     assert refused.value.code is Code.CALL_NOT_OPEN
 
 
 @pytest.mark.parametrize("how", Settlement)
 def test_an_unknown_outcome_is_settled_once(how: Settlement) -> None:
-    unknown = finished(started(a_call(), at=AT), ResultStatus.UNKNOWN, at=LATER, sequence=3)
+    unknown = finish_call(start_call(a_call(), at=AT), ResultStatus.UNKNOWN, at=LATER, sequence=3)
 
-    put_right = settled(unknown, how)
+    put_right = settle_call(unknown, how)
 
     assert put_right == a_call(
         state=SETTLED, settlement=how, started_at=AT, ended_at=LATER, result_sequence=3
     )
     with pytest.raises(Conflict):
-        settled(put_right, how)
+        settle_call(put_right, how)
 
 
 def test_what_a_retry_did_not_put_right_is_unknown_again() -> None:
-    unknown = finished(started(a_call(), at=AT), ResultStatus.UNKNOWN, at=LATER, sequence=3)
+    unknown = finish_call(start_call(a_call(), at=AT), ResultStatus.UNKNOWN, at=LATER, sequence=3)
 
-    assert reopened(settled(unknown, Settlement.RETRIED)) == unknown
-    for other in (unknown, *(settled(unknown, how) for how in Settlement if how != "retried")):
+    assert reopen_call(settle_call(unknown, Settlement.RETRIED)) == unknown
+    for other in (unknown, *(settle_call(unknown, how) for how in Settlement if how != "retried")):
         with pytest.raises(Conflict):
-            reopened(other)
+            reopen_call(other)
 
 
 @pytest.mark.parametrize("status", ResultStatus)
 def test_a_retry_that_never_started_was_not_run(status: ResultStatus) -> None:
     retry = a_call(id=retry_id("7"))
 
-    begun = finished(started(retry, at=AT), status, at=LATER, sequence=3)
+    begun = finish_call(start_call(retry, at=AT), status, at=LATER, sequence=3)
     is_denied = status in {ResultStatus.DENIED, ResultStatus.SKIPPED}
     assert is_unrun_retry(begun, status) is is_denied
     assert is_unrun_retry(retry, status) is False
     if status is not ResultStatus.UNKNOWN:
-        assert is_unrun_retry(finished(retry, status, at=LATER, sequence=3), status) is True
-        assert is_unrun_retry(finished(a_call(), status, at=LATER, sequence=3), status) is False
+        assert is_unrun_retry(finish_call(retry, status, at=LATER, sequence=3), status) is True
+        assert is_unrun_retry(finish_call(a_call(), status, at=LATER, sequence=3), status) is False
 
 
 def test_a_call_that_never_started_has_no_unknown_outcome() -> None:
     with pytest.raises(Conflict):
-        finished(a_call(state=INTENDED), ResultStatus.UNKNOWN, at=AT, sequence=2)
+        finish_call(a_call(state=INTENDED), ResultStatus.UNKNOWN, at=AT, sequence=2)
 
 
 def test_a_call_that_never_started_has_no_time_of_its_start() -> None:
-    refused = finished(a_call(), ResultStatus.DENIED, at=LATER, sequence=2)
+    refused = finish_call(a_call(), ResultStatus.DENIED, at=LATER, sequence=2)
 
     assert refused == a_call(state=FINISHED, ended_at=LATER, result_sequence=2)
 
@@ -174,8 +174,8 @@ def test_a_call_is_unsafe_until_its_tool_says_otherwise() -> None:
 
 
 def test_arguments_that_became_known_later_change_nothing_else() -> None:
-    call = started(a_call(arguments={}), at=AT)
+    call = start_call(a_call(arguments={}), at=AT)
 
-    detailed = detailing({"command": "ls"})(call)
+    detailed = add_details({"command": "ls"})(call)
 
     assert detailed == msgspec.structs.replace(call, arguments={"command": "ls"})

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.canonical_json import canonical, canonical_text, digest, reading, sameness
+from holdfast.domain.canonical_json import (
+    canonical,
+    canonical_text,
+    decode_exact,
+    digest,
+    equality_key,
+)
 from tests.domain.strategies import JSON
 
 
@@ -74,23 +80,23 @@ def _whole(digits: str) -> float | int:
 def test_what_is_read_has_the_spelling_it_was_read_from(value: Any) -> None:
     spelled = canonical(value)
 
-    assert canonical(reading(spelled)) == spelled
-    assert reading(spelled) == value
+    assert canonical(decode_exact(spelled)) == spelled
+    assert decode_exact(spelled) == value
 
 
 @given(JSON | st.integers(-(1 << 80), 1 << 80), JSON)
 def test_values_are_the_same_exactly_when_their_spellings_are(one: Any, other: Any) -> None:
-    first, second = (reading(canonical(each)) for each in (one, other))
+    first, second = (decode_exact(canonical(each)) for each in (one, other))
 
-    assert (sameness(first) == sameness(second)) == (canonical(first) == canonical(second))
-    assert sameness(first) == sameness(reading(canonical(first)))
+    assert (equality_key(first) == equality_key(second)) == (canonical(first) == canonical(second))
+    assert equality_key(first) == equality_key(decode_exact(canonical(first)))
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [(1, True), (0, False), ("1", 1), (None, "null"), ([1 << 70], [True])]
 )
 def test_what_only_looks_alike_is_not_the_same(one: Any, other: Any) -> None:
-    assert sameness(one) != sameness(other)
+    assert equality_key(one) != equality_key(other)
 
 
 def test_a_digest_is_that_of_the_spelling() -> None:

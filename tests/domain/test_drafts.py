@@ -4,21 +4,30 @@ from typing import get_args
 
 from holdfast.domain.approvals import Question
 from holdfast.domain.drafts import (
+    ApprovalDecided,
     CallDetails,
     CostDraft,
-    Decided,
     Draft,
     MessageDraft,
     Outcome,
     Summary,
-    Titled,
+    TitleChange,
     ToolsFound,
 )
 from holdfast.domain.events import Payload
 from holdfast.domain.ids import ModelId
 
 OWN = {
-    *(MessageDraft, CostDraft, Question, Decided, Titled, Summary, ToolsFound, CallDetails),
+    *(
+        MessageDraft,
+        CostDraft,
+        Question,
+        ApprovalDecided,
+        TitleChange,
+        Summary,
+        ToolsFound,
+        CallDetails,
+    ),
     Outcome,
 }
 

@@ -6,10 +6,10 @@ from holdfast.domain.ids import LOCAL_OWNER, EntityId, SessionId, SessionKey
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import (
     Direction,
+    EntityListing,
     EntityOrder,
-    Hosted,
-    Listed,
-    Listing,
+    HostedSession,
+    ListedEntity,
     Value,
     hosted_value,
     in_order,
@@ -17,9 +17,9 @@ from holdfast.observations.queries import (
 )
 
 
-def a_listing(direction: Direction, after: tuple[Value, str] | None = None) -> Listing:
+def a_listing(direction: Direction, after: tuple[Value, str] | None = None) -> EntityListing:
     """Return a listing of sessions."""
-    return Listing(
+    return EntityListing(
         owner=LOCAL_OWNER,
         entity_type=EntityType.AGENT_SESSION,
         order=EntityOrder.DURATION,
@@ -29,9 +29,9 @@ def a_listing(direction: Direction, after: tuple[Value, str] | None = None) -> L
     )
 
 
-def listed(value: Value, name: str) -> Listed:
+def listed(value: Value, name: str) -> ListedEntity:
     """Return an entity in a listing."""
-    return Listed(value=value, entity_id=EntityId(name))
+    return ListedEntity(value=value, entity_id=EntityId(name))
 
 
 MANY = [listed(2, "d"), listed(None, "b"), listed(1.5, "c"), listed(2, "a"), listed(None, "a")]
@@ -63,17 +63,19 @@ def test_words_are_ordered_as_words(direction: Direction) -> None:
 
 
 def test_a_journal_alone_is_ordered_by_what_it_claims() -> None:
-    closed = Hosted(
+    closed = HostedSession(
         key=SessionKey(1),
         id=SessionId("s"),
         created_at=5_000_999,
         updated_at=9_000_000,
         finished_at=7_500_001,
     )
-    opened = Hosted(
+    opened = HostedSession(
         key=SessionKey(1), id=SessionId("s"), created_at=1, updated_at=2, finished_at=None
     )
-    brief = Hosted(key=SessionKey(1), id=SessionId("s"), created_at=1, updated_at=2, finished_at=3)
+    brief = HostedSession(
+        key=SessionKey(1), id=SessionId("s"), created_at=1, updated_at=2, finished_at=3
+    )
 
     assert [hosted_value(closed, each) for each in EntityOrder] == [5_000, 7_500, 2.5, 9_000, "s"]
     assert [hosted_value(opened, each) for each in EntityOrder] == [0, None, None, 0, "s"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Invalid
-from holdfast.observations.claims import accepted, require_sibling
+from holdfast.observations.claims import accept_payload, require_sibling
 from holdfast.observations.model import SHAPES, SIBLINGS, EntityType
 from tests.domain.claims import DECISION, FEATURE_UNIT, RELEASE, VALIDATION, issues_of
 
@@ -28,7 +28,7 @@ def test_every_type_has_a_shape() -> None:
 def test_a_right_payload_is_accepted(entity_type: EntityType) -> None:
     payload = {**PAYLOADS[entity_type], **FULL[entity_type]}
 
-    told = accepted(entity_type, payload)
+    told = accept_payload(entity_type, payload)
 
     assert (told.fields, told.warnings) == (payload, ())
 
@@ -87,7 +87,7 @@ def test_a_violated_rule_is_one_issue(
 
 def test_messages_name_lists_in_words() -> None:
     with pytest.raises(Invalid) as refused:
-        accepted(SHIP, {**RELEASE, "acceptance_criteria": []})
+        accept_payload(SHIP, {**RELEASE, "acceptance_criteria": []})
 
     assert refused.value.details["message"] == (
         "Acceptance criteria array must have at least 1 item"
@@ -107,7 +107,7 @@ def test_messages_name_lists_in_words() -> None:
 def test_an_entity_is_known_by_its_key(
     entity_type: EntityType, changes: dict[str, Any], key: str
 ) -> None:
-    assert accepted(entity_type, {**PAYLOADS[entity_type], **changes}).key == key
+    assert accept_payload(entity_type, {**PAYLOADS[entity_type], **changes}).key == key
 
 
 @pytest.mark.parametrize("entity_type", SIBLINGS)

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.domain.messages import Message, Role
-from holdfast.observations.as_of import EVERYTHING, Horizon
+from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import (
-    Accepted,
     Observation,
     ObservationKind,
-    accepted,
-    accepted_correction,
+    ValidPayload,
+    accept_correction,
+    accept_payload,
 )
-from holdfast.observations.resolve import Fold, Journal, claim_of, resolve
+from holdfast.observations.resolve import Fold, JournalView, claim_of, resolve
 from tests.builders import (
     SESSION_ID,
     a_message,
@@ -31,7 +31,7 @@ from tests.domain.test_resolution_laws import bytes_of
 RIGHT = [{"type": "put_right", "result": "success"}]
 
 
-def a_journal(*minutes: float) -> Journal:
+def a_journal(*minutes: float) -> JournalView:
     """Return a journal that reached a checkpoint in each of these minutes."""
     rows: list[Message] = []
     for number, minute in enumerate(minutes):
@@ -41,28 +41,28 @@ def a_journal(*minutes: float) -> Journal:
         rows.append(a_message(role=Role.TOOL_CALL, parts=(call,), created_at=at))
         rows.append(a_message(role=Role.TOOL_RESULT, parts=(result,), created_at=at))
     session = a_session(created_at=AT, updated_at=AT + timedelta(minutes=max(minutes, default=0)))
-    return Journal(session=session, messages=a_transcript(*rows))
+    return JournalView(session=session, messages=a_transcript(*rows))
 
 
 def corrected(ordinal: int, field: str, value: Any, *, minute: int) -> Observation:
     """Return the correction of a list, made in a minute."""
-    told = accepted_correction(SESSION_ID, field, value)
+    told = accept_correction(SESSION_ID, field, value)
     return _in(minute, told, ordinal, ObservationKind.CORRECTION)
 
 
 def submitted(ordinal: int, *, minute: int, **fields: Any) -> Observation:
     """Return a claim, made in a minute."""
     payload = {"session_id": SESSION_ID, "started_at": "2026-01-02", "actions": RIGHT, **fields}
-    return _in(minute, accepted(SESSION, payload), ordinal, ObservationKind.SUBMIT)
+    return _in(minute, accept_payload(SESSION, payload), ordinal, ObservationKind.SUBMIT)
 
 
-def _in(minute: int, told: Accepted, ordinal: int, kind: ObservationKind) -> Observation:
+def _in(minute: int, told: ValidPayload, ordinal: int, kind: ObservationKind) -> Observation:
     return replace(
         entered(told, ordinal, kind=kind, minute=minute), created_at=AT + timedelta(minutes=minute)
     )
 
 
-def actions(journal: Journal, *claims: Observation, horizon: Horizon = EVERYTHING) -> list[str]:
+def actions(journal: JournalView, *claims: Observation, horizon: AsOf = EVERYTHING) -> list[str]:
     """Return when each action was done that is shown; those that say nothing of it are `-`."""
     entity = resolve(journal.subject, claims, journal=journal, horizon=horizon)
     return [each.get("timestamp", "")[14:16] or "-" for each in entity.snapshot["actions"]]
@@ -93,7 +93,7 @@ def test_each_correction_is_about_what_was_known_until_then() -> None:
     ]
 
     assert actions(journal, *claims) == ["-", "09"]
-    assert actions(journal, *claims, horizon=Horizon(at=AT + timedelta(minutes=3))) == ["-", "07"]
+    assert actions(journal, *claims, horizon=AsOf(at=AT + timedelta(minutes=3))) == ["-", "07"]
 
 
 def test_a_vague_claim_that_was_taken_away_does_not_keep_news_out() -> None:

@@ -17,16 +17,16 @@ from holdfast.domain.messages import (
     ToolError,
 )
 from holdfast.domain.sessions import ForkPoint, Status
-from holdfast.observations.as_of import EVERYTHING, Horizon
+from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import (
     Observation,
     ObservationKind,
-    accepted,
-    accepted_correction,
-    accepted_deletion,
+    accept_correction,
+    accept_deletion,
+    accept_payload,
 )
 from holdfast.observations.model import Entity
-from holdfast.observations.resolve import RESULTS, SETTLED, Journal, claim_of, resolve
+from holdfast.observations.resolve import RESULTS, SETTLED, JournalView, claim_of, resolve
 from tests.builders import (
     SESSION_ID,
     a_call,
@@ -67,14 +67,14 @@ def noticed(minute: float, text: str, code: NoticeCode = NoticeCode.CALL_SETTLED
     return a_message(role=Role.SYSTEM, parts=(notice,), created_at=at(minute), turn=0)
 
 
-def a_journal(*rows: Message, calls: tuple[Any, ...] = (), **changes: Any) -> Journal:
+def a_journal(*rows: Message, calls: tuple[Any, ...] = (), **changes: Any) -> JournalView:
     """Return the journal of a session with these rows."""
     written = max([OPENED, *(row.created_at for row in rows), changes.get("finished_at", OPENED)])
     session = a_session(created_at=OPENED, updated_at=written, **changes)
-    return Journal(session=session, messages=a_transcript(*rows), calls=calls)
+    return JournalView(session=session, messages=a_transcript(*rows), calls=calls)
 
 
-def shown(journal: Journal, *claims: Observation, horizon: Horizon = EVERYTHING) -> Entity:
+def shown(journal: JournalView, *claims: Observation, horizon: AsOf = EVERYTHING) -> Entity:
     """Return what is known of a session of ours."""
     return resolve(journal.subject, claims, journal=journal, horizon=horizon)
 
@@ -93,7 +93,7 @@ def told(
         "started_at": "2026-01-02T04:00:00Z",
         **fields,
     }
-    claim = entered(accepted(SESSION, payload), ordinal, kind=kind)
+    claim = entered(accept_payload(SESSION, payload), ordinal, kind=kind)
     return _at(claim, minute)
 
 
@@ -173,7 +173,7 @@ def test_a_settled_call_takes_the_place_of_the_unknown_one(how: Settlement) -> N
     )
 
     results = [each["result"] for each in shown(journal).snapshot["actions"]]
-    before = shown(journal, horizon=Horizon(at=at(2)))
+    before = shown(journal, horizon=AsOf(at=at(2)))
 
     assert results == ["success", SETTLED[how], "success"]
     assert SETTLED == {
@@ -271,8 +271,8 @@ def test_the_journal_is_cut_by_when_its_rows_were_written() -> None:
     )
 
     seen = [
-        shown(journal, horizon=Horizon(at=at(2))),
-        shown(journal, horizon=Horizon(at_ingested=at(1))),
+        shown(journal, horizon=AsOf(at=at(2))),
+        shown(journal, horizon=AsOf(at_ingested=at(1))),
     ]
 
     assert [len(each.snapshot["actions"]) for each in seen] == [2, 1]
@@ -286,7 +286,7 @@ def test_the_journal_is_cut_by_when_its_rows_were_written() -> None:
 
 def test_nothing_is_seen_before_a_session_was_opened() -> None:
     journal = a_journal(answered(1))
-    before = Horizon(at=at(-1))
+    before = AsOf(at=at(-1))
 
     entity = shown(journal, horizon=before)
 
@@ -342,7 +342,7 @@ def test_an_import_does_not_outweigh_the_journal_and_a_correction_does() -> None
     journal = a_journal(status=Status.COMPLETED, finished_at=at(30))
     imported = told(1, kind=ObservationKind.IMPORT, duration=5, started_at="2026-01-01T00:00:00Z")
     corrected = entered(
-        accepted_correction(SESSION_ID, "duration", 7), 2, kind=ObservationKind.CORRECTION
+        accept_correction(SESSION_ID, "duration", 7), 2, kind=ObservationKind.CORRECTION
     )
 
     assert shown(journal, imported).snapshot["duration"] == 1800
@@ -354,14 +354,14 @@ def test_a_corrected_list_stands_against_the_journal() -> None:
     journal = a_journal(answered(1))
     right = [{"type": "noted", "result": "success"}]
     corrected = entered(
-        accepted_correction(SESSION_ID, "actions", right), 1, kind=ObservationKind.CORRECTION
+        accept_correction(SESSION_ID, "actions", right), 1, kind=ObservationKind.CORRECTION
     )
 
     assert shown(journal, corrected).snapshot["actions"] == right
 
 
 def test_history_can_be_deleted_without_the_session() -> None:
-    gone = entered(accepted_deletion(SESSION_ID, is_deleted=True), 1, kind=ObservationKind.DELETION)
+    gone = entered(accept_deletion(SESSION_ID, is_deleted=True), 1, kind=ObservationKind.DELETION)
 
     entity = shown(a_journal(answered(1)), gone)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.agents import Recovery
-from holdfast.domain.calls import Call, CallState, finished, is_open
+from holdfast.domain.calls import Call, CallState, finish_call, is_open
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode, StepFailed, ToolEnded, ToolStarted
 from holdfast.domain.messages import (
@@ -23,8 +23,8 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
 from holdfast.domain.turns import (
-    Mend,
     OpenStep,
+    Repair,
     after_abort,
     after_crash,
     after_restart,
@@ -43,7 +43,7 @@ BAD_ENDS = [
 ]
 
 
-def results(mend: Mend) -> list[ToolResult]:
+def results(mend: Repair) -> list[ToolResult]:
     return [
         part
         for draft in mend.drafts
@@ -53,13 +53,13 @@ def results(mend: Mend) -> list[ToolResult]:
     ]
 
 
-def mended(before: Sequence[Call], mend: Mend) -> list[Call]:
+def mended(before: Sequence[Call], mend: Repair) -> list[Call]:
     """Apply the results to the calls; a second result, or an impossible one, raises."""
     after = {call.id: call for call in before}
     for result in results(mend):
         assert result.name == after[result.call_id].name
         call = after[result.call_id]
-        after[result.call_id] = finished(call, result.status, at=AT, sequence=1)
+        after[result.call_id] = finish_call(call, result.status, at=AT, sequence=1)
     return list(after.values())
 
 
@@ -91,7 +91,7 @@ MENDS = st.one_of(
         lambda step, before: (step, before, after_abort(step, before)), open_steps(), calls()
     ),
 )
-Cut = tuple[OpenStep | None, list[Call], Mend]
+Cut = tuple[OpenStep | None, list[Call], Repair]
 
 
 @given(MENDS)
@@ -177,7 +177,7 @@ def test_a_crash_in_the_middle_of_recovery_is_recovered_without_a_second_result(
 ) -> None:
     after = mended(before, after_crash(step, before, recovery))
 
-    assert after_crash(None, after, recovery) == Mend(drafts=())
+    assert after_crash(None, after, recovery) == Repair(drafts=())
 
 
 @given(calls(), open_steps())
@@ -186,7 +186,7 @@ def test_a_second_interrupt_finds_nothing_left_to_do(
 ) -> None:
     after = mended(before, after_abort(step, before))
 
-    assert after_abort(None, after) == Mend(
+    assert after_abort(None, after) == Repair(
         drafts=(), outcome=Outcome(stop_reason=StopReason.ABORTED)
     )
 
@@ -238,7 +238,7 @@ def test_a_crash_while_an_unsafe_tool_ran_ends_the_turn() -> None:
     call = a_call(state=CallState.STARTED)
     result = ToolResult(call_id=call.id, name=call.name, status=ResultStatus.UNKNOWN, error=UNKNOWN)
 
-    assert after_crash(None, [call], Recovery.STOP) == Mend(
+    assert after_crash(None, [call], Recovery.STOP) == Repair(
         drafts=(
             ToolEnded(
                 call_id=call.id, name=call.name, status=ResultStatus.UNKNOWN, failure=UNKNOWN
@@ -276,7 +276,7 @@ def test_text_that_was_streamed_beside_a_doubtful_call_is_kept() -> None:
     step, call = an_open_step("I am about to"), a_call(state=CallState.STARTED)
     without = after_crash(None, [call], Recovery.STOP)
 
-    assert after_crash(step, [call], Recovery.STOP) == Mend(
+    assert after_crash(step, [call], Recovery.STOP) == Repair(
         drafts=(StepFailed(step=1, failure=CUT_OFF), kept_text(step), *without.drafts),
         outcome=without.outcome,
     )
@@ -286,13 +286,13 @@ def test_an_agent_may_be_told_to_continue_with_the_unknown_result() -> None:
     call = a_call(state=CallState.STARTED)
     stopped = after_crash(None, [call], Recovery.STOP)
 
-    assert after_crash(None, [call], Recovery.CONTINUE) == Mend(drafts=stopped.drafts)
+    assert after_crash(None, [call], Recovery.CONTINUE) == Repair(drafts=stopped.drafts)
 
 
 def test_a_step_cut_off_by_a_crash_is_asked_again() -> None:
     mend = after_crash(an_open_step("half an ans", step=2), [], Recovery.STOP)
 
-    assert mend == Mend(drafts=(StepFailed(step=2, failure=CUT_OFF),))
+    assert mend == Repair(drafts=(StepFailed(step=2, failure=CUT_OFF),))
 
 
 @pytest.mark.parametrize("reason", StopReason)

@@ -15,7 +15,7 @@ from holdfast.domain.models import (
     ModelRequest,
     ModelSource,
     Prices,
-    described,
+    describe_model,
     model_of,
 )
 
@@ -70,7 +70,7 @@ def test_what_is_not_provider_and_name_is_refused(ref: str) -> None:
 def test_a_model_that_somebody_describes_is_the_one_of_its_name() -> None:
     wish = ModelRequest(provider="maker", name="a:b", prices=Prices(input=1, output=2))
 
-    assert described(wish) == Model(
+    assert describe_model(wish) == Model(
         id=model_of("maker:a:b").id,
         provider="maker",
         name="a:b",
@@ -80,7 +80,7 @@ def test_a_model_that_somebody_describes_is_the_one_of_its_name() -> None:
 
 
 def test_a_model_may_be_described_by_its_name_alone() -> None:
-    assert described(ModelRequest(provider="maker", name="a")).prices is None
+    assert describe_model(ModelRequest(provider="maker", name="a")).prices is None
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.domain.canonical_json import canonical_text
 from holdfast.domain.errors import Invalid
-from holdfast.observations.issues import echo, spelled_path
-from holdfast.observations.validation import decoded
+from holdfast.observations.issues import echo, format_path
+from holdfast.observations.validation import decode_payload_strictly
 from tests.domain.claims import issues_of
 
 
@@ -22,7 +22,7 @@ from tests.domain.claims import issues_of
     ],
 )
 def test_a_place_is_spelled_as_callers_do(path: tuple[str | int, ...], field: str) -> None:
-    assert spelled_path(path) == field
+    assert format_path(path) == field
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_deep_value_is_told_as_deep_as_one_is_accepted() -> None:
 )
 def test_bytes_that_are_no_json_are_refused(raw: bytes, issues: list[tuple[str, str]]) -> None:
     with pytest.raises(Invalid) as refused:
-        decoded(raw)
+        decode_payload_strictly(raw)
 
     told = refused.value.details["issues"]
     assert [(each["field"], each["expected"]) for each in told] == issues
@@ -99,8 +99,10 @@ def test_what_plain_readers_pass_over_is_refused_by_its_place(
         b'"started_at":"2025-12-31T11:00:00Z",' + member + b"}"
     )
 
-    assert issues_of(decoded(raw)) == [issue]
+    assert issues_of(decode_payload_strictly(raw)) == [issue]
 
 
 def test_plain_bytes_are_read_as_they_are() -> None:
-    assert decoded(b'{"a":[1,2.5,"x",null,true,{}]}') == {"a": [1, 2.5, "x", None, True, {}]}
+    assert decode_payload_strictly(b'{"a":[1,2.5,"x",null,true,{}]}') == {
+        "a": [1, 2.5, "x", None, True, {}]
+    }

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.observations.claims import (
-    accepted,
+    accept_payload,
     change_warnings,
     deleted_warning,
     session_warnings,
@@ -29,7 +29,9 @@ END = "2025-12-31T12:00:00Z"
 
 def told(**changes: Any) -> list[tuple[str, str]]:
     """Return code and field of every warning about a payload."""
-    return [(each.code, each.field) for each in accepted(SESSION, a_payload(**changes)).warnings]
+    return [
+        (each.code, each.field) for each in accept_payload(SESSION, a_payload(**changes)).warnings
+    ]
 
 
 @demands("S3-003")
@@ -124,7 +126,7 @@ def test_warnings_of_one_item_stand_by_their_codes() -> None:
 
 
 def test_a_warning_has_words_and_details() -> None:
-    (warning,) = accepted(SESSION, a_payload(ended_at=END, duration=5)).warnings
+    (warning,) = accept_payload(SESSION, a_payload(ended_at=END, duration=5)).warnings
 
     assert warning == SchemaWarning(
         code=WarningCode.DURATION_MISMATCH,

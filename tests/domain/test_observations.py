@@ -9,16 +9,16 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import LOCAL_OWNER, Owner
 from holdfast.observations.claims import (
     PRIORITIES,
-    Entry,
+    ClaimOrigin,
+    LogEntry,
     Observation,
     ObservationKind,
-    Origin,
     Subject,
-    accepted,
+    accept_payload,
+    build_observation,
     is_entity_id,
     is_repeat,
     observation_id,
-    observed,
     require_idempotency_key,
 )
 from holdfast.observations.model import EntityType
@@ -64,20 +64,20 @@ def test_an_entity_has_the_id_of_its_owner_type_and_key(
     [(1, "obs_4f6122a30d2ef3d0db94b0a3c8b1430a"), (2, "obs_fab593d84ef432abffa847fd253b5338")],
 )
 def test_an_observation_has_the_id_of_its_number_and_content(ordinal: int, id_: str) -> None:
-    told = accepted(SESSION, dict(MINIMAL))
+    told = accept_payload(SESSION, dict(MINIMAL))
 
     assert observation_id(SUBJECT, ordinal, told.content_hash) == id_
     assert a_claim(ordinal).id == id_
 
 
 def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
-    told = accepted(SESSION, dict(MINIMAL))
-    origin = Origin(kind=ObservationKind.IMPORT, source="file", idempotency_key="once")
+    told = accept_payload(SESSION, dict(MINIMAL))
+    origin = ClaimOrigin(kind=ObservationKind.IMPORT, source="file", idempotency_key="once")
     created = AT + timedelta(microseconds=999)
     seen = AT - timedelta(days=1) + timedelta(microseconds=1)
 
-    found = observed(
-        LOCAL_OWNER, told, origin, Entry(ordinal=3, created_at=created, observed_at=seen)
+    found = build_observation(
+        LOCAL_OWNER, told, origin, LogEntry(ordinal=3, created_at=created, observed_at=seen)
     )
 
     assert found == Observation(
@@ -97,10 +97,13 @@ def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
 
 
 def test_what_is_not_imported_was_observed_when_it_was_written() -> None:
-    told = accepted(SESSION, dict(MINIMAL))
+    told = accept_payload(SESSION, dict(MINIMAL))
 
-    found = observed(
-        LOCAL_OWNER, told, Origin(kind=ObservationKind.SUBMIT), Entry(ordinal=1, created_at=AT)
+    found = build_observation(
+        LOCAL_OWNER,
+        told,
+        ClaimOrigin(kind=ObservationKind.SUBMIT),
+        LogEntry(ordinal=1, created_at=AT),
     )
 
     assert (found.observed_at, found.created_at) == (AT, AT)
@@ -119,7 +122,7 @@ def test_every_kind_has_its_weight() -> None:
 
 
 def test_the_same_again_is_a_repeat_only_of_the_newest() -> None:
-    told = accepted(SESSION, a_payload())
+    told = accept_payload(SESSION, a_payload())
 
     assert is_repeat(told, ObservationKind.SUBMIT, a_claim())
     assert not is_repeat(told, ObservationKind.IMPORT, a_claim())
@@ -153,6 +156,6 @@ def test_an_idempotency_key_has_one_to_two_hundred_characters(key: Any, expected
 
 def test_an_origin_is_checked_as_it_is_made() -> None:
     with pytest.raises(Invalid):
-        Origin(kind=ObservationKind.SUBMIT, source="x" * 201)
+        ClaimOrigin(kind=ObservationKind.SUBMIT, source="x" * 201)
     with pytest.raises(Invalid):
-        Origin(kind=ObservationKind.SUBMIT, idempotency_key="")
+        ClaimOrigin(kind=ObservationKind.SUBMIT, idempotency_key="")

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from holdfast.domain.canonical_json import canonical, reading
+from holdfast.domain.canonical_json import canonical, decode_exact
 from holdfast.observations.claims import (
     Observation,
     ObservationKind,
-    accepted,
-    accepted_correction,
-    accepted_deletion,
+    accept_correction,
+    accept_deletion,
+    accept_payload,
 )
-from holdfast.observations.merge import ActionList, Stamp
+from holdfast.observations.merge import ActionList, ClaimStamp
 from holdfast.observations.model import Entity, EntityType
 from holdfast.observations.resolve import Fold, resolve
 from tests.domain.claims import COMPLETE, SUBJECT, UPDATE, a_claim, a_correction, entered
@@ -59,15 +59,15 @@ def observations(draw: Any, ordinal: int) -> Observation:
     kind = draw(st.sampled_from([ObservationKind.SUBMIT, ObservationKind.SUBMIT, *ObservationKind]))
     minute = draw(st.integers(0, 4))
     if kind is ObservationKind.CORRECTION:
-        told = accepted_correction("abc123", *draw(CORRECTIONS))
+        told = accept_correction("abc123", *draw(CORRECTIONS))
     elif kind in {ObservationKind.DELETION, ObservationKind.RESTORATION}:
-        told = accepted_deletion("abc123", is_deleted=kind is ObservationKind.DELETION)
+        told = accept_deletion("abc123", is_deleted=kind is ObservationKind.DELETION)
     else:
-        told = accepted(EntityType.AGENT_SESSION, draw(PAYLOADS))
+        told = accept_payload(EntityType.AGENT_SESSION, draw(PAYLOADS))
     return entered(told, ordinal, kind=kind, minute=minute)
 
 
-def histories(most: int = 7) -> SearchStrategy[list[Observation]]:
+def history_cache(most: int = 7) -> SearchStrategy[list[Observation]]:
     """Return a strategy for what may be claimed of one session."""
     return st.integers(0, most).flatmap(
         lambda count: st.tuples(*(observations(number) for number in range(1, count + 1))).map(list)
@@ -102,7 +102,7 @@ def test_every_order_of_six_observations_gives_the_same_bytes() -> None:
     assert len(found) == 1
 
 
-@given(histories(), st.randoms())
+@given(history_cache(), st.randoms())
 @settings(max_examples=60)
 def test_the_order_in_which_claims_are_read_does_not_matter(
     history: list[Observation], chance: Any
@@ -113,7 +113,7 @@ def test_the_order_in_which_claims_are_read_does_not_matter(
     assert bytes_of(resolve(SUBJECT, shuffled)) == bytes_of(resolve(SUBJECT, history))
 
 
-@given(histories())
+@given(history_cache())
 @settings(max_examples=60)
 def test_what_is_carried_on_is_what_is_resolved_anew(history: list[Observation]) -> None:
     fold = Fold(SUBJECT)
@@ -125,19 +125,20 @@ def test_what_is_carried_on_is_what_is_resolved_anew(history: list[Observation])
 
 
 @demands("S3-060")
-@given(histories())
+@given(history_cache())
 @settings(max_examples=60)
 def test_what_was_written_and_read_again_resolves_to_the_same_bytes(
     history: list[Observation],
 ) -> None:
     again = [
-        msgspec.structs.replace(each, fields=reading(canonical(each.fields))) for each in history
+        msgspec.structs.replace(each, fields=decode_exact(canonical(each.fields)))
+        for each in history
     ]
 
     assert bytes_of(resolve(SUBJECT, again)) == bytes_of(resolve(SUBJECT, history))
 
 
-@given(histories(), PAYLOADS)
+@given(history_cache(), PAYLOADS)
 @settings(max_examples=60)
 def test_who_repeats_what_was_just_said_changes_nothing_but_the_count(
     history: list[Observation], payload: dict[str, Any]
@@ -178,7 +179,7 @@ def test_nothing_that_was_submitted_is_ever_lost(payloads: list[dict[str, Any]])
         assert names <= {(each["name"], each["timestamp"]) for each in snapshot["checkpoints"]}
 
 
-@given(histories())
+@given(history_cache())
 @settings(max_examples=60)
 def test_provenance_names_every_field_and_only_what_was_claimed(history: list[Observation]) -> None:
     entity = resolve(SUBJECT, history)
@@ -205,8 +206,8 @@ def test_actions_merge_as_the_rule_is_written(claims: list[tuple[bool, Told]]) -
     removed: Told = []
 
     for number, (is_correction, told) in enumerate(claims):
-        items = reading(canonical(told))
-        found.take(items, Stamp(1000 if is_correction else 100, number, str(number)))
+        items = decode_exact(canonical(told))
+        found.take(items, ClaimStamp(1000 if is_correction else 100, number, str(number)))
         kept, removed = _merged(kept, removed, items, is_correction=is_correction)
 
     assert found.elements.members == kept

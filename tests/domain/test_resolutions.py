@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.observations.as_of import Horizon
+from holdfast.observations.as_of import AsOf
 from holdfast.observations.claims import Observation, ObservationKind
 from holdfast.observations.resolve import Fold, resolve
 from tests.domain.claims import (
@@ -551,17 +551,17 @@ def test_an_empty_list_is_theirs_who_said_so() -> None:
 @pytest.mark.parametrize(
     ("horizon", "duration", "count"),
     [
-        (Horizon(), 3, 3),
-        (Horizon(at=AT + timedelta(minutes=2)), 2, 2),
-        (Horizon(at=AT + timedelta(minutes=2) - timedelta(milliseconds=1)), 1, 1),
-        (Horizon(at_ingested=AT + timedelta(minutes=1)), 1, 1),
-        (Horizon(at=AT + timedelta(minutes=1), at_ingested=AT + timedelta(minutes=2)), 1, 1),
-        (Horizon(at=AT), None, 0),
-        (Horizon(at_ingested=AT), None, 0),
+        (AsOf(), 3, 3),
+        (AsOf(at=AT + timedelta(minutes=2)), 2, 2),
+        (AsOf(at=AT + timedelta(minutes=2) - timedelta(milliseconds=1)), 1, 1),
+        (AsOf(at_ingested=AT + timedelta(minutes=1)), 1, 1),
+        (AsOf(at=AT + timedelta(minutes=1), at_ingested=AT + timedelta(minutes=2)), 1, 1),
+        (AsOf(at=AT), None, 0),
+        (AsOf(at_ingested=AT), None, 0),
     ],
 )
 def test_what_was_observed_or_known_later_is_not_seen(
-    horizon: Horizon, duration: int | None, count: int
+    horizon: AsOf, duration: int | None, count: int
 ) -> None:
     claims = [a_claim(number, duration=number) for number in (1, 2, 3)]
 
@@ -575,7 +575,7 @@ def test_what_was_observed_or_known_later_is_not_seen(
 def test_a_deletion_hides_from_its_moment_on() -> None:
     claims = [a_claim(1), a_deletion(2)]
 
-    before = resolved(*claims, horizon=Horizon(at=AT + timedelta(minutes=1)))
+    before = resolved(*claims, horizon=AsOf(at=AT + timedelta(minutes=1)))
 
     assert before.snapshot == resolved(claims[0]).snapshot
     assert not before.deleted

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.search.query import Term, Terms, holds, parsed
+from holdfast.search.query import Term, Terms, holds, parse_terms
 from holdfast.search.tokenizer import words_of
 
 
@@ -28,14 +28,14 @@ def a_word(word: str) -> Term:
         ("-low", Terms((a_word("low"),))),
         ('"half a phrase', Terms((a_word("half"), a_word("a"), a_word("phrase")))),
         ('un"quoted "words', Terms((a_word("un"), Term(("quoted",)), a_word("words")))),
-        ("a AND b OR NEAR(c)", parsed("a and b or near(c)")),
+        ("a AND b OR NEAR(c)", parse_terms("a and b or near(c)")),
         ("東京", Terms((Term(("東", "京")),))),
         ('"" * - ( : ^', Terms(())),
         ("   ", Terms(())),
     ],
 )
 def test_a_query_asks_for(query: str, terms: Terms) -> None:
-    assert parsed(query) == terms
+    assert parse_terms(query) == terms
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_a_query_asks_for(query: str, terms: Terms) -> None:
     ],
 )
 def test_a_text_holds_what_is_asked_for(query: str, text: str, is_found: bool) -> None:
-    assert holds(parsed(query), words_of(text)) is is_found
+    assert holds(parse_terms(query), words_of(text)) is is_found
 
 
 @pytest.mark.parametrize(
     ("query", "needs"), [("a b", False), ('a "b c"', True), ('a -"b c"', True)]
 )
 def test_what_is_more_than_words_needs_the_text(query: str, needs: bool) -> None:
-    assert parsed(query).needs_text is needs
+    assert parse_terms(query).needs_text is needs
 
 
 @given(st.text(max_size=60))
@@ -75,5 +75,5 @@ def test_every_text_that_has_a_word_is_found_by_itself(text: str) -> None:
     words = words_of(text)
 
     # A sign in front of a word is a wish; without such signs a text holds all its own words.
-    assert holds(parsed(text.replace("-", " ").replace("*", " ")), words) is bool(words)
-    parsed(text)
+    assert holds(parse_terms(text.replace("-", " ").replace("*", " ")), words) is bool(words)
+    parse_terms(text)

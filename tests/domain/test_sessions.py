@@ -18,12 +18,12 @@ from holdfast.domain.sessions import (
     OnExceed,
     Status,
     Verb,
-    admitting,
+    admit_turn,
     cap_of,
     has_waiting_turn,
-    moved,
-    tightened,
+    stricter_budget,
     title_of,
+    transition,
 )
 from tests.builders import a_head, a_session, an_agent
 from tests.marks import demands
@@ -61,19 +61,19 @@ def test_a_verb_moves_a_session_or_is_refused_as_the_table_says(status: Status, 
     told = table()[status, verb]
 
     if told.islower():
-        assert moved(status, verb) == told
+        assert transition(status, verb) == told
         assert TRANSITIONS[status, verb] == told
     else:
         assert (status, verb) not in TRANSITIONS
         with pytest.raises(Conflict) as refused:
-            moved(status, verb)
+            transition(status, verb)
         assert refused.value.code is Code[told]
         assert refused.value.details["status"] is status
 
 
 def refusal(status: Status, verb: Verb) -> dict[str, object]:
     with pytest.raises(Conflict) as refused:
-        moved(status, verb)
+        transition(status, verb)
     return refused.value.body()
 
 
@@ -92,7 +92,7 @@ def test_a_closed_session_takes_no_message_until_it_is_resumed(status: Status) -
         "message": f"The session is {status}; resume it first.",
         "details": {"status": status, "remedy": "resume"},
     }
-    assert moved(moved(status, Verb.RESUME), Verb.ADMIT) is Status.IDLE
+    assert transition(transition(status, Verb.RESUME), Verb.ADMIT) is Status.IDLE
 
 
 def test_a_turn_that_does_not_run_cannot_end() -> None:
@@ -109,7 +109,7 @@ def test_no_history_leaves_the_lifecycle(verbs: list[Verb]) -> None:
     for verb in verbs:
         before = status
         try:
-            status = moved(before, verb)
+            status = transition(before, verb)
         except Conflict:
             continue
         assert table()[before, verb] == status
@@ -123,11 +123,11 @@ def test_no_history_leaves_the_lifecycle(verbs: list[Verb]) -> None:
 @pytest.mark.parametrize("verb", [Verb.RESUME, Verb.COMPLETE, Verb.CANCEL])
 def test_a_retried_verb_gets_the_first_answer(status: Status, verb: Verb) -> None:
     try:
-        once = moved(status, verb)
+        once = transition(status, verb)
     except Conflict:
         return
 
-    assert moved(once, verb) is once
+    assert transition(once, verb) is once
 
 
 class Notebook(RuleBasedStateMachine):
@@ -142,7 +142,7 @@ class Notebook(RuleBasedStateMachine):
     @precondition(lambda self: self.head.status in OPEN)
     @rule()
     def send(self) -> None:
-        before, self.head = self.head, admitting(self.head)
+        before, self.head = self.head, admit_turn(self.head)
         self.sent.append(self.head.turn)
         assert self.head == msgspec.structs.replace(before, turn=self.head.turn)
         assert self.head.turn >= before.turn
@@ -166,7 +166,7 @@ class Notebook(RuleBasedStateMachine):
 
     def move(self, verb: Verb, **changes: int) -> None:
         self.head = msgspec.structs.replace(
-            self.head, status=moved(self.head.status, verb), **changes
+            self.head, status=transition(self.head.status, verb), **changes
         )
 
     @invariant()
@@ -198,7 +198,7 @@ def test_queued_messages_are_one_turn_and_no_turn_is_lost() -> None:
 def test_a_message_belongs_to_the_next_turn_that_has_not_begun(status: Status, turn: int) -> None:
     head = a_head(status=status, settled=3, turn=3)
 
-    assert admitting(head) == a_head(status=status, settled=3, turn=turn)
+    assert admit_turn(head) == a_head(status=status, settled=3, turn=turn)
 
 
 @pytest.mark.parametrize("status", [*CLOSED, Status.FAILED])
@@ -207,7 +207,7 @@ def test_an_ended_session_admits_nothing_and_plays_nothing(status: Status) -> No
 
     assert not has_waiting_turn(head)
     with pytest.raises(Conflict):
-        admitting(head)
+        admit_turn(head)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_the_stricter_budget_holds_and_what_was_granted_is_on_top(
     def budget(most: int | None) -> Budget | None:
         return None if most is None else Budget(microcents=most)
 
-    assert tightened(budget(stored), budget(configured), granted) == budget(held_to)
+    assert stricter_budget(budget(stored), budget(configured), granted) == budget(held_to)
 
 
 WARN, PAUSE, FAIL = OnExceed.WARN, OnExceed.PAUSE, OnExceed.FAIL
@@ -322,4 +322,4 @@ def test_a_session_cannot_weaken_what_happens_at_the_configured_budget(
     def budget(said: tuple[int, OnExceed]) -> Budget:
         return Budget(microcents=said[0], on_exceed=said[1])
 
-    assert tightened(budget(stored), budget(configured), 0) == budget(held_to)
+    assert stricter_budget(budget(stored), budget(configured), 0) == budget(held_to)

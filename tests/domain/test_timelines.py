@@ -8,7 +8,7 @@ import pytest
 from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import EntityId
 from holdfast.domain.time import instant_of
-from holdfast.observations.as_of import Window, window
+from holdfast.observations.as_of import TimeWindow, parse_window
 from holdfast.observations.claims import ObservationKind
 from holdfast.observations.model import Entity, EntityType
 from holdfast.observations.timeline import (
@@ -319,7 +319,7 @@ def test_a_stretch_of_time_includes_both_ends(
 ) -> None:
     events = events_of(resolved(a_claim(**COMPLETE)))
 
-    assert len(timeline(events, window=window(start, end))) == names
+    assert len(timeline(events, window=parse_window(start, end))) == names
 
 
 def test_only_some_kinds_of_events_may_be_asked_for() -> None:
@@ -358,7 +358,7 @@ def test_what_is_no_stretch_of_time_is_refused(
     start: Any, end: Any, field: str, expected: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        window(start, end)
+        parse_window(start, end)
 
     assert (refused.value.details["field"], refused.value.details["expected"]) == (field, expected)
 
@@ -366,4 +366,4 @@ def test_what_is_no_stretch_of_time_is_refused(
 def test_a_day_is_a_stretch_of_time() -> None:
     day = instant_of("2025-12-31")
 
-    assert window("2025-12-31", "2025-12-31") == Window(start=day, end=day + 86_399_999)
+    assert parse_window("2025-12-31", "2025-12-31") == TimeWindow(start=day, end=day + 86_399_999)

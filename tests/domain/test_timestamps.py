@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from holdfast.domain.time import (
     DAY,
     Moment,
+    format_iso8601,
     instant_of,
     milliseconds,
     moment,
-    parsed,
-    spelled,
-    truncated,
+    parse_iso8601,
+    truncate_to_ms,
 )
 from tests.domain.strategies import INSTANTS
 
@@ -40,17 +40,17 @@ NOON = milliseconds(datetime(2025, 12, 31, 12, tzinfo=UTC))
     ],
 )
 def test_a_time_with_an_offset_is_an_instant(text: str, ms: int) -> None:
-    assert parsed(text) == Moment(ms=ms)
+    assert parse_iso8601(text) == Moment(ms=ms)
     assert instant_of(text) == ms
 
 
 @pytest.mark.parametrize("text", ["2025-12-31T12:00", "2025-12-31T12:00:00.000"])
 def test_a_time_without_an_offset_is_taken_for_utc(text: str) -> None:
-    assert parsed(text) == Moment(ms=NOON, is_assumed=True)
+    assert parse_iso8601(text) == Moment(ms=NOON, is_assumed=True)
 
 
 def test_a_date_is_its_midnight_and_means_the_whole_day() -> None:
-    found = parsed("2025-12-31")
+    found = parse_iso8601("2025-12-31")
 
     assert found == Moment(ms=NOON - DAY // 2, is_assumed=True, is_date=True)
     assert found.last_ms == NOON + DAY // 2 - 1
@@ -94,24 +94,28 @@ def test_a_date_is_its_midnight_and_means_the_whole_day() -> None:
     ],
 )
 def test_what_is_no_timestamp_of_ours_is_nothing(text: str) -> None:
-    assert parsed(text) is None
+    assert parse_iso8601(text) is None
 
 
 @given(INSTANTS, st.integers(-1439, 1439))
 def test_an_instant_is_the_same_in_every_offset(at: datetime, minutes: int) -> None:
     local = at.astimezone(timezone(timedelta(minutes=minutes)))
 
-    assert parsed(local.isoformat()) == parsed(at.isoformat()) == Moment(ms=milliseconds(at))
+    assert (
+        parse_iso8601(local.isoformat())
+        == parse_iso8601(at.isoformat())
+        == Moment(ms=milliseconds(at))
+    )
 
 
 @given(INSTANTS)
 def test_what_is_spelled_is_read_back(at: datetime) -> None:
     ms = milliseconds(at)
 
-    assert instant_of(spelled(ms)) == ms
-    assert (spelled(ms)[-5], len(spelled(ms))) == (".", 24)
-    assert truncated(at) == moment(ms) == at - timedelta(microseconds=at.microsecond % 1000)
+    assert instant_of(format_iso8601(ms)) == ms
+    assert (format_iso8601(ms)[-5], len(format_iso8601(ms))) == (".", 24)
+    assert truncate_to_ms(at) == moment(ms) == at - timedelta(microseconds=at.microsecond % 1000)
 
 
 def test_early_years_are_spelled_with_four_digits() -> None:
-    assert spelled(-62_135_596_800_000) == "0001-01-01T00:00:00.000Z"
+    assert format_iso8601(-62_135_596_800_000) == "0001-01-01T00:00:00.000Z"

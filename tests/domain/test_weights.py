@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.text import LIGHT, is_light
+from holdfast.domain.text import LIGHT, is_small
 
 DEEP: list[Any] = []
 for _ in range(100_000):
@@ -18,7 +18,7 @@ ROUND.append(ROUND)
     "value", [None, 1, "", "x" * (LIGHT // 2), {"a": [1, 2.5, None, "b"]}, [["x"] * 100] * 10]
 )
 def test_what_is_small_is_light(value: Any) -> None:
-    assert is_light(value)
+    assert is_small(value)
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_what_is_small_is_light(value: Any) -> None:
     ids=["text", "bytes", "inside", "numbers", "fields", "texts", "deep", "round"],
 )
 def test_what_is_large_long_deep_or_without_end_is_heavy(value: Any) -> None:
-    assert not is_light(value)
+    assert not is_small(value)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.workflows.model import Step, Stretch, Workflow, stretches
+from holdfast.workflows.model import AgentRun, Workflow, WorkflowStep, agent_runs
 
 INPUT = {"id": "input", "type": "input"}
 OUTPUT = {"id": "output", "type": "output"}
@@ -49,14 +49,16 @@ def test_neighbours_with_one_agent_are_one_stretch() -> None:
         trigger={"type": "manual"},
     )
 
-    assert stretches(workflow) == (
-        Stretch(
+    assert agent_runs(workflow) == (
+        AgentRun(
             agent_ref="helper",
-            steps=(Step(node="a", prompt="a"), Step(node="b", prompt="b")),
+            steps=(WorkflowStep(node="a", prompt="a"), WorkflowStep(node="b", prompt="b")),
             tools=("read_file", "find_text"),
         ),
-        Stretch(agent_ref="other", steps=(Step(node="c"), Step(node="d", prompt="d"))),
-        Stretch(agent_ref="helper", steps=(Step(node="e", prompt="e"),)),
+        AgentRun(
+            agent_ref="other", steps=(WorkflowStep(node="c"), WorkflowStep(node="d", prompt="d"))
+        ),
+        AgentRun(agent_ref="helper", steps=(WorkflowStep(node="e", prompt="e"),)),
     )
 
 
@@ -100,7 +102,7 @@ FAULTS = {
 @pytest.mark.parametrize("why", FAULTS)
 def test_what_cannot_be_played_is_refused_with_its_reason(why: str) -> None:
     with pytest.raises(Invalid) as refused:
-        stretches(FAULTS[why])
+        agent_runs(FAULTS[why])
 
     assert refused.value.code is Code.WORKFLOW_NOT_RUNNABLE
     assert f": {why}. " in refused.value.message
@@ -110,11 +112,11 @@ def test_a_line_that_ends_in_a_circle_is_refused() -> None:
     circle = branched(way("input", "a"), way("a", "b"), way("b", "output"), way("output", "a"))
 
     with pytest.raises(Invalid, match="no line from input to output"):
-        stretches(circle)
+        agent_runs(circle)
 
 
 def test_the_node_is_named_where_there_is_one() -> None:
     with pytest.raises(Invalid) as refused:
-        stretches(line(player("a", model="x")))
+        agent_runs(line(player("a", model="x")))
 
     assert refused.value.details == {"node": "a"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.zones.lines import LineReader, Tally, is_blank, is_document, tallied
+from holdfast.zones.lines import LineCount, LineReader, count_lines, is_blank, is_document
 
 # Unicode's White_Space, from the standard and not from the module under test.
 WHITE = (
@@ -40,11 +40,11 @@ def test_separators_of_information_and_invalid_bytes_are_not(line: bytes) -> Non
 @given(TEXTS, st.lists(st.integers(0, 80), max_size=8))
 def test_counting_in_pieces_is_counting_the_whole(text: bytes, cuts: list[int]) -> None:
     places = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
-    tally = Tally()
+    tally = LineCount()
     for start, end in itertools.pairwise(places):
-        tally = tallied(tally, text[start:end])
+        tally = count_lines(tally, text[start:end])
 
-    assert tally == tallied(Tally(), text)
+    assert tally == count_lines(LineCount(), text)
     assert tally.lines == len(counted(text))
     assert (tally.tail is not None) == (text != b"" and not text.endswith(b"\n"))
     assert len(tally.tail or b"") <= 2
@@ -56,9 +56,9 @@ def test_any_range_of_lines_is_read_from_any_part_before_it(
 ) -> None:
     lines = counted(text)
     parts = [text[at : at + size] for at in range(0, len(text), size)]
-    befores = [Tally()]
+    befores = [LineCount()]
     for part in parts:
-        befores.append(tallied(befores[-1], part))
+        befores.append(count_lines(befores[-1], part))
     for number in range(len(parts)):
         if number and befores[number].ended >= start:
             break
@@ -73,12 +73,12 @@ def test_any_range_of_lines_is_read_from_any_part_before_it(
 
 
 def test_a_range_ends_before_it_is_too_large_but_never_before_its_first_line() -> None:
-    reader = LineReader(Tally(), 0, 9, room=5)
+    reader = LineReader(LineCount(), 0, 9, room=5)
     reader.take(b"123456\n1\n2\n")
 
     assert (reader.found, reader.is_full) == ([b"123456"], True)
 
-    reader = LineReader(Tally(), 0, 9, room=5)
+    reader = LineReader(LineCount(), 0, 9, room=5)
     reader.take(b"12\n345\n6\n")
 
     assert reader.found == [b"12", b"345"]

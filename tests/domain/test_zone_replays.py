@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from holdfast.zones.replay import (
     FILTER_DEFAULTS,
-    Problem,
     ReplayPlan,
+    ReplayProblem,
     ReplaySource,
-    planned,
+    plan_replay,
     without_block,
 )
 
@@ -20,7 +20,7 @@ from holdfast.zones.replay import (
 def plan(document: Any, total: int, *, window: int = 50, page: int = 20) -> ReplayPlan:
     raw = document if document is None or isinstance(document, bytes) else None
     content = raw if raw is not None or document is None else msgspec.json.encode(document)
-    return planned(content, total, window=window, page=page)
+    return plan_replay(content, total, window=window, page=page)
 
 
 def test_without_a_snapshot_the_last_page_is_shown() -> None:
@@ -32,19 +32,19 @@ def test_without_a_snapshot_the_last_page_is_shown() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", Problem.EMPTY_SNAPSHOT),
-        (b"{", Problem.NOT_JSON),
-        (b"\xff", Problem.NOT_JSON),
-        (b"[]", Problem.NOT_AN_OBJECT),
-        (b"{}", Problem.UNKNOWN_VERSION),
-        (b'{"schemaVersion":0,"nodes":[]}', Problem.UNKNOWN_VERSION),
-        (b'{"schemaVersion":"2"}', Problem.UNKNOWN_VERSION),
-        (b'{"schemaVersion":1,"nodes":{}}', Problem.UNKNOWN_VERSION),
-        (b'{"nodes":[' + b"[" * 99 + b"]" * 99 + b"]}", Problem.NOT_JSON),
-        (b'{"nodes":' + b"[" * 5_000 + b"]" * 5_000 + b"}", Problem.NOT_JSON),
+        (b"", ReplayProblem.EMPTY_SNAPSHOT),
+        (b"{", ReplayProblem.NOT_JSON),
+        (b"\xff", ReplayProblem.NOT_JSON),
+        (b"[]", ReplayProblem.NOT_AN_OBJECT),
+        (b"{}", ReplayProblem.UNKNOWN_VERSION),
+        (b'{"schemaVersion":0,"nodes":[]}', ReplayProblem.UNKNOWN_VERSION),
+        (b'{"schemaVersion":"2"}', ReplayProblem.UNKNOWN_VERSION),
+        (b'{"schemaVersion":1,"nodes":{}}', ReplayProblem.UNKNOWN_VERSION),
+        (b'{"nodes":[' + b"[" * 99 + b"]" * 99 + b"]}", ReplayProblem.NOT_JSON),
+        (b'{"nodes":' + b"[" * 5_000 + b"]" * 5_000 + b"}", ReplayProblem.NOT_JSON),
     ],
 )
-def test_a_snapshot_that_cannot_be_used_says_why(content: bytes, problem: Problem) -> None:
+def test_a_snapshot_that_cannot_be_used_says_why(content: bytes, problem: ReplayProblem) -> None:
     found = plan(content, 70)
 
     assert found == ReplayPlan(source=ReplaySource.TAIL, start=50, first=50, problem=problem)
@@ -83,7 +83,7 @@ def test_the_second_form_without_a_mark_keeps_how_the_page_was_left(mark: Any) -
     assert (found.source, found.start, found.problem) == (
         ReplaySource.TAIL,
         50,
-        Problem.NO_MARK,
+        ReplayProblem.NO_MARK,
     )
     assert found.overlay == {"paneState": {"detailsOpen": True}}
 
@@ -105,7 +105,7 @@ def test_the_first_form_shows_its_nodes_and_what_came_after_them() -> None:
 def test_a_mark_beyond_the_log_is_a_problem_and_no_error(document: dict[str, Any]) -> None:
     found = plan({**document, "highWaterMark": 99}, 5)
 
-    assert found.problem is Problem.MARK_BEYOND_LOG
+    assert found.problem is ReplayProblem.MARK_BEYOND_LOG
     assert found.first <= 5
 
 

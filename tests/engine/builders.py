@@ -28,16 +28,16 @@ from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.ports import (
-    Asked,
-    Done,
+    ApprovalContext,
+    CallOutcome,
     Llm,
     LlmDelta,
     LlmRequest,
     LlmTool,
-    Planned,
-    Standing,
+    PlannedCall,
+    RequestedCall,
+    ToolWorkspace,
     TurnInput,
-    Workplace,
 )
 
 NOW = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
@@ -69,8 +69,8 @@ class CountingRandomness:
 class Nobody:
     """An approver where nobody can be asked."""
 
-    async def standing(self, question: Question) -> Standing:
-        return Standing(mode=ApprovalMode.ASK, is_attended=False)
+    async def standing(self, question: Question) -> ApprovalContext:
+        return ApprovalContext(mode=ApprovalMode.ASK, is_attended=False)
 
     async def decision(self, question: Question) -> Approval:
         raise AssertionError(f"nobody was asked {question.id}")
@@ -200,13 +200,13 @@ class NoTools:
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
         return Effect.UNSAFE
 
-    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         return ()
 
-    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
         raise AssertionError(f"nobody may plan {asked.id}")
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         raise AssertionError(f"nobody may run {planned.asked.id}")
 
     async def leave(self, session: str) -> None:

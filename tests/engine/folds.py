@@ -74,7 +74,7 @@ class Disk:
                     self.open_step = None
                 case ToolStarted():
                     call = self.calls[draft.call_id]
-                    self.calls[draft.call_id] = calls.started(call, at=NOW)
+                    self.calls[draft.call_id] = calls.start_call(call, at=NOW)
                 case _:
                     pass
 
@@ -128,7 +128,7 @@ class Disk:
                 self.calls[part.id] = _call(part, draft, turn)
             elif isinstance(part, ToolResult):
                 call = self.calls[part.call_id]
-                self.calls[part.call_id] = calls.finished(
+                self.calls[part.call_id] = calls.finish_call(
                     call, part.status, at=NOW, sequence=sequence
                 )
 

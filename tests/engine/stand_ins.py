@@ -27,20 +27,20 @@ from holdfast.domain.models import Model
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.engine.compaction import INSTRUCTION
 from holdfast.engine.runtime import EngineRuntime
-from holdfast.engine.tool_calls import refused
+from holdfast.engine.tool_calls import refuse_call
 from holdfast.ports import (
-    Asked,
+    ApprovalContext,
+    CallOutcome,
     Clock,
-    Done,
     LlmDelta,
     LlmRequest,
     LlmTool,
-    Planned,
+    PlannedCall,
     Randomness,
+    RequestedCall,
     Slice,
-    Standing,
+    ToolWorkspace,
     TurnInput,
-    Workplace,
 )
 from tests.engine.builders import MODEL, NOW, CountingRandomness, StillClock, a_turn
 
@@ -79,7 +79,7 @@ class Paper:
         if not isinstance(newest, StepStarted) or newest.model_id != request.model.id:
             self.faults.append(f"request {request.ordinal} left before its step was started")
 
-    def require_start(self, asked: Asked) -> None:
+    def require_start(self, asked: RequestedCall) -> None:
         """Note a fault when a call acts without its intent and its start, or twice."""
         drafts = self.drafts
         starts = [each for each in drafts if isinstance(each, ToolStarted)]
@@ -165,8 +165,8 @@ class StandInTool(Struct, frozen=True, kw_only=True):
 
     effect: Effect = Effect.PURE
     tool_class: ToolClass = ToolClass.READ
-    refusal: Done | BaseException | None = None
-    acts: Callable[[Asked], Any] | None = None
+    refusal: CallOutcome | BaseException | None = None
+    acts: Callable[[RequestedCall], Any] | None = None
     gate: Gate | None = None
     memory: str | None = None
 
@@ -186,7 +186,7 @@ class StandInToolbox:
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
         return self.tools[name].effect if name in self.tools else Effect.UNSAFE
 
-    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         self.paper.require_results("offers")
         if self.offering is not None:
             raise self.offering
@@ -195,20 +195,20 @@ class StandInToolbox:
             for name in self.tools
         )
 
-    async def troubles(self, place: Workplace) -> tuple[str, ...]:
+    async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
         return self.missing
 
-    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
         self.paper.require_results(f"the plan of {asked.id}")
         self.done.append(f"plan {asked.id}")
         tool = self.tools.get(asked.name)
         if tool is None:
-            return refused(ResultCode.UNKNOWN_TOOL, f"There is no tool {asked.name!r}.")
+            return refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {asked.name!r}.")
         if isinstance(tool.refusal, BaseException):
             raise tool.refusal
         if tool.refusal is not None:
             return tool.refusal
-        return Planned(
+        return PlannedCall(
             asked=asked,
             effect=tool.effect,
             tool_class=tool.tool_class,
@@ -217,7 +217,7 @@ class StandInToolbox:
             memory=tool.memory,
         )
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         asked = planned.asked
         self.paper.require_start(asked)
         self.done.append(f"run {asked.id}")
@@ -231,16 +231,20 @@ class StandInToolbox:
         except asyncio.CancelledError:
             self.cancelled.append(asked.id)
             raise
-        return result if isinstance(result, Done) else Done(status=ResultStatus.OK, result=result)
+        return (
+            result
+            if isinstance(result, CallOutcome)
+            else CallOutcome(status=ResultStatus.OK, result=result)
+        )
 
     async def leave(self, session: str) -> None:
         """Do nothing: nothing here lives as long as a session."""
 
 
-def raising(error: BaseException) -> Callable[[Asked], Any]:
+def raising(error: BaseException) -> Callable[[RequestedCall], Any]:
     """Return the act of a tool that raises."""
 
-    def act(_: Asked) -> Any:
+    def act(_: RequestedCall) -> Any:
         raise error
 
     return act
@@ -258,7 +262,7 @@ class StandInApprover:
         is_attended: bool = True,
         note: str | None = None,
     ) -> None:
-        self.standing_now = Standing(
+        self.standing_now = ApprovalContext(
             mode=mode, earlier=earlier, is_remembered=is_remembered, is_attended=is_attended
         )
         self._answers = list(answers)
@@ -268,7 +272,7 @@ class StandInApprover:
         self.withdrawn: list[Question] = []
         self.cancelled: list[str] = []
 
-    async def standing(self, question: Question) -> Standing:
+    async def standing(self, question: Question) -> ApprovalContext:
         self.paper.require_results(f"the standing of {question.id}")
         return self.standing_now
 
@@ -355,9 +359,9 @@ class Stage:
             llm, self.toolbox, clock or StillClock(), randomness or CountingRandomness()
         )
 
-    def place(self) -> Workplace:
+    def place(self) -> ToolWorkspace:
         """Return where the calls act."""
-        return Workplace(
+        return ToolWorkspace(
             session="session",
             working_dir="/desk",
             scratch="/desk/scratch",

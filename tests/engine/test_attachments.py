@@ -20,9 +20,9 @@ from holdfast.domain.messages import (
     ToolResult,
     media_handle,
 )
-from holdfast.domain.models import Intake, Model, model_of
+from holdfast.domain.models import MediaLimits, Model, model_of
 from holdfast.domain.sessions import StopReason
-from holdfast.engine.attachments import REFUSED, attached, in_words
+from holdfast.engine.attachments import REFUSED, attach_media, describe_media
 from holdfast.engine.runtime import MEDIA_REFUSED
 from holdfast.ports import (
     Failed,
@@ -44,9 +44,9 @@ OTHER = b"\x89PNG\r\n\x1a\n another one"
 PDF = b"%PDF-1.7 a document"
 
 
-def an_intake(**changes: Any) -> Intake:
+def an_intake(**changes: Any) -> MediaLimits:
     usual = {"types": {"image/png": 100, "application/pdf": 100}, "most": 3, "total": 100}
-    return Intake(**usual | changes)
+    return MediaLimits(**usual | changes)
 
 
 def a_seeing(**changes: Any) -> Model:
@@ -70,7 +70,7 @@ async def filled(
     shelf = StandInShelf()
     for content in kept:
         await shelf.keep(content)
-    return await attached(messages, shelf, an_intake(**changes))
+    return await attach_media(messages, shelf, an_intake(**changes))
 
 
 def said(text: str, *what: LlmMedia) -> LlmMessage:
@@ -124,7 +124,7 @@ async def test_a_damaged_content_does_not_end_the_conversation() -> None:
         ) -> Slice | None:
             raise Internal(Code.CORRUPT_ROW, "It is not what it was.")
 
-    (message,) = await attached((said("look", media(PNG, at=4)),), Damaged(), an_intake())
+    (message,) = await attach_media((said("look", media(PNG, at=4)),), Damaged(), an_intake())
 
     told = "its content is not shown: it is damaged in the store"
     assert message == said(f"look\n[attached: image/png; {told}]")
@@ -150,7 +150,7 @@ async def test_the_result_of_a_tool_stays_what_the_tool_returned() -> None:
     assert await filled(result) == (
         LlmMessage(role="tool", text=text, call_id="c1", media=(shown(PNG, at=len(text)),)),
     )
-    assert in_words([result]) == (LlmMessage(role="tool", text=text, call_id="c1"),)
+    assert describe_media([result]) == (LlmMessage(role="tool", text=text, call_id="c1"),)
 
 
 @pytest.mark.parametrize("shelf", [None, StandInShelf()])
@@ -158,7 +158,7 @@ async def test_without_a_shelf_or_eyes_everything_is_words(shelf: StandInShelf |
     message = said("look", media(PNG, at=4, name="a.png"), media(OTHER, at=4))
 
     intake = None if shelf else an_intake()
-    assert await attached((message,), shelf, intake) == (
+    assert await attach_media((message,), shelf, intake) == (
         said(
             "look\n[attached: a.png, image/png; its content is not shown]\n"
             "[attached: image/png; its content is not shown]"

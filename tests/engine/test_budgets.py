@@ -29,8 +29,8 @@ from holdfast.engine.budget import (
     need_of,
     output_limit,
 )
-from holdfast.engine.streaming import Answer
-from holdfast.engine.turn_state import MESSAGE_TOKENS, Play
+from holdfast.engine.streaming import ModelAnswer
+from holdfast.engine.turn_state import MESSAGE_TOKENS, TurnState
 from holdfast.ports import (
     Failed,
     FailureKind,
@@ -77,7 +77,7 @@ def a_request(*messages: LlmMessage, **changes: Any) -> LlmRequest:
 
 def needed(request: LlmRequest, *history: Message, **changes: Any) -> int:
     """Return the most tokens that a request takes in, in a turn with that history."""
-    return need_of(Play(a_turn(*history, model=PRICED, **changes)), request).input
+    return need_of(TurnState(a_turn(*history, model=PRICED, **changes)), request).input
 
 
 def test_a_first_request_is_bounded_by_its_bytes() -> None:
@@ -136,7 +136,7 @@ def test_what_the_same_model_has_counted_is_taken_as_it_was_counted() -> None:
 
 
 def test_within_a_turn_the_prompt_and_the_tools_are_counted_already() -> None:
-    play = Play(a_turn(user(1, "x" * 100_000), model=PRICED))
+    play = TurnState(a_turn(user(1, "x" * 100_000), model=PRICED))
     play.note([a_cost(usage=COUNTED), MessageDraft(role=Role.USER, parts=(Text(text="y"),))])
 
     assert need_of(play, a_request(*LONG)).input == 100 + 28 + MESSAGE_TOKENS
@@ -157,7 +157,7 @@ def test_a_request_that_failed_tells_nothing() -> None:
 
 
 def projected(request: LlmRequest, **changes: Any) -> Estimate:
-    play = Play(a_turn(model=request.model, **changes))
+    play = TurnState(a_turn(model=request.model, **changes))
     return estimate(play, need_aside(request))
 
 
@@ -200,7 +200,7 @@ def test_the_output_limit_is_what_the_money_allows(
     cap: int, on_exceed: OnExceed, own: int | None, of_model: int | None, limit: int | None
 ) -> None:
     model = replace(PRICED, max_output=of_model)
-    play = Play(a_turn(model=model, budget=a_budget(cap, on_exceed)))
+    play = TurnState(a_turn(model=model, budget=a_budget(cap, on_exceed)))
 
     assert output_limit(play, need_aside(a_request(model=model, max_tokens=own))) == limit
 
@@ -232,8 +232,8 @@ CHARGES = [
 def test_a_request_costs_what_its_tokens_cost(
     model: Model, usage: Usage | None, microcents: int, priced: bool
 ) -> None:
-    answer = Answer(end=Stopped(reason=StepStop.STOP, usage=usage))
-    play = Play(a_turn(model=model))
+    answer = ModelAnswer(end=Stopped(reason=StepStop.STOP, usage=usage))
+    play = TurnState(a_turn(model=model))
 
     assert charge(play, Need(model=model, input=10), answer, "r") == CostDraft(
         request_id="r", model_id=model.id, usage=usage, microcents=microcents, priced=priced
@@ -243,19 +243,19 @@ def test_a_request_costs_what_its_tokens_cost(
 BROKEN = Failed(kind=FailureKind.UNAVAILABLE, message="It broke off.")
 UNKNOWN = [
     # Ten tokens in, and as many out as the text has bytes, up to the limit of 100.
-    (Answer(text="Good", end=Stopped(reason=StepStop.STOP)), 10 + 8),
-    (Answer(text="x" * 500, end=Stopped(reason=StepStop.STOP)), 10 + 200),
-    (Answer(text="Go", reasoning="od", end=BROKEN), 10 + 8),
+    (ModelAnswer(text="Good", end=Stopped(reason=StepStop.STOP)), 10 + 8),
+    (ModelAnswer(text="x" * 500, end=Stopped(reason=StepStop.STOP)), 10 + 200),
+    (ModelAnswer(text="Go", reasoning="od", end=BROKEN), 10 + 8),
     # Nothing came: providers do not charge what they refuse.
-    (Answer(end=BROKEN), 0),
+    (ModelAnswer(end=BROKEN), 0),
 ]
 
 
 @pytest.mark.parametrize(("answer", "microcents"), UNKNOWN)
 def test_under_a_budget_an_unknown_usage_is_charged_with_its_bound(
-    answer: Answer, microcents: int
+    answer: ModelAnswer, microcents: int
 ) -> None:
-    play = Play(a_turn(model=PRICED, budget=a_budget(5_000, OnExceed.FAIL)))
+    play = TurnState(a_turn(model=PRICED, budget=a_budget(5_000, OnExceed.FAIL)))
 
     cost = charge(play, Need(model=PRICED, input=10, output=100), answer, "r")
 
@@ -264,9 +264,9 @@ def test_under_a_budget_an_unknown_usage_is_charged_with_its_bound(
 
 
 def test_what_never_left_is_not_charged() -> None:
-    unsent = Answer(end=replace(BROKEN, sent=False))
+    unsent = ModelAnswer(end=replace(BROKEN, sent=False))
 
-    assert charge(Play(a_turn(model=PRICED)), Need(model=PRICED, input=1), unsent, "r") is None
+    assert charge(TurnState(a_turn(model=PRICED)), Need(model=PRICED, input=1), unsent, "r") is None
 
 
 def a_budget(microcents: int, on_exceed: OnExceed) -> Budget:
@@ -579,14 +579,14 @@ def test_what_nobody_waits_for_is_done_if_it_can_be_paid(
     budget: Budget | None, model: Model, allow_unpriced: bool, expected: bool
 ) -> None:
     limits = Limits(allow_unpriced=allow_unpriced)
-    play = Play(a_turn(model=model, budget=budget, limits=limits))
+    play = TurnState(a_turn(model=model, budget=budget, limits=limits))
 
     assert is_affordable(play, need_aside(a_request(model=model))) is expected
 
 
 def known_usage(*drafts: Draft) -> tuple[Usage | None, int]:
     """Return what is known of the newest request after these drafts, and the bytes since then."""
-    play = Play(a_turn(user(1, "Hello"), model=PRICED, last_usage=Usage(input=7)))
+    play = TurnState(a_turn(user(1, "Hello"), model=PRICED, last_usage=Usage(input=7)))
     play.note(drafts)
     return play.last_usage, play.uncounted
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.events import Channel
-from holdfast.engine.streaming import Gathered, Piece, coalesce
+from holdfast.engine.streaming import DeltaPiece, Gathered, coalesce
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -63,12 +63,12 @@ def think(text: str) -> ReasoningDelta:
     return ReasoningDelta(text=text)
 
 
-def text(offset: int, text: str) -> Piece:
-    return Piece(channel=Channel.TEXT, offset=offset, text=text)
+def text(offset: int, text: str) -> DeltaPiece:
+    return DeltaPiece(channel=Channel.TEXT, offset=offset, text=text)
 
 
-def thought(offset: int, text: str) -> Piece:
-    return Piece(channel=Channel.REASONING, offset=offset, text=text)
+def thought(offset: int, text: str) -> DeltaPiece:
+    return DeltaPiece(channel=Channel.REASONING, offset=offset, text=text)
 
 
 async def test_the_first_piece_comes_at_once_and_the_next_after_fifty_milliseconds() -> None:
@@ -292,7 +292,7 @@ async def test_a_slow_reader_holds_the_provider_back_and_loses_nothing() -> None
 
     async with aclosing(coalesce(watched.stream())) as gathered:
         async for items in gathered:
-            heard += "".join(item.text for item in items if isinstance(item, Piece))
+            heard += "".join(item.text for item in items if isinstance(item, DeltaPiece))
             await asyncio.sleep(1)
             asked.append(watched.asked)
 
@@ -314,7 +314,7 @@ def test_no_text_is_lost_and_offsets_meet_whatever_the_provider_does(
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         batches = runner.run(timed(*script, STOP))
 
-    pieces = [item for _, items in batches for item in items if isinstance(item, Piece)]
+    pieces = [item for _, items in batches for item in items if isinstance(item, DeltaPiece)]
     for channel, kind in ((Channel.TEXT, TextDelta), (Channel.REASONING, ReasoningDelta)):
         own = [piece for piece in pieces if piece.channel is channel]
         spoken = "".join(delta.text for delta in script if isinstance(delta, kind))

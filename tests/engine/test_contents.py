@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engine.attachments import is_what_it_says
+from holdfast.engine.attachments import matches_media_type
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ from holdfast.engine.attachments import is_what_it_says
     ],
 )
 def test_a_content_and_its_type_agree(mime_type: str, content: bytes) -> None:
-    assert is_what_it_says(content, mime_type) is True
+    assert matches_media_type(content, mime_type) is True
     # Those that are known by their beginning, and the type that nobody looks into.
-    assert is_what_it_says(b"\0nothing of the kind", mime_type) is (mime_type == "video/webm")
+    assert matches_media_type(b"\0nothing of the kind", mime_type) is (mime_type == "video/webm")
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", b"a\0b"])
 def test_what_is_no_text_is_not_sent_as_one(content: bytes) -> None:
-    assert is_what_it_says(content, "text/plain") is False
+    assert matches_media_type(content, "text/plain") is False

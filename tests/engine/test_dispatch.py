@@ -25,7 +25,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.tools import Effect, ResultCode, ToolClass, ToolSpec
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.engine.tool_calls import NOT_AN_OBJECT, REFUSALS
-from holdfast.ports import Asked, Done, LlmDelta, Workplace
+from holdfast.ports import CallOutcome, LlmDelta, RequestedCall, ToolWorkspace
 from holdfast.services.approval_policy import Ruling
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
 from holdfast.tools.toolbox import LocalToolbox
@@ -149,12 +149,12 @@ ORDER = [
 def a_tool(hurdles: Hurdles) -> Tool[Arguments]:
     """Return a tool with these hurdles, among those of the real toolbox."""
 
-    async def plan(_: Workplace, __: Arguments) -> Aim:
+    async def plan(_: ToolWorkspace, __: Arguments) -> Aim:
         if not hurdles.is_within:
             raise ToolTrouble(ResultCode.OUTSIDE_SCOPE, "Too far out.")
         return Aim(tool_class=ToolClass.WRITE, question="Look?")
 
-    async def act(_: Workplace, __: Arguments, ___: Asked) -> Any:
+    async def act(_: ToolWorkspace, __: Arguments, ___: RequestedCall) -> Any:
         if not hurdles.is_working:
             raise ToolTrouble(ResultCode.NOT_FOUND, "Nothing there.")
         return "seen"
@@ -178,7 +178,7 @@ async def outcome_of(hurdles: Hurdles) -> tuple[list[str], ToolResult]:
     toolbox = LocalToolbox([a_tool(hurdles)] if hurdles.is_registered else [])
     stage.engine = EngineRuntime(stage.llm, toolbox, StillClock(), CountingRandomness())
     tools = frozenset({"look"}) if hurdles.is_granted else frozenset()
-    place = Workplace(
+    place = ToolWorkspace(
         session="session",
         working_dir="/desk",
         scratch="/desk",
@@ -409,7 +409,7 @@ async def test_a_result_that_cannot_be_written_down_is_said_to_be_so(thing: obje
 
 
 async def test_what_is_unknown_stays_unknown_although_it_cannot_be_written_down() -> None:
-    done = Done(status=ResultStatus.UNKNOWN, result=object())
+    done = CallOutcome(status=ResultStatus.UNKNOWN, result=object())
     toolbox = StandInToolbox({"look": StandInTool(acts=lambda _: done)})
 
     message = "look was run, but what it returned cannot be written down."
@@ -444,7 +444,7 @@ async def test_a_result_is_mended_before_it_is_written_down() -> None:
 
 async def test_a_long_error_is_cut_and_kept() -> None:
     error = ToolError(code=ResultCode.FAILED, message="x" * 100_000)
-    done = Done(status=ResultStatus.ERROR, error=error)
+    done = CallOutcome(status=ResultStatus.ERROR, error=error)
     toolbox = StandInToolbox({"look": StandInTool(acts=lambda _: done)})
     stage = Stage(ScriptedLlm(looks("c1"), says("Well.")), toolbox)
 
@@ -461,7 +461,7 @@ async def test_a_long_error_is_cut_and_kept() -> None:
 
 async def test_a_refusal_of_the_plan_is_the_result() -> None:
     error = ToolError(code=ResultCode.OUTSIDE_SCOPE, message="Too far out.")
-    refusal = Done(status=DENIED, error=error)
+    refusal = CallOutcome(status=DENIED, error=error)
 
     assert await answered(StandInToolbox({"look": StandInTool(refusal=refusal)})) == [
         bad("c1", ResultCode.OUTSIDE_SCOPE, "Too far out.", status=DENIED)

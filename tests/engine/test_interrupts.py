@@ -20,22 +20,22 @@ from holdfast.domain.sessions import Budget, OnExceed
 from holdfast.domain.tools import ToolClass
 from holdfast.engine.cancellation import (
     CancelledItselfError,
-    finished,
+    clear_cancellation,
+    finish_despite_cancel,
     stop_if_cancelled,
-    uncancelled,
 )
 from holdfast.engine.streaming import coalesce
 from holdfast.engine.tool_results import LARGEST
 from holdfast.ports import (
-    Asked,
-    Done,
+    CallOutcome,
     FailureKind,
     LlmDelta,
     LlmRequest,
-    Planned,
+    PlannedCall,
+    RequestedCall,
     TextDelta,
+    ToolWorkspace,
     TurnInput,
-    Workplace,
 )
 from tests.engine.builders import MODEL, an_agent, assistant, user
 from tests.engine.scripts import fails, looks, says
@@ -184,11 +184,11 @@ async def test_closing_between_two_batches_ends_the_turn_there(after: int) -> No
 class Deaf(StandInToolbox):
     """A toolbox that does not listen when it is cancelled, and finishes its work."""
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         try:
             return await super().run(place, planned)
         except asyncio.CancelledError:
-            return Done(status=ResultStatus.OK, result="done all the same")
+            return CallOutcome(status=ResultStatus.OK, result="done all the same")
 
 
 async def test_a_result_that_was_complete_is_kept_and_nothing_comes_after_it() -> None:
@@ -276,7 +276,7 @@ async def test_offers_that_cancel_themselves_have_failed() -> None:
 
 async def test_what_cancels_itself_is_not_taken_for_the_signal() -> None:
     with pytest.raises(CancelledItselfError):
-        await uncancelled(_raising(asyncio.CancelledError()))
+        await clear_cancellation(_raising(asyncio.CancelledError()))
 
 
 async def _raising(error: BaseException) -> None:
@@ -375,7 +375,7 @@ async def test_the_last_result_is_not_held_back_for_a_request_that_will_not_be_m
 
 async def test_a_second_signal_is_not_waited_with() -> None:
     never = asyncio.Event()
-    task = asyncio.create_task(finished(never.wait()))
+    task = asyncio.create_task(finish_despite_cancel(never.wait()))
     await asyncio.sleep(0)
     for _ in range(2):
         task.cancel()
@@ -413,7 +413,7 @@ async def test_a_tool_that_raises_what_ends_programs_ends_the_turn() -> None:
 
 def test_the_stand_ins_see_what_the_tests_claim() -> None:
     request = LlmRequest(model=MODEL, messages=(), ordinal=1)
-    asked = Asked(id="c1", name="look", arguments={}, idempotency_key="")
+    asked = RequestedCall(id="c1", name="look", arguments={}, idempotency_key="")
     paper = Stage(ScriptedLlm()).paper
 
     paper.require_open_step(request)

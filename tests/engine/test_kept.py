@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.domain.messages import CHAIN_START, Message, NoticeCode
-from holdfast.engine.projection import KEPT_MOST, KeptProjections, project
+from holdfast.engine.projection import KEPT_MOST, ProjectionCache, project
 from holdfast.ports import LlmReasoning
 from tests.builders import hash_of
 from tests.engine.builders import assistant, call, notice, result, summary, user
@@ -65,7 +65,7 @@ def lives(draw: st.DrawFn) -> list[tuple[list[Message], int]]:
 def test_a_kept_projection_is_the_one_made_anew(
     life: list[tuple[list[Message], int]], window: int | None
 ) -> None:
-    kept = KeptProjections()
+    kept = ProjectionCache()
 
     for rows, turn in life:
         history = chained(rows)
@@ -79,7 +79,7 @@ def test_a_kept_projection_is_the_one_made_anew(
 def test_rows_that_are_not_on_disk_yet_are_projected_all_the_same(
     life: list[tuple[list[Message], int]],
 ) -> None:
-    kept = KeptProjections()
+    kept = ProjectionCache()
 
     for rows, turn in life:
         # As in a running turn: what it has written itself has no hash here.
@@ -89,7 +89,7 @@ def test_rows_that_are_not_on_disk_yet_are_projected_all_the_same(
 
 
 def test_a_kept_projection_knows_the_thoughts_of_its_turn_only() -> None:
-    kept = KeptProjections()
+    kept = ProjectionCache()
     thought = LlmReasoning(text="hm", signature="s", provider="p")
     history = chained([user(1, "a"), assistant(2, "b"), user(3, "c", 2), assistant(4, "d", 2)])
     thoughts = {history[3].id: (thought,)}
@@ -102,7 +102,7 @@ def test_a_kept_projection_knows_the_thoughts_of_its_turn_only() -> None:
 
 
 def test_only_so_many_projections_are_kept() -> None:
-    kept = KeptProjections()
+    kept = ProjectionCache()
 
     for number in range(KEPT_MOST + 10):
         history = chained([assistant(1, f"{number}", 1), user(2, "go on", 2)])

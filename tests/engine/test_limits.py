@@ -15,8 +15,8 @@ from holdfast.engine.streaming import CALLS_MOST, LONGEST
 from holdfast.ports import (
     CallArguments,
     CallEnded,
+    CallOutcome,
     CallStarted,
-    Done,
     Limits,
     LlmDelta,
     ReasoningDelta,
@@ -124,7 +124,7 @@ async def test_no_round_at_all_may_be_allowed() -> None:
 
 def failing_but(good_calls: set[str]) -> StandInToolbox:
     """Return tools that fail, but for these calls."""
-    failed = Done(status=ResultStatus.ERROR)
+    failed = CallOutcome(status=ResultStatus.ERROR)
     tool = StandInTool(acts=lambda asked: "well" if asked.id in good_calls else failed)
     return StandInToolbox({"look": tool})
 

@@ -22,7 +22,7 @@ from holdfast.domain.messages import (
     ToolError,
     media_handle,
 )
-from holdfast.engine.attachments import in_words
+from holdfast.engine.attachments import describe_media
 from holdfast.engine.projection import BEGINNING, GO_ON, NO_RESULT, REMARKS, project
 from holdfast.ports import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 from tests.engine.builders import a_row, assistant, call, notice, result, summary, user
@@ -393,7 +393,7 @@ def recorded(draw: st.DrawFn, sequence: int, calls: list[str]) -> Message:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Message]:
+def history_cache(draw: st.DrawFn) -> list[Message]:
     """Any rows in any order: turns overlap, calls lack results, summaries fall anywhere."""
     rows: list[Message] = []
     calls: list[str] = []
@@ -464,7 +464,7 @@ def require_legal(request: tuple[LlmMessage, ...]) -> None:
 
 @demands("S0-045b")
 @settings(max_examples=60)
-@given(histories(), st.integers(1, 5), st.none() | st.integers(1, 6), st.booleans())
+@given(history_cache(), st.integers(1, 5), st.none() | st.integers(1, 6), st.booleans())
 def test_any_prefix_of_any_history_is_a_legal_request(
     history: list[Message], turn: int, window: int | None, is_thoughtful: bool
 ) -> None:
@@ -474,6 +474,6 @@ def test_any_prefix_of_any_history_is_a_legal_request(
 
         require_legal(request)
         assert list(faults(request)) == []
-        words = in_words(request)
+        words = describe_media(request)
         assert [message.media for message in words] == [()] * len(words)
         require_legal(words)

@@ -24,7 +24,13 @@ from holdfast.domain.messages import Message, ResultStatus, Role, ToolResult
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import FailureKind, LlmDelta, Standing, TextDelta, TurnInput
+from holdfast.ports import (
+    ApprovalContext,
+    FailureKind,
+    LlmDelta,
+    TextDelta,
+    TurnInput,
+)
 from tests.engine.builders import MODEL, CountingRandomness, an_agent, assistant, call, result, user
 from tests.engine.folds import Disk
 from tests.engine.scripts import asks, fails, good, looks, named, says, start, started
@@ -52,8 +58,8 @@ UNSAFE = {**SAFE, "push": StandInTool(effect=Effect.UNSAFE)}
 class DurableApprover(StandInApprover):
     """Answers yes once asked; knows what was asked before, because the paper does."""
 
-    async def standing(self, question: Question) -> Standing:
-        return Standing(mode=ApprovalMode.AUTO, earlier=self._earlier(question))
+    async def standing(self, question: Question) -> ApprovalContext:
+        return ApprovalContext(mode=ApprovalMode.AUTO, earlier=self._earlier(question))
 
     async def decision(self, question: Question) -> Approval:
         self.paper.require_question(question)

@@ -17,8 +17,8 @@ from holdfast.engine.tool_results import (
     LARGEST,
     LINES_MOST,
     UNSHOWABLE,
-    bounded,
-    without_bytes,
+    limit_result,
+    replace_bytes,
 )
 from tests.engine.stand_ins import StandInShelf
 from tests.marks import demands
@@ -39,7 +39,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def shown(value: Any) -> tuple[Any, StandInShelf]:
     shelf = StandInShelf()
-    return run(bounded(value, shelf)), shelf
+    return run(limit_result(value, shelf)), shelf
 
 
 def size(value: Any) -> int:
@@ -279,7 +279,7 @@ def test_many_data_urls_take_no_longer_than_their_length() -> None:
 def test_arguments_keep_what_a_result_may_not() -> None:
     shelf = StandInShelf()
 
-    assert run(without_bytes({"content": "a\x00b"}, shelf)) == {"content": "a\x00b"}
+    assert run(replace_bytes({"content": "a\x00b"}, shelf)) == {"content": "a\x00b"}
 
 
 def nested(depth: int) -> Any:
@@ -296,22 +296,22 @@ def test_what_is_nested_too_deeply_is_found_before_anything_falls_over_it(
 ) -> None:
     if depth > DEEPEST:
         with pytest.raises(ValueError, match="nested too deeply"):
-            run(without_bytes(nested(depth), shelf))
+            run(replace_bytes(nested(depth), shelf))
     else:
-        assert run(without_bytes(nested(depth), shelf)) == nested(depth)
+        assert run(replace_bytes(nested(depth), shelf)) == nested(depth)
 
 
 def test_without_a_shelf_nothing_is_moved() -> None:
     value = {"mimeType": "image/png", "data": ENCODED}
 
-    assert run(without_bytes(value, None)) == value
+    assert run(replace_bytes(value, None)) == value
 
 
 def test_what_cannot_be_written_down_leaves_nothing_on_the_shelf() -> None:
     shelf = StandInShelf()
 
     with pytest.raises(UNSHOWABLE):
-        run(bounded([PICTURE, object()], shelf))
+        run(limit_result([PICTURE, object()], shelf))
 
     assert shelf.kept == {}
 
@@ -338,7 +338,7 @@ def test_a_large_result_does_not_hold_up_anybody_else() -> None:
 
     async def work() -> Any:
         looking = asyncio.ensure_future(look())
-        found = await bounded(tree, StandInShelf())
+        found = await limit_result(tree, StandInShelf())
         looking.cancel()
         return found
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.domain.errors import Conflict
 from holdfast.domain.events import MessageAppended, TurnStarted
 from holdfast.domain.ids import SessionKey
@@ -27,13 +27,13 @@ from tests.stand_ins import (
 pytestmark = pytest.mark.anyio
 
 
-def _second(clock: SettableClock) -> Outside:
+def _second(clock: SettableClock) -> Environment:
     """Be another process."""
     machine = StandInMachine("second")
-    return Outside(clock=clock, randomness=SeededRandomness(1), machine=machine)
+    return Environment(clock=clock, randomness=SeededRandomness(1), machine=machine)
 
 
-async def test_only_so_many_turns_run_at_once(home: Path, outside: Outside) -> None:
+async def test_only_so_many_turns_run_at_once(home: Path, outside: Environment) -> None:
     gates = [Gate() for _ in range(4)]
     runtime = GatedRuntime(*([gate, an_answer("done")] for gate in gates))
     async with open_house(home, runtime, outside=outside, at_a_time=2) as house:
@@ -54,7 +54,9 @@ async def test_only_so_many_turns_run_at_once(home: Path, outside: Outside) -> N
     assert house.coordinator.active() == frozenset()
 
 
-async def test_a_message_begins_its_turn_in_the_same_entry(home: Path, outside: Outside) -> None:
+async def test_a_message_begins_its_turn_in_the_same_entry(
+    home: Path, outside: Environment
+) -> None:
     gate = Gate()
     async with open_house(home, GatedRuntime([gate, an_answer("done")]), outside=outside) as house:
         session = await house.open()
@@ -71,7 +73,7 @@ async def test_a_message_begins_its_turn_in_the_same_entry(home: Path, outside: 
 
 
 async def test_a_message_that_finds_no_place_waits_for_whoever_has_one(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate, an_answer("one")], [an_answer("here")])
@@ -87,7 +89,7 @@ async def test_a_message_that_finds_no_place_waits_for_whoever_has_one(
         await played(house, busy.id)
 
 
-async def test_a_refused_message_gives_its_place_back(home: Path, outside: Outside) -> None:
+async def test_a_refused_message_gives_its_place_back(home: Path, outside: Environment) -> None:
     async with open_house(home, GatedRuntime(), outside=outside, at_a_time=1) as house:
         closed, session = await house.open(), await house.open()
         await house.sessions.close(house.owner, closed.id)
@@ -100,7 +102,7 @@ async def test_a_refused_message_gives_its_place_back(home: Path, outside: Outsi
 
 
 async def test_who_is_woken_while_its_turn_is_being_written_plays_it_once(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     runtime = GatedRuntime()
     async with open_house(home, runtime, outside=outside) as house:
@@ -119,7 +121,9 @@ async def test_who_is_woken_while_its_turn_is_being_written_plays_it_once(
     assert [turn.turn for turn in runtime.turns] == [1]
 
 
-async def test_a_place_that_was_given_back_is_kept_for_nobody(home: Path, outside: Outside) -> None:
+async def test_a_place_that_was_given_back_is_kept_for_nobody(
+    home: Path, outside: Environment
+) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()
         key = await key_of(house, session)
@@ -150,7 +154,7 @@ class TardyStore:
 
 
 async def test_a_turn_is_played_although_its_sender_did_not_wait(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     runtime = GatedRuntime()
     async with open_house(home, runtime, outside=replace(outside, wrap=TardyStore)) as house:
@@ -169,7 +173,7 @@ async def test_a_turn_is_played_although_its_sender_did_not_wait(
 
 
 async def test_what_is_sent_while_the_house_is_left_is_held_by_nobody(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     async with open_house(home, GatedRuntime(), outside=replace(outside, wrap=TardyStore)) as house:
         assert isinstance(house.store, TardyStore)
@@ -180,7 +184,7 @@ async def test_what_is_sent_while_the_house_is_left_is_held_by_nobody(
         await house.store.has_written.wait()
     await sending
 
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as other:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as other:
         assert (await head_of(other, session)).holder is None
 
 
@@ -206,7 +210,7 @@ class HeldWriteStore:
 
 
 async def test_a_lease_acquired_during_a_renewal_is_not_taken_for_lost(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     first, second = Gate(), Gate()
     runtime = GatedRuntime([first, an_answer("one")], [second, an_answer("two")])
@@ -234,7 +238,7 @@ async def test_a_lease_acquired_during_a_renewal_is_not_taken_for_lost(
 
 
 async def test_a_session_acquired_again_during_a_renewal_is_not_taken_for_lost(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     first, second = Gate(), Gate()
     runtime = GatedRuntime([first, an_answer("one")], [second, an_answer("two")])
@@ -262,7 +266,9 @@ async def test_a_session_acquired_again_during_a_renewal_is_not_taken_for_lost(
     assert [turn.turn for turn in runtime.turns] == [1, 2]
 
 
-async def test_turns_of_one_session_run_one_after_the_other(home: Path, outside: Outside) -> None:
+async def test_turns_of_one_session_run_one_after_the_other(
+    home: Path, outside: Environment
+) -> None:
     first, second = Gate(), Gate()
     runtime = GatedRuntime([first, an_answer("one")], [second, an_answer("two")])
     async with open_house(home, runtime, outside=outside) as house:
@@ -283,7 +289,7 @@ async def test_turns_of_one_session_run_one_after_the_other(home: Path, outside:
 
 
 async def test_waking_what_is_not_there_or_does_not_wait_does_no_harm(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     runtime = GatedRuntime()
     async with open_house(home, runtime, outside=outside) as house:
@@ -298,24 +304,26 @@ async def test_waking_what_is_not_there_or_does_not_wait_does_no_harm(
     assert len(runtime.turns) == 1
 
 
-async def test_a_house_of_scope_none_plays_nothing(home: Path, outside: Outside) -> None:
+async def test_a_house_of_scope_none_plays_nothing(home: Path, outside: Environment) -> None:
     runtime = GatedRuntime()
-    async with open_house(home, runtime, outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, runtime, outside=outside, scope=RunScope.NONE) as house:
         session = await house.open()
         await house.send(session.id, "hello")
-        await house.housekeeping.recover()
+        await house.maintenance.recover()
         house.coordinator.wake(await key_of(house, session))
         assert (await current(house, session)).status is Status.PENDING
 
     assert runtime.turns == []
 
 
-async def test_a_house_of_scope_own_plays_what_it_sent_itself(home: Path, outside: Outside) -> None:
+async def test_a_house_of_scope_own_plays_what_it_sent_itself(
+    home: Path, outside: Environment
+) -> None:
     runtime = GatedRuntime()
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as writer:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as writer:
         theirs = await writer.open()
         await writer.send(theirs.id, "not for you")
-    async with open_house(home, runtime, outside=outside, scope=Scope.OWN) as house:
+    async with open_house(home, runtime, outside=outside, scope=RunScope.OWN) as house:
         mine = await house.open()
         await house.send(mine.id, "hello")
         await played(house, mine.id)
@@ -327,13 +335,13 @@ async def test_a_house_of_scope_own_plays_what_it_sent_itself(home: Path, outsid
 
 
 async def test_what_another_house_sent_is_left_to_that_house(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     gate = Gate()
     first, second = GatedRuntime([gate, an_answer("one")]), GatedRuntime([an_answer("two")])
     async with (
-        open_house(home, first, outside=outside, scope=Scope.OWN) as house,
-        open_house(home, second, outside=_second(clock), scope=Scope.OWN) as other,
+        open_house(home, first, outside=outside, scope=RunScope.OWN) as house,
+        open_house(home, second, outside=_second(clock), scope=RunScope.OWN) as other,
     ):
         session = await house.open()
         await house.send(session.id, "a")
@@ -349,12 +357,12 @@ async def test_what_another_house_sent_is_left_to_that_house(
 
 
 async def test_a_house_of_scope_all_plays_what_others_left(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     runtime = GatedRuntime()
     async with (
         open_house(home, runtime, outside=outside) as house,
-        open_holdfast(home, outside=_second(clock), scope=Scope.NONE) as writer,
+        open_holdfast(home, outside=_second(clock), scope=RunScope.NONE) as writer,
     ):
         session = await writer.open()
         await writer.send(session.id, "hello")

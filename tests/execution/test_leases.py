@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope
-from holdfast.app import Outside
+from holdfast import RunScope
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.events import TurnStarted
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import DURATION_MS, Lease
-from holdfast.domain.sessions import Head, Status
+from holdfast.domain.sessions import SessionState, Status
 from holdfast.services.leases import Leases
 from tests.houses import House, head_of, news_until, open_house
 from tests.stand_ins import GatedRuntime, SettableClock, StandInMachine
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment) -> AsyncIterator[House]:
     """Open a home that plays nothing by itself."""
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house:
         yield house
 
 
 @pytest.fixture
-async def session(house: House) -> Head:
+async def session(house: House) -> SessionState:
     """Open a session in which a turn waits."""
     return await _waiting(house)
 
@@ -39,13 +39,13 @@ def other(house: House, clock: SettableClock) -> StandInMachine:
     return StandInMachine("second")
 
 
-async def _waiting(house: House) -> Head:
+async def _waiting(house: House) -> SessionState:
     session = await house.open()
     await house.send(session.id, "hello")
     return await head_of(house, session)
 
 
-async def _now(house: House, seen: Head) -> Head:
+async def _now(house: House, seen: SessionState) -> SessionState:
     """Return where the session stands since it was seen."""
     head = await house.store.read(lambda tx: tx.sessions.head_by_key(seen.key))
     assert head is not None
@@ -57,7 +57,7 @@ def _leases(house: House, clock: SettableClock, machine: StandInMachine) -> Leas
 
 
 async def test_taking_a_session_begins_its_turn(
-    house: House, session: Head, machine: StandInMachine, clock: SettableClock
+    house: House, session: SessionState, machine: StandInMachine, clock: SettableClock
 ) -> None:
     lease = await house.leases.acquire(session.key)
 
@@ -81,7 +81,7 @@ async def test_a_session_that_is_not_there_cannot_be_taken(house: House) -> None
 
 
 async def test_one_of_many_that_reach_for_a_session_gets_it(
-    house: House, session: Head, clock: SettableClock
+    house: House, session: SessionState, clock: SettableClock
 ) -> None:
     others = [_leases(house, clock, StandInMachine(f"p{number}")) for number in range(10)]
 
@@ -96,7 +96,7 @@ async def test_one_of_many_that_reach_for_a_session_gets_it(
     [(0, False), (DURATION_MS - 1, False), (DURATION_MS, True), (60_000, True)],
 )
 async def test_a_lease_of_a_process_that_may_live_lasts_four_seconds(
-    house: House, session: Head, clock: SettableClock, milliseconds: int, is_taken: bool
+    house: House, session: SessionState, clock: SettableClock, milliseconds: int, is_taken: bool
 ) -> None:
     await house.leases.acquire(session.key)
     clock.advance(milliseconds=milliseconds)
@@ -107,7 +107,7 @@ async def test_a_lease_of_a_process_that_may_live_lasts_four_seconds(
 
 
 async def test_a_dead_process_of_this_boot_is_not_waited_for(
-    house: House, session: Head, clock: SettableClock, machine: StandInMachine
+    house: House, session: SessionState, clock: SettableClock, machine: StandInMachine
 ) -> None:
     await house.leases.acquire(session.key)
     other = StandInMachine("second")
@@ -119,7 +119,7 @@ async def test_a_dead_process_of_this_boot_is_not_waited_for(
 
 
 async def test_a_lease_of_another_boot_says_nothing(
-    house: House, session: Head, clock: SettableClock
+    house: House, session: SessionState, clock: SettableClock
 ) -> None:
     await house.leases.acquire(session.key)
     clock.boot = 5
@@ -129,7 +129,9 @@ async def test_a_lease_of_another_boot_says_nothing(
     assert await _leases(house, clock, rebooted).acquire(session.key) is not None
 
 
-async def test_taking_what_one_holds_already_changes_the_epoch(house: House, session: Head) -> None:
+async def test_taking_what_one_holds_already_changes_the_epoch(
+    house: House, session: SessionState
+) -> None:
     first = await house.leases.acquire(session.key)
     second = await house.leases.acquire(session.key)
 
@@ -142,7 +144,7 @@ async def test_taking_what_one_holds_already_changes_the_epoch(house: House, ses
 
 
 async def test_all_leases_of_a_process_are_extended_and_nobody_elses(
-    house: House, session: Head, clock: SettableClock, other: StandInMachine
+    house: House, session: SessionState, clock: SettableClock, other: StandInMachine
 ) -> None:
     theirs = await _waiting(house)
     await house.leases.acquire(session.key)
@@ -156,7 +158,7 @@ async def test_all_leases_of_a_process_are_extended_and_nobody_elses(
 
 
 async def test_a_late_extension_counts_while_nobody_else_has_the_session(
-    house: House, session: Head, clock: SettableClock, other: StandInMachine
+    house: House, session: SessionState, clock: SettableClock, other: StandInMachine
 ) -> None:
     await house.leases.acquire(session.key)
     clock.advance(seconds=60)
@@ -169,7 +171,7 @@ async def test_a_late_extension_counts_while_nobody_else_has_the_session(
 
 
 async def test_a_released_session_can_be_taken_at_once_and_its_turn_goes_on(
-    house: House, session: Head, clock: SettableClock, other: StandInMachine
+    house: House, session: SessionState, clock: SettableClock, other: StandInMachine
 ) -> None:
     lease = await house.leases.acquire(session.key)
     assert lease is not None
@@ -182,7 +184,7 @@ async def test_a_released_session_can_be_taken_at_once_and_its_turn_goes_on(
 
 
 async def test_waiting_sessions_that_nobody_alive_holds_are_reaped(
-    house: House, session: Head, clock: SettableClock, other: StandInMachine
+    house: House, session: SessionState, clock: SettableClock, other: StandInMachine
 ) -> None:
     theirs = _leases(house, clock, other)
     assert await theirs.reap(()) == [session]

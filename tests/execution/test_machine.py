@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.domain.leases import Holder, holder_of
 from holdfast.execution import system as execution_system
 from holdfast.execution.system import (
-    OneOfMany,
+    SharedMachine,
     SystemClock,
     SystemMachine,
     SystemRandomness,
@@ -108,7 +108,7 @@ def test_another_boot_is_proof_and_another_container_is_none() -> None:
 
 def test_where_machines_share_a_store_another_boot_is_another_machine() -> None:
     dead = replace(SystemMachine().holder(), pid=2**22 - 1)
-    machine = OneOfMany(SystemMachine())
+    machine = SharedMachine(SystemMachine())
 
     assert machine.holder().pid == os.getpid()
     assert machine.is_gone(dead)

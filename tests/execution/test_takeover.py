@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Scope
-from holdfast.app import Outside
+from holdfast import RunScope
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.sessions import Status, StopReason
@@ -59,14 +59,14 @@ class BrokenStore:
         return getattr(self._store, name)
 
 
-def _second(clock: SettableClock) -> Outside:
+def _second(clock: SettableClock) -> Environment:
     """Be another process."""
     machine = StandInMachine("second")
-    return Outside(clock=clock, randomness=SeededRandomness(1), machine=machine)
+    return Environment(clock=clock, randomness=SeededRandomness(1), machine=machine)
 
 
 async def test_leaving_the_house_leaves_the_turn_open_and_free(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     gate = Gate()
     first = GatedRuntime([(asked(),), (streamed("half"),), gate])
@@ -77,11 +77,11 @@ async def test_leaving_the_house_leaves_the_turn_open_and_free(
     assert first.closed == 1
 
     second = GatedRuntime([an_answer("whole")])
-    async with open_house(home, second, outside=_second(clock), scope=Scope.OWN) as house:
+    async with open_house(home, second, outside=_second(clock), scope=RunScope.OWN) as house:
         left = await head_of(house, session)
         assert (left.holder, left.status, left.turn, left.settled) == (None, Status.RUNNING, 1, 0)
 
-        await house.housekeeping.recover()
+        await house.maintenance.recover()
         assert texts(await played(house, session.id)) == [
             ("user", "hello"),
             ("assistant", "whole"),
@@ -89,7 +89,7 @@ async def test_leaving_the_house_leaves_the_turn_open_and_free(
 
 
 async def test_two_houses_on_one_home_play_each_turn_once(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     one, two = GatedRuntime(), GatedRuntime()
     async with (
@@ -110,13 +110,13 @@ async def test_two_houses_on_one_home_play_each_turn_once(
 
 
 async def test_an_interrupt_by_another_house_stops_the_turn_here(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([(asked(),), gate, (streamed("too late"),)])
     async with (
         open_house(home, runtime, outside=outside) as house,
-        open_house(home, GatedRuntime(), outside=_second(clock), scope=Scope.NONE) as other,
+        open_house(home, GatedRuntime(), outside=_second(clock), scope=RunScope.NONE) as other,
     ):
         session = await house.open()
         await house.send(session.id, "hello")
@@ -133,7 +133,7 @@ async def test_an_interrupt_by_another_house_stops_the_turn_here(
 
 
 async def test_a_turn_whose_lease_was_lost_is_stopped_within_a_second_or_so(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate, taken = Gate(), Gate()
     slow = GatedRuntime([gate, an_answer("stale")])
@@ -143,7 +143,7 @@ async def test_a_turn_whose_lease_was_lost_is_stopped_within_a_second_or_so(
     second = GatedRuntime([taken])
     async with (
         open_house(home, slow, outside=outside) as house,
-        open_house(home, second, outside=_second(later), scope=Scope.OWN) as other,
+        open_house(home, second, outside=_second(later), scope=RunScope.OWN) as other,
     ):
         session = await house.open()
         await house.send(session.id, "hello")
@@ -164,7 +164,7 @@ async def test_a_turn_whose_lease_was_lost_is_stopped_within_a_second_or_so(
     [StorageFull(Code.STORAGE_FULL, "full"), Unavailable(Code.STORE_POISONED, "broken")],
 )
 async def test_a_turn_that_the_disk_stopped_is_taken_up_again(
-    home: Path, outside: Outside, error: HoldfastError, caplog: pytest.LogCaptureFixture
+    home: Path, outside: Environment, error: HoldfastError, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores: list[BrokenStore] = []
 
@@ -192,7 +192,7 @@ async def test_a_turn_that_the_disk_stopped_is_taken_up_again(
 
 
 async def test_a_tick_that_cannot_reach_the_store_is_tried_again(
-    home: Path, outside: Outside, caplog: pytest.LogCaptureFixture
+    home: Path, outside: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores: list[BrokenStore] = []
 
@@ -219,7 +219,7 @@ async def test_a_tick_that_cannot_reach_the_store_is_tried_again(
 
 
 async def test_a_fault_of_ours_leaves_the_turn_to_be_taken_up_again(
-    home: Path, outside: Outside, caplog: pytest.LogCaptureFixture
+    home: Path, outside: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores: list[BrokenStore] = []
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.domain.errors import Invalid
-from holdfast.domain.time import milliseconds, spelled
+from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.importers.cursor_memory import CursorMemory, MemoryWish
 from holdfast.importers.cursor_memory_files import LARGEST, MemoryFile, MemoryFolder
 from holdfast.importers.cursor_memory_mapping import Repair, key_of, repaired
@@ -76,7 +76,7 @@ async def test_one_memory_of_each_kind_is_brought(quiet: Holdfast, root: Path) -
     (claim,) = history.observations
     assert (claim.kind, claim.priority) == ("import", 50)
     assert claim.source == "cursor-memory:sessions/session-abc123.json"
-    assert spelled(milliseconds(claim.observed_at)) == "2025-12-31T12:00:00.000Z"
+    assert format_iso8601(milliseconds(claim.observed_at)) == "2025-12-31T12:00:00.000Z"
     assert bytes_below(root) == before
 
 
@@ -203,7 +203,7 @@ async def test_what_is_missing_is_a_failure_or_mended(quiet: Holdfast, root: Pat
     assert (mended.repaired, mended.imported, mended.failed) == (4, 4, 1)
     known = await snapshot(quiet, "bare-1")
     assert known["actions"] == [{"type": "session_imported", "result": "success"}]
-    assert known["started_at"] == spelled(MODIFIED * 1000)
+    assert known["started_at"] == format_iso8601(MODIFIED * 1000)
     # The same bytes are the same memory, whatever becomes of the file's time.
     assert (again.imported, again.unchanged) == (0, 4)
     assert again.verified.timeline_missing == ()
@@ -322,7 +322,7 @@ async def test_the_times_inside_say_when_it_was_true(quiet: Holdfast, root: Path
     await brought(quiet, root)
 
     told = [
-        spelled(
+        format_iso8601(
             milliseconds(
                 (await quiet.observations.show(quiet.owner, name)).observations[0].observed_at
             )

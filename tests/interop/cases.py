@@ -15,7 +15,7 @@ from holdfast.domain.calls import ResultStatus
 from holdfast.domain.events import ApprovalAnswered, ToolEnded, ToolStarted, TurnEnded
 from holdfast.domain.messages import Notice, Role
 from holdfast.domain.sessions import Status, StopReason
-from holdfast.wiring import yard
+from holdfast.wiring import build_process_registry
 from tests.interop.stage import Stage, Talk, a_house, begun, marked
 
 WRITTEN: Final = "written by a tool\n"
@@ -42,7 +42,7 @@ Play = Callable[[Stage, Talk], Awaitable[str]]
 async def _new(stage: Stage, talk: Talk) -> str:
     session = await talk.house.sessions.get(talk.house.owner, talk.session)
     _require(session.status is Status.PENDING, f"the session is {session.status}")
-    there = yard(talk.house.config, talk.house.secrets)
+    there = build_process_registry(talk.house.config, talk.house.secrets)
     found = await introduced(there, stage.runtime, is_deep=True)
     return f"{found.name} {found.version}"
 
@@ -152,7 +152,7 @@ def _rung(stage: Stage) -> str:
 
 
 async def _list(stage: Stage, talk: Talk) -> str:
-    there = yard(talk.house.config, talk.house.secrets)
+    there = build_process_registry(talk.house.config, talk.house.secrets)
     async with asyncio.timeout(LIST_SECONDS):
         found = await kept_sessions(there, stage.runtime, str(stage.repository))
     _require(bool(found), "it keeps none")

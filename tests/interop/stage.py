@@ -17,7 +17,7 @@ from holdfast.acp.process.presets import fields_of
 from holdfast.app import Holdfast, open_holdfast
 from holdfast.config import load
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.approvals import Answer, ApprovalState
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
 from holdfast.domain.events import ApprovalRequested, Event, StepDelta, TurnEnded
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message
@@ -164,7 +164,10 @@ class Talk:
     async def _answer(self, asked: ApprovalRequested, *, allow: bool) -> None:
         state = ApprovalState.ALLOWED if allow else ApprovalState.DENIED
         await self.house.approvals.answer(
-            self.house.owner, self.session, asked.approval_id, Answer(state=state, by="interop")
+            self.house.owner,
+            self.session,
+            asked.approval_id,
+            ApprovalAnswer(state=state, by="interop"),
         )
 
     async def rows(self) -> tuple[Message, ...]:

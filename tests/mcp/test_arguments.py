@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.mcp.arguments import Argument, Flag, Whole, judged
-from holdfast.observations.model import ANYTHING, INSTANT, NAME, Choice
+from holdfast.observations.model import ANYTHING, INSTANT, NAME, ChoiceShape
 
 TAKEN = (
     Argument("name", NAME, "A name.", is_required=True),
-    Argument("how", Choice(("a", "b")), "A way."),
+    Argument("how", ChoiceShape(("a", "b")), "A way."),
     Argument("at", INSTANT, "A time."),
     Argument("limit", Whole(least=1, most=9), "A number."),
     Argument("raw", Flag(), "Yes or no."),

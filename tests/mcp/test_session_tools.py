@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Session, SessionRequest
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Text
@@ -34,13 +34,13 @@ class Doubt:
 
 @pytest.fixture
 async def doubt(
-    home: Path, outside: Outside, machine: StandInMachine, clock: SettableClock
+    home: Path, outside: Environment, machine: StandInMachine, clock: SettableClock
 ) -> AsyncIterator[Doubt]:
     """Come after a crash in which a call was cut off."""
     config, session, _ = await left_in_doubt(home, outside, says("never asked"), says("I saw it"))
     other = StandInMachine("second")
     other.dead.add(machine.holder())
-    survivor = Outside(clock=clock, randomness=SeededRandomness(1), machine=other)
+    survivor = Environment(clock=clock, randomness=SeededRandomness(1), machine=other)
     act = Recorder()
     async with open_tooled(config, own_tool("post", act), outside=survivor) as house:
         await news_until(house, session.id, TurnEnded)

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.schemas import input_schema
 from holdfast.mcp.tools import TOOLS
-from holdfast.observations.model import Listing, Member, Pattern, Shape, Text
+from holdfast.observations.model import FieldShape, ListShape, PatternShape, Shape, TextShape
 from tests.mcp.sayings import COMPLETE
 from tests.mcp.talking import Client
 
@@ -86,8 +86,10 @@ def test_the_schema_of_a_submission_takes_what_is_taken() -> None:
 def test_every_kind_has_a_schema() -> None:
     shape = Shape(
         members=(
-            Member("ids", Listing(item=Pattern("FU-[0-9]+"), is_distinct=True), "Ids.", True),
-            Member("words", Text(), "Words."),
+            FieldShape(
+                "ids", ListShape(item=PatternShape("FU-[0-9]+"), is_distinct=True), "Ids.", True
+            ),
+            FieldShape("words", TextShape(), "Words."),
         )
     )
 

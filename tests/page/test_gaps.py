@@ -74,4 +74,4 @@ async def said_and_forgotten(home: Path, session: str) -> None:
         before = (await house.sessions.get(house.owner, SessionId(session))).last_event
         await house.messages.send(house.owner, SessionId(session), "count the words: three")
         await news_until(house, SessionId(session), TurnEnded, after=before)
-        await house.housekeeping.prune(timedelta())
+        await house.maintenance.prune(timedelta())

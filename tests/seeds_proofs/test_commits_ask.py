@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Session, open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.errors import Code, Conflict
@@ -76,7 +76,7 @@ async def test_a_commit_asks_in_every_mode_and_is_made_once_allowed(
 async def test_where_nobody_can_be_asked_no_commit_is_made(
     bench: Workbench, config: Config, yes_to: frozenset[str]
 ) -> None:
-    unattended = Outside(is_attended=False, yes_to=yes_to)
+    unattended = Environment(is_attended=False, yes_to=yes_to)
     async with open_holdfast(config=config, outside=unattended) as house:
         session = await at_work(house, bench, ApprovalMode.AUTO)
         rows = await played(house, session.id)

@@ -12,7 +12,7 @@ from holdfast.domain.events import ToolEnded, ToolStarted, TurnEnded
 from holdfast.domain.messages import ToolCall, ToolResult, media_handle
 from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.tool import Aim, Tool
 from tests.houses import news_until, payloads, played
 from tests.marks import demands
@@ -38,11 +38,11 @@ def handled(content: bytes) -> dict[str, Any]:
     return {"mimeType": "image/png", "ref": media_handle(content), "byte_length": size}
 
 
-async def look_only(_: Workplace, __: Any) -> Aim:
+async def look_only(_: ToolWorkspace, __: Any) -> Aim:
     return Aim(tool_class=ToolClass.READ)
 
 
-async def drawn(_: Workplace, __: Any, asked: Asked) -> dict[str, Any]:
+async def drawn(_: ToolWorkspace, __: Any, asked: RequestedCall) -> dict[str, Any]:
     return {
         "pictures": [picture(RETURNED)],
         "link": f"see data:image/png;base64,{encoded(LINKED)}!",

@@ -10,14 +10,14 @@ from holdfast.domain.tools import CATALOGUE
 from holdfast.services.secrets import Secrets
 from holdfast.tools.shelves import output_tool
 from holdfast.tools.toolbox import LocalToolbox
-from holdfast.wiring import toolbox
+from holdfast.wiring import build_toolbox
 from tests.marks import demands
 from tests.stand_ins import SettableClock
 
 
 @demands("S0-160")
 def test_an_installation_has_every_tool_of_the_catalogue(home: Path) -> None:
-    made = toolbox(Config(home=home), Secrets(keychain, {}), SettableClock())
+    made = build_toolbox(Config(home=home), Secrets(keychain, {}), SettableClock())
 
     assert made.names == CATALOGUE
 

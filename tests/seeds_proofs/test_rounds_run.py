@@ -9,7 +9,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.events import TurnEnded, TurnStarted
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import SessionContext
-from holdfast.ports import Asked
+from holdfast.ports import RequestedCall
 from tests.houses import current, news_until, payloads, played, script
 from tests.marks import demands
 from tests.tooled import a_config, asks, call, open_tooled, own_tool, says
@@ -22,7 +22,7 @@ async def test_a_session_is_running_through_every_round_of_one_turn(home: Path) 
     seen: list[Status] = []
     sessions: list[Session] = []
 
-    async def look(_: Asked) -> str:
+    async def look(_: RequestedCall) -> str:
         seen.append((await current(house, sessions[0])).status)
         return "seen"
 

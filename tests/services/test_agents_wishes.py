@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.config import Chat, Config
 from holdfast.domain.agents import LlmRuntime, Memory, ReasoningEffort
 from tests.houses import open_house, played
@@ -14,7 +14,9 @@ from tests.stand_ins import GatedRuntime
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_agents_window_is_the_window_of_its_turns(home: Path, outside: Outside) -> None:
+async def test_an_agents_window_is_the_window_of_its_turns(
+    home: Path, outside: Environment
+) -> None:
     runtime = GatedRuntime()
     remembers = LlmRuntime(memory=Memory(type="window", window_size=4))
     async with open_house(home, runtime, outside=outside) as house:
@@ -30,7 +32,7 @@ async def test_an_agents_window_is_the_window_of_its_turns(home: Path, outside: 
     ("own", "effort"), [(None, ReasoningEffort.LOW), (ReasoningEffort.MAX, ReasoningEffort.MAX)]
 )
 async def test_how_hard_to_think_is_configured_where_the_agent_is_silent(
-    home: Path, outside: Outside, own: ReasoningEffort | None, effort: ReasoningEffort
+    home: Path, outside: Environment, own: ReasoningEffort | None, effort: ReasoningEffort
 ) -> None:
     config = Config(home=home, chat=Chat(reasoning_effort=ReasoningEffort.LOW))
     async with open_holdfast(config=config, outside=outside) as house:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Holdfast, OnBusy, Scope, Session, open_holdfast
-from holdfast.app import Outside
+from holdfast import Holdfast, OnBusy, RunScope, Session, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.approvals import (
-    Answer,
     Approval,
+    ApprovalAnswer,
     ApprovalMode,
     ApprovalScope,
     ApprovalState,
@@ -78,7 +78,7 @@ async def test_a_question_is_on_disk_before_anybody_is_asked(
         asked = payloads(await news_until(house, session.id, ApprovalRequested))[-1]
         left = crashed(home)
 
-    async with open_holdfast(config=replace(config, home=left), scope=Scope.NONE) as copy:
+    async with open_holdfast(config=replace(config, home=left), scope=RunScope.NONE) as copy:
         (found,) = (await copy.approvals.list(copy.owner, session.id)).items
         assert await calls_now(copy, session) == {"call_1_1": CallState.INTENDED}
     assert found.state is ApprovalState.WAITING
@@ -143,7 +143,7 @@ async def test_another_house_on_the_same_home_may_answer(desk: Path, config: Con
     async with open_holdfast(config=config) as house:
         session = await started(house, desk)
         await question(house, session)
-        async with open_holdfast(config=config, scope=Scope.NONE) as other:
+        async with open_holdfast(config=config, scope=RunScope.NONE) as other:
             (waiting,) = (
                 await other.approvals.list(other.owner, state=ApprovalState.WAITING)
             ).items
@@ -152,7 +152,7 @@ async def test_another_house_on_the_same_home_may_answer(desk: Path, config: Con
 
 
 async def test_questions_of_all_sessions_are_listed_in_pages_by_their_state(
-    home: Path, desk: Path, outside: Outside, clock: SettableClock
+    home: Path, desk: Path, outside: Environment, clock: SettableClock
 ) -> None:
     config = a_config(home, asks(writing()), says("done"))
     async with open_holdfast(config=config, outside=outside) as house:
@@ -174,7 +174,7 @@ async def test_questions_of_all_sessions_are_listed_in_pages_by_their_state(
         with pytest.raises(Invalid) as caught:
             await house.approvals.list(house.owner, state=DENIED, cursor=page.next_cursor)
     clock.advance(hours=25)
-    async with open_holdfast(config=config, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, outside=outside, scope=RunScope.NONE) as house:
         late = await house.approvals.list(house.owner, state=EXPIRED, limit=1)
         later = await house.approvals.list(
             house.owner, state=EXPIRED, cursor=late.next_cursor, limit=1
@@ -260,7 +260,7 @@ async def test_answers_that_race_agree_on_the_first(desk: Path, config: Config) 
 
 
 async def test_an_answer_to_another_digest_is_refused(desk: Path, config: Config) -> None:
-    yes = Answer(state=ALLOWED, by="ada")
+    yes = ApprovalAnswer(state=ALLOWED, by="ada")
     async with open_holdfast(config=config) as house:
         session = await started(house, desk)
         asked = await question(house, session)
@@ -404,7 +404,7 @@ class TestExpiry:
     """A question that nobody needs an answer to any more is closed, and no answer revives it."""
 
     async def test_it_comes_with_time(
-        self, home: Path, desk: Path, outside: Outside, clock: SettableClock
+        self, home: Path, desk: Path, outside: Environment, clock: SettableClock
     ) -> None:
         config = a_config(home, asks(writing()), says("done"))
         async with open_holdfast(config=config, outside=outside) as house:
@@ -429,14 +429,14 @@ class TestExpiry:
             assert outcomes(await played(house, session.id)) == ["write_file denied/expired"]
 
     async def test_a_late_yes_is_refused_also_when_nobody_waits_for_it(
-        self, home: Path, desk: Path, outside: Outside, clock: SettableClock
+        self, home: Path, desk: Path, outside: Environment, clock: SettableClock
     ) -> None:
         config = a_config(home, asks(writing()), says("done"))
         async with open_holdfast(config=config, outside=outside) as house:
             session = await started(house, desk)
             asked = await question(house, session)
         clock.advance(hours=25)
-        async with open_holdfast(config=config, outside=outside, scope=Scope.NONE) as other:
+        async with open_holdfast(config=config, outside=outside, scope=RunScope.NONE) as other:
             with pytest.raises(Conflict) as caught:
                 await answer(other, asked)
             waiting = (await other.approvals.list(other.owner, state=ApprovalState.WAITING)).items
@@ -498,7 +498,7 @@ class TestNobodyThere:
     """Where nobody can answer, the answer is no, unless a flag has said yes before."""
 
     async def test_a_call_that_asks_is_refused_at_once(self, desk: Path, config: Config) -> None:
-        async with open_holdfast(config=config, outside=Outside(is_attended=False)) as house:
+        async with open_holdfast(config=config, outside=Environment(is_attended=False)) as house:
             session = await started(house, desk)
             rows = await played(house, session.id)
             assert (await house.approvals.list(house.owner, session.id)).items == ()
@@ -513,7 +513,7 @@ class TestNobodyThere:
         async with open_holdfast(config=config) as house:
             session = await started(house, desk)
             asked = await question(house, session)
-        async with open_holdfast(config=config, outside=Outside(is_attended=False)) as house:
+        async with open_holdfast(config=config, outside=Environment(is_attended=False)) as house:
             rows = await played(house, session.id)
             (found,) = (await house.approvals.list(house.owner, session.id)).items
             with pytest.raises(Conflict) as caught:
@@ -531,7 +531,7 @@ class TestNobodyThere:
         async with open_holdfast(config=config) as house:
             session = await started(house, desk)
             await question(house, session)
-        flagged = Outside(is_attended=False, yes_to=frozenset({"write_file"}))
+        flagged = Environment(is_attended=False, yes_to=frozenset({"write_file"}))
         async with open_holdfast(config=config, outside=flagged) as house:
             rows = await played(house, session.id)
             (found,) = (await house.approvals.list(house.owner, session.id)).items
@@ -543,7 +543,7 @@ class TestNobodyThere:
         self, home: Path, desk: Path
     ) -> None:
         config = a_config(home, asks(writing("a.txt"), writing("b.txt")), says("done"))
-        flagged = Outside(is_attended=False, yes_to=frozenset({"write_file"}))
+        flagged = Environment(is_attended=False, yes_to=frozenset({"write_file"}))
         async with open_holdfast(config=config, outside=flagged) as house:
             session = await started(house, desk)
             rows = await played(house, session.id)
@@ -555,7 +555,9 @@ class TestNobodyThere:
         ] * 2
 
     async def test_a_flag_is_for_the_exact_name(self, desk: Path, config: Config) -> None:
-        flagged = Outside(is_attended=False, yes_to=frozenset({"write_fil", "WRITE_FILE", "write"}))
+        flagged = Environment(
+            is_attended=False, yes_to=frozenset({"write_fil", "WRITE_FILE", "write"})
+        )
         async with open_holdfast(config=config, outside=flagged) as house:
             session = await started(house, desk)
             assert outcomes(await played(house, session.id)) == ["write_file denied/rejected"]
@@ -567,7 +569,7 @@ class TestNobodyThere:
         act = Recorder()
         tool = own_tool("seal", act, tool_class=tool_class)
         config = a_config(home, asks(call("seal")), says("done"), approval=ApprovalMode.AUTO)
-        flagged = Outside(is_attended=False, yes_to=frozenset({"seal"}))
+        flagged = Environment(is_attended=False, yes_to=frozenset({"seal"}))
         async with open_tooled(config, tool, outside=flagged) as house:
             session = await started(house, desk, "seal", approval=ApprovalMode.AUTO)
             assert outcomes(await played(house, session.id)) == ["seal denied/rejected"]
@@ -577,7 +579,7 @@ class TestNobodyThere:
         self, home: Path, desk: Path
     ) -> None:
         config = a_config(home, asks(writing("Makefile")), says("done"))
-        flagged = Outside(yes_to=frozenset({"write_file"}))
+        flagged = Environment(yes_to=frozenset({"write_file"}))
         async with open_holdfast(config=config, outside=flagged) as house:
             session = await started(house, desk)
             assert (await question(house, session)).state is ApprovalState.WAITING
@@ -668,7 +670,7 @@ class TestModes:
         async with open_holdfast(config=config) as house:
             session = await started(house, desk)
             asked = await question(house, session)
-        async with open_holdfast(config=config, scope=Scope.NONE) as other:
+        async with open_holdfast(config=config, scope=RunScope.NONE) as other:
             await answer(other, asked, DENIED)
             await other.sessions.update(other.owner, session.id, {"approval": ApprovalMode.AUTO})
         async with open_holdfast(config=config) as house:
@@ -705,7 +707,7 @@ async def _fate(house: Holdfast, session: Session) -> str:
 VERBS: Mapping[str, Callable[[Holdfast, Owner, str, str], Awaitable[object]]] = {
     "get": lambda house, owner, session, id: house.approvals.get(owner, session, id),
     "answer": lambda house, owner, session, id: house.approvals.answer(
-        owner, session, id, Answer(state=ALLOWED, by="mallory")
+        owner, session, id, ApprovalAnswer(state=ALLOWED, by="mallory")
     ),
     "revoke": lambda house, owner, session, id: house.approvals.revoke(owner, session, id),
 }

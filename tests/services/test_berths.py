@@ -9,23 +9,32 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Config, Holdfast, Scope, open_holdfast
-from holdfast.app import Outside
-from holdfast.domain.agent_processes import Birth, Ending, Exit, Mooring, ProcessState, state_of
+from holdfast import Config, Holdfast, RunScope, open_holdfast
+from holdfast.app import Environment
+from holdfast.domain.agent_processes import (
+    ProcessEnding,
+    ProcessExit,
+    ProcessIdentity,
+    ProcessRecord,
+    ProcessState,
+    process_state,
+)
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Denied, NotFound, Unavailable
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.messages import Media, media_handle
 from holdfast.domain.sessions import Session, SessionRequest
-from holdfast.execution.workspace_folders import Workspaces
-from holdfast.services.agent_processes import Berths, Ground, SessionBerth
+from holdfast.execution.workspace_folders import WorkspaceFolders
+from holdfast.services.agent_processes import AgentProcesses, SessionProcessSlot, WorkspaceResolver
 from tests.houses import key_of, raw
 from tests.stand_ins import PATIENCE, StandInMachine
 
 pytestmark = pytest.mark.anyio
 
-BIRTH = Birth(pid=4_000_000, group=4_000_000, started=1, boot="b")
-READY = Mooring(state=ProcessState.READY, agent_session="s", birth=BIRTH, told={"mode": "plan"})
+BIRTH = ProcessIdentity(pid=4_000_000, group=4_000_000, started=1, boot="b")
+READY = ProcessRecord(
+    state=ProcessState.READY, agent_session="s", birth=BIRTH, told={"mode": "plan"}
+)
 
 
 class StandInHarbour:
@@ -34,20 +43,20 @@ class StandInHarbour:
     def __init__(self) -> None:
         self.keys: set[SessionKey] = set()
         self.ended: list[SessionKey] = []
-        self.reaped: list[tuple[Mooring, SessionId]] = []
+        self.reaped: list[tuple[ProcessRecord, SessionId]] = []
         self.has_ended = asyncio.Event()
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
     def held(self) -> frozenset[SessionKey]:
         return frozenset(self.keys)
 
-    async def end(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
+    async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         self.keys.discard(key)
         self.ended.append(key)
         self.has_ended.set()
 
-    async def reap(self, mooring: Mooring, session: SessionId) -> None:
-        self.reaped.append((mooring, session))
+    async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
+        self.reaped.append((process_record, session))
         if self.meanwhile is not None:
             await self.meanwhile()
 
@@ -80,39 +89,43 @@ async def session(quiet: Holdfast, tmp_path: Path) -> Session:
 
 
 @pytest.fixture
-async def harbour() -> StandInHarbour:
+async def process_pool() -> StandInHarbour:
     """Have a harbour without programs."""
     return StandInHarbour()
 
 
 @pytest.fixture
-async def berths(
-    quiet: Holdfast, harbour: StandInHarbour, machine: StandInMachine
-) -> AsyncIterator[Berths]:
+async def agent_processes(
+    quiet: Holdfast, process_pool: StandInHarbour, machine: StandInMachine
+) -> AsyncIterator[AgentProcesses]:
     """Look after that harbour."""
     journal: Any = quiet.sessions._journal
     doorbell: Any = quiet.approvals._doorbell
-    async with Berths(quiet.store, journal, doorbell, machine, harbour) as looking_after:
+    async with AgentProcesses(
+        quiet.store, journal, doorbell, machine, process_pool
+    ) as looking_after:
         yield looking_after
 
 
-async def _berth(berths: Berths, house: Holdfast, session: Session) -> SessionBerth:
-    ground = Ground(house.repos, Workspaces(house.config.home))
-    berth = berths.of(ground, session, await key_of(house, session))
-    assert berth is not None
-    return berth
+async def _berth(
+    agent_processes: AgentProcesses, house: Holdfast, session: Session
+) -> SessionProcessSlot:
+    ground = WorkspaceResolver(house.repos, WorkspaceFolders(house.config.home))
+    process_slot = agent_processes.of(ground, session, await key_of(house, session))
+    assert process_slot is not None
+    return process_slot
 
 
 async def test_what_is_kept_is_shown_with_the_session(
-    quiet: Holdfast, berths: Berths, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, session: Session
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    before = await berth.known()
-    await berth.keep(READY)
-    known = await berth.known()
+    process_slot = await _berth(agent_processes, quiet, session)
+    before = await process_slot.known()
+    await process_slot.keep(READY)
+    known = await process_slot.known()
     shown = (await quiet.sessions.get(quiet.owner, session.id)).program
 
-    assert before == Mooring()
+    assert before == ProcessRecord()
     assert known == shown
     assert (known.state, known.agent_session, known.told) == (
         ProcessState.READY,
@@ -123,11 +136,11 @@ async def test_what_is_kept_is_shown_with_the_session(
 
 
 async def test_that_a_program_does_something_is_noted_without_writing_all_of_it_again(
-    quiet: Holdfast, berths: Berths, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, session: Session
 ) -> None:
-    berth = await _berth(berths, quiet, session)
+    process_slot = await _berth(agent_processes, quiet, session)
     told = {"commands": ({"name": "x"},), "cost": 0.5}
-    await berth.keep(replace(READY, told=told))
+    await process_slot.keep(replace(READY, told=told))
     before = await quiet.sessions.get(quiet.owner, session.id)
     with raw(quiet.config.home) as beside:
         beside.execute("CREATE TABLE written (state TEXT)")
@@ -136,48 +149,62 @@ async def test_that_a_program_does_something_is_noted_without_writing_all_of_it_
             "BEGIN INSERT INTO written VALUES (new.state); END"
         )
 
-    await berth.keep(replace(READY, told=told), is_activity=True)
+    await process_slot.keep(replace(READY, told=told), is_activity=True)
     after = await quiet.sessions.get(quiet.owner, session.id)
-    await berth.keep(replace(READY, told={"mode": "other"}), is_activity=True)
+    await process_slot.keep(replace(READY, told={"mode": "other"}), is_activity=True)
 
     with raw(quiet.config.home) as beside:
         assert beside.execute("SELECT state FROM written").fetchall() == [("ready",)]
     assert after.updated_at > before.updated_at
-    assert (await berth.known()).told == {"mode": "other"}
+    assert (await process_slot.known()).told == {"mode": "other"}
 
 
-async def test_an_agent_that_is_a_model_has_no_berth(quiet: Holdfast, berths: Berths) -> None:
+async def test_an_agent_that_is_a_model_has_no_berth(
+    quiet: Holdfast, agent_processes: AgentProcesses
+) -> None:
     session = await quiet.open()
 
     assert (
-        berths.of(Ground(quiet.repos, Workspaces(quiet.config.home)), session, SessionKey(1))
+        agent_processes.of(
+            WorkspaceResolver(quiet.repos, WorkspaceFolders(quiet.config.home)),
+            session,
+            SessionKey(1),
+        )
         is None
     )
 
 
 async def test_old_news_of_an_end_are_passed_over(
-    quiet: Holdfast, berths: Berths, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, session: Session
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    await berth.keep(READY)
-    other = Birth(pid=5, group=5, started=9, boot="b")
-    await berth.keep(Mooring(state=ProcessState.EXITED, birth=other, exit=Exit(code=1)))
-    alive = await berth.known()
-    await berth.keep(Mooring(state=ProcessState.EXITED, birth=BIRTH, exit=Exit(code=2)))
-    ended = await berth.known()
+    process_slot = await _berth(agent_processes, quiet, session)
+    await process_slot.keep(READY)
+    other = ProcessIdentity(pid=5, group=5, started=9, boot="b")
+    await process_slot.keep(
+        ProcessRecord(state=ProcessState.EXITED, birth=other, exit=ProcessExit(code=1))
+    )
+    alive = await process_slot.known()
+    await process_slot.keep(
+        ProcessRecord(state=ProcessState.EXITED, birth=BIRTH, exit=ProcessExit(code=2))
+    )
+    ended = await process_slot.known()
 
     assert alive.state is ProcessState.READY
-    assert (ended.state, ended.exit, ended.holder) == (ProcessState.EXITED, Exit(code=2), None)
+    assert (ended.state, ended.exit, ended.holder) == (
+        ProcessState.EXITED,
+        ProcessExit(code=2),
+        None,
+    )
 
 
 async def test_only_activity_moves_the_time(
-    quiet: Holdfast, berths: Berths, session: Session, clock: Any
+    quiet: Holdfast, agent_processes: AgentProcesses, session: Session, clock: Any
 ) -> None:
-    berth = await _berth(berths, quiet, session)
+    process_slot = await _berth(agent_processes, quiet, session)
     clock.advance(minutes=1)
-    await berth.keep(READY)
+    await process_slot.keep(READY)
     still = await quiet.sessions.get(quiet.owner, session.id)
-    await berth.keep(READY, is_activity=True)
+    await process_slot.keep(READY, is_activity=True)
     moved = await quiet.sessions.get(quiet.owner, session.id)
 
     assert still.updated_at == session.updated_at
@@ -185,14 +212,19 @@ async def test_only_activity_moves_the_time(
 
 
 async def test_every_change_of_state_is_logged_once(
-    quiet: Holdfast, berths: Berths, session: Session, caplog: pytest.LogCaptureFixture
+    quiet: Holdfast,
+    agent_processes: AgentProcesses,
+    session: Session,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    berth = await _berth(berths, quiet, session)
+    process_slot = await _berth(agent_processes, quiet, session)
     with caplog.at_level(logging.INFO, logger="holdfast.services.agent_processes"):
-        await berth.keep(Mooring(state=ProcessState.STARTING, birth=BIRTH))
-        await berth.keep(READY)
-        await berth.keep(READY)
-        await berth.keep(Mooring(state=ProcessState.EXITED, birth=BIRTH, exit=Exit(signal=9)))
+        await process_slot.keep(ProcessRecord(state=ProcessState.STARTING, birth=BIRTH))
+        await process_slot.keep(READY)
+        await process_slot.keep(READY)
+        await process_slot.keep(
+            ProcessRecord(state=ProcessState.EXITED, birth=BIRTH, exit=ProcessExit(signal=9))
+        )
 
     told = [vars(each)["fields"] for each in caplog.records if each.msg == "agent.state_changed"]
     assert [(each["before"], each["state"], each["signal"]) for each in told] == [
@@ -204,48 +236,58 @@ async def test_every_change_of_state_is_logged_once(
 
 @pytest.mark.parametrize("how", ["closed", "deleted"])
 async def test_a_program_is_ended_when_its_session_is(
-    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session, how: str
+    quiet: Holdfast,
+    agent_processes: AgentProcesses,
+    process_pool: StandInHarbour,
+    session: Session,
+    how: str,
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    harbour.keys.add(berth.key)
-    await berth.keep(READY)
+    process_slot = await _berth(agent_processes, quiet, session)
+    process_pool.keys.add(process_slot.key)
+    await process_slot.keep(READY)
     if how == "closed":
         await quiet.sessions.close(quiet.owner, session.id)
     else:
         await quiet.sessions.delete(quiet.owner, session.id)
     async with asyncio.timeout(PATIENCE):
-        await harbour.has_ended.wait()
+        await process_pool.has_ended.wait()
 
-    assert harbour.ended == [berth.key]
+    assert process_pool.ended == [process_slot.key]
 
 
 async def test_what_ended_with_a_deleted_session_is_nobodys_news(
-    quiet: Holdfast, berths: Berths, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, session: Session
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    await berth.keep(READY)
+    process_slot = await _berth(agent_processes, quiet, session)
+    await process_slot.keep(READY)
     await quiet.sessions.delete(quiet.owner, session.id)
-    await berth.keep(Mooring(state=ProcessState.EXITED, birth=BIRTH))
+    await process_slot.keep(ProcessRecord(state=ProcessState.EXITED, birth=BIRTH))
 
     with pytest.raises(NotFound) as caught:
-        await berth.keep(READY)
+        await process_slot.keep(READY)
     assert caught.value.code is Code.SESSION_NOT_FOUND
 
 
 async def test_what_the_dead_left_behind_is_ended_and_what_lives_is_left_alone(
-    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session, tmp_path: Path
+    quiet: Holdfast,
+    agent_processes: AgentProcesses,
+    process_pool: StandInHarbour,
+    session: Session,
+    tmp_path: Path,
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    await berth.keep(READY)
-    harbour.keys.add(berth.key)
-    ours = await berths.recover()
-    harbour.keys.clear()
-    left = await berths.recover()
-    known = await berth.known()
-    again = await berths.recover()
+    process_slot = await _berth(agent_processes, quiet, session)
+    await process_slot.keep(READY)
+    process_pool.keys.add(process_slot.key)
+    ours = await agent_processes.recover()
+    process_pool.keys.clear()
+    left = await agent_processes.recover()
+    known = await process_slot.known()
+    again = await agent_processes.recover()
 
-    assert (ours, left, again) == ((), (berth.key,), ())
-    assert [(mooring.birth, name) for mooring, name in harbour.reaped] == [(BIRTH, session.id)]
+    assert (ours, left, again) == ((), (process_slot.key,), ())
+    assert [(process_record.birth, name) for process_record, name in process_pool.reaped] == [
+        (BIRTH, session.id)
+    ]
     assert (known.state, known.agent_session, known.birth) == (
         ProcessState.NOT_STARTED,
         "s",
@@ -254,131 +296,151 @@ async def test_what_the_dead_left_behind_is_ended_and_what_lives_is_left_alone(
 
 
 async def test_a_program_that_is_started_while_a_dead_one_is_cleared_away_is_kept(
-    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, process_pool: StandInHarbour, session: Session
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    await berth.keep(READY)
-    born = Birth(pid=5, group=5, started=9, boot="b")
-    harbour.meanwhile = lambda: berth.keep(Mooring(state=ProcessState.STARTING, birth=born))
+    process_slot = await _berth(agent_processes, quiet, session)
+    await process_slot.keep(READY)
+    born = ProcessIdentity(pid=5, group=5, started=9, boot="b")
+    process_pool.meanwhile = lambda: process_slot.keep(
+        ProcessRecord(state=ProcessState.STARTING, birth=born)
+    )
 
-    left = await berths.recover()
+    left = await agent_processes.recover()
 
-    known = await berth.known()
+    known = await process_slot.known()
     assert (left, known.state, known.birth) == ((), ProcessState.STARTING, born)
 
 
 async def test_how_a_program_has_ended_is_kept_though_it_was_cleared_away_meanwhile(
-    quiet: Holdfast, berths: Berths, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, session: Session
 ) -> None:
     """Its own process has let go of it, and has not said so yet."""
-    berth = await _berth(berths, quiet, session)
-    await berth.keep(READY)
-    left = await berths.recover()
-    await berth.keep(Mooring(state=ProcessState.EXITED, birth=BIRTH, exit=Exit(code=3)))
+    process_slot = await _berth(agent_processes, quiet, session)
+    await process_slot.keep(READY)
+    left = await agent_processes.recover()
+    await process_slot.keep(
+        ProcessRecord(state=ProcessState.EXITED, birth=BIRTH, exit=ProcessExit(code=3))
+    )
 
-    known = await berth.known()
-    assert (left, known.state, known.exit) == ((berth.key,), ProcessState.EXITED, Exit(code=3))
+    known = await process_slot.known()
+    assert (left, known.state, known.exit) == (
+        (process_slot.key,),
+        ProcessState.EXITED,
+        ProcessExit(code=3),
+    )
 
 
 async def test_of_a_session_that_is_deleted_meanwhile_nothing_is_cleared_away(
-    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, process_pool: StandInHarbour, session: Session
 ) -> None:
     """While its program is ended, or before anybody looks at it."""
     other = await quiet.open("cli", SessionRequest(repo_id=session.repo_id))
     for each in (session, other):
-        await (await _berth(berths, quiet, each)).keep(READY)
+        await (await _berth(agent_processes, quiet, each)).keep(READY)
 
     async def delete() -> None:
         for each in (session, other):
             await quiet.sessions.delete(quiet.owner, each.id)
 
-    harbour.meanwhile = delete
-    assert await berths.recover() == ()
-    assert [name for _, name in harbour.reaped] == [session.id]
+    process_pool.meanwhile = delete
+    assert await agent_processes.recover() == ()
+    assert [name for _, name in process_pool.reaped] == [session.id]
 
 
 async def test_a_program_of_which_nobody_says_whose_it_is_is_ended(
-    quiet: Holdfast, berths: Berths, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, session: Session
 ) -> None:
     key = await key_of(quiet, session)
     await quiet.store.write(lambda tx: tx.programs.save(key, READY))
 
-    assert await berths.recover() == (key,)
+    assert await agent_processes.recover() == (key,)
 
 
 async def test_a_store_that_cannot_be_read_keeps_nobody_from_looking_again(
-    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, process_pool: StandInHarbour, session: Session
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    harbour.keys.add(berth.key)
-    berths.store = doubting = Doubting(quiet.store)
-    await berth.keep(READY)
+    process_slot = await _berth(agent_processes, quiet, session)
+    process_pool.keys.add(process_slot.key)
+    agent_processes.store = doubting = Doubting(quiet.store)
+    await process_slot.keep(READY)
     async with asyncio.timeout(PATIENCE):
         await doubting.was_asked.wait()
-    nothing = await berths.recover()
+    nothing = await agent_processes.recover()
     doubting.doubts = False
     await quiet.sessions.close(quiet.owner, session.id)
     async with asyncio.timeout(PATIENCE):
-        await harbour.has_ended.wait()
+        await process_pool.has_ended.wait()
 
-    assert (nothing, harbour.ended) == ((), [berth.key])
+    assert (nothing, process_pool.ended) == ((), [process_slot.key])
 
 
 async def test_a_process_that_may_live_keeps_its_program(
-    quiet: Holdfast, berths: Berths, harbour: StandInHarbour, session: Session, machine: Any
+    quiet: Holdfast,
+    agent_processes: AgentProcesses,
+    process_pool: StandInHarbour,
+    session: Session,
+    machine: Any,
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    await berth.keep(READY)
+    process_slot = await _berth(agent_processes, quiet, session)
+    await process_slot.keep(READY)
     other = StandInMachine("second")
     journal: Any = quiet.sessions._journal
     doorbell: Any = quiet.approvals._doorbell
-    async with Berths(quiet.store, journal, doorbell, other, harbour) as beside:
+    async with AgentProcesses(quiet.store, journal, doorbell, other, process_pool) as beside:
         alive = await beside.recover()
         other.dead.add(machine.holder())
         dead = await beside.recover()
 
-    assert (alive, dead) == ((), (berth.key,))
+    assert (alive, dead) == ((), (process_slot.key,))
 
 
 async def test_the_folder_is_judged_at_each_start(
-    quiet: Holdfast, berths: Berths, session: Session, tmp_path: Path
+    quiet: Holdfast, agent_processes: AgentProcesses, session: Session, tmp_path: Path
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    folder = await berth.folder()
+    process_slot = await _berth(agent_processes, quiet, session)
+    folder = await process_slot.folder()
     (tmp_path / "tree").rename(tmp_path / "moved")
     (tmp_path / "tree").symlink_to(tmp_path / "moved")
 
     with pytest.raises(Denied) as caught:
-        await berth.folder()
+        await process_slot.folder()
     assert folder == str(tmp_path / "tree")
     assert caught.value.code is Code.REPO_OUTSIDE_ROOT
 
 
 async def test_an_attachment_is_put_into_a_private_file_once(
-    quiet: Holdfast, berths: Berths, session: Session
+    quiet: Holdfast, agent_processes: AgentProcesses, session: Session
 ) -> None:
-    berth = await _berth(berths, quiet, session)
+    process_slot = await _berth(agent_processes, quiet, session)
     media = Media(mime_type="image/png", ref=media_handle(b"dots"), name="../a b.png")
 
-    first, second = [await berth.put(media, b"dots") for _ in range(2)]
+    first, second = [await process_slot.put(media, b"dots") for _ in range(2)]
 
     assert first == second
     path = Path(first)
     content = await asyncio.to_thread(path.read_bytes)
     assert (content, path.name.endswith("-a b.png")) == (b"dots", True)
-    assert path.parent.parent == Path(Workspaces(quiet.config.home).of(quiet.owner, session.id))
+    assert path.parent.parent == Path(
+        WorkspaceFolders(quiet.config.home).of(quiet.owner, session.id)
+    )
 
 
 async def test_a_damaged_row_is_passed_over_and_named_by_the_doctor(
-    home: Path, outside: Outside, quiet: Holdfast, berths: Berths, session: Session
+    home: Path,
+    outside: Environment,
+    quiet: Holdfast,
+    agent_processes: AgentProcesses,
+    session: Session,
 ) -> None:
-    berth = await _berth(berths, quiet, session)
-    await berth.keep(READY)
+    process_slot = await _berth(agent_processes, quiet, session)
+    await process_slot.keep(READY)
     with raw(home) as connection:
         connection.execute("UPDATE programs SET body = x'7b7d'")
-    async with open_holdfast(config=Config(home=home), outside=outside, scope=Scope.NONE) as again:
+    async with open_holdfast(
+        config=Config(home=home), outside=outside, scope=RunScope.NONE
+    ) as again:
         shown = await again.sessions.get(again.owner, session.id)
-        left = await again.berths.recover()
+        left = await again.agent_processes.recover()
         faults = await again.store.check()
 
     assert (shown.program, left) == (None, ())
@@ -386,16 +448,16 @@ async def test_a_damaged_row_is_passed_over_and_named_by_the_doctor(
 
 
 @pytest.mark.parametrize(
-    ("mooring", "is_running", "state"),
+    ("process_record", "is_running", "state"),
     [
         (None, True, ProcessState.NOT_STARTED),
         (READY, False, ProcessState.READY),
         (READY, True, ProcessState.BUSY),
-        (Mooring(state=ProcessState.STARTING), True, ProcessState.STARTING),
-        (Mooring(state=ProcessState.EXITED), True, ProcessState.EXITED),
+        (ProcessRecord(state=ProcessState.STARTING), True, ProcessState.STARTING),
+        (ProcessRecord(state=ProcessState.EXITED), True, ProcessState.EXITED),
     ],
 )
 def test_a_program_is_busy_while_a_turn_runs(
-    mooring: Mooring | None, is_running: bool, state: ProcessState
+    process_record: ProcessRecord | None, is_running: bool, state: ProcessState
 ) -> None:
-    assert state_of(mooring, is_running=is_running) is state
+    assert process_state(process_record, is_running=is_running) is state

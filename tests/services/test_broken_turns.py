@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Heirs, Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import DeletePolicy, RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.domain.calls import is_open
 from holdfast.domain.events import TurnEnded
-from holdfast.services.calls import How, Wish
+from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.houses import news_until, open_house, played
 from tests.services.test_calls import left_in_doubt, survivor
 from tests.services.test_media import read, shelf_of
@@ -30,7 +30,7 @@ __all__ = ["survivor"]
     ],
 )
 async def test_a_runtime_that_breaks_leaves_no_call_open(
-    home: Path, outside: Outside, play: list[Any]
+    home: Path, outside: Environment, play: list[Any]
 ) -> None:
     async with open_house(home, GatedRuntime(play), outside=outside) as house:
         session = await house.open()
@@ -43,26 +43,28 @@ async def test_a_runtime_that_breaks_leaves_no_call_open(
 
 
 async def test_a_detached_fork_keeps_the_contents_it_inherited(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         root = await house.open()
         handle = await (await shelf_of(house, root)).keep(b"of the root")
         await house.send(root.id, "one")
         fork = await house.sessions.fork(house.owner, root.id)
 
-        await house.sessions.delete(house.owner, root.id, heirs=Heirs.DETACH)
+        await house.sessions.delete(house.owner, root.id, heirs=DeletePolicy.DETACH)
 
         assert await read(house, fork, handle) == b"of the root"
 
 
 async def test_a_retry_that_a_message_joins_past_the_cap_is_answered(
-    home: Path, outside: Outside, survivor: Outside
+    home: Path, outside: Environment, survivor: Environment
 ) -> None:
     config, session, _ = await left_in_doubt(home, outside, turn_cap=1)
     tool = own_tool("post", Recorder())
     async with open_tooled(config, tool, outside=survivor) as house:
         await news_until(house, session.id, TurnEnded)
-    async with open_tooled(config, tool, outside=survivor, scope=Scope.NONE) as house:
-        await house.calls.settle(house.owner, session.id, "c1", Wish(how=How.RETRY, by="ada"))
+    async with open_tooled(config, tool, outside=survivor, scope=RunScope.NONE) as house:
+        await house.calls.settle(
+            house.owner, session.id, "c1", SettlementRequest(how=SettlementAction.RETRY, by="ada")
+        )
         await house.send(session.id, "and now?")
 
     async with open_tooled(config, tool, outside=survivor) as house:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import Event, Payload, TurnEnded
 from holdfast.domain.ids import SessionId
@@ -36,7 +36,7 @@ async def test_what_waits_together_is_one_turn(quiet: Holdfast) -> None:
 
 @demands("S0-040")
 async def test_a_message_that_arrives_in_a_turn_belongs_to_the_next(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate, an_answer("first")], [an_answer("second")])
@@ -63,7 +63,7 @@ async def test_a_message_that_arrives_in_a_turn_belongs_to_the_next(
         ]
 
 
-async def test_a_message_may_be_refused_while_a_turn_runs(home: Path, outside: Outside) -> None:
+async def test_a_message_may_be_refused_while_a_turn_runs(home: Path, outside: Environment) -> None:
     gate = Gate()
     async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
         session = await house.open()
@@ -77,7 +77,9 @@ async def test_a_message_may_be_refused_while_a_turn_runs(home: Path, outside: O
         assert len(await house.read(session.id)) == 1
 
 
-async def test_a_message_may_stop_the_turn_and_be_played_next(home: Path, outside: Outside) -> None:
+async def test_a_message_may_stop_the_turn_and_be_played_next(
+    home: Path, outside: Environment
+) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate], [an_answer("better")])
     async with open_house(home, runtime, outside=outside) as house:
@@ -102,7 +104,7 @@ async def test_a_message_may_stop_the_turn_and_be_played_next(home: Path, outsid
 
 
 async def test_repeating_a_message_that_stopped_a_turn_stops_nothing_again(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     first, second = Gate(), Gate()
     async with open_house(home, GatedRuntime([first], [second]), outside=outside) as house:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.calls import CallState
 from holdfast.domain.drafts import CallDetails, Outcome
 from holdfast.domain.events import TurnEnded
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_details_of_a_call_are_kept_with_the_call_and_its_row_stays(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     intent, start = an_intent(), a_start()
     details = CallDetails(call_id=start.call_id, arguments={"command": "ls"})

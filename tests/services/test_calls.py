@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Holdfast, Scope, Session, SessionRequest
-from holdfast.app import Outside
+from holdfast import Holdfast, RunScope, Session, SessionRequest
+from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.calls import CallState, Settlement
@@ -19,7 +19,7 @@ from holdfast.domain.ids import Owner
 from holdfast.domain.messages import Notice, NoticeCode, Role, ToolCall, ToolResult
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.domain.tools import Effect
-from holdfast.services.calls import How, Wish
+from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.builders import an_id
 from tests.houses import crashed, current, news_until, payloads, played
 from tests.stand_ins import Gate, SeededRandomness, SettableClock, StandInMachine
@@ -52,23 +52,23 @@ class Doubt:
     session: Session
     act: Recorder
     config: Config
-    outside: Outside
+    outside: Environment
 
-    async def settle(self, how: How, **more: Any) -> Any:
-        wish = Wish(how=how, by="ada", **more)
+    async def settle(self, how: SettlementAction, **more: Any) -> Any:
+        wish = SettlementRequest(how=how, by="ada", **more)
         return await self.house.calls.settle(self.house.owner, self.session.id, "c1", wish)
 
 
 @pytest.fixture
-def survivor(machine: StandInMachine, clock: SettableClock) -> Outside:
+def survivor(machine: StandInMachine, clock: SettableClock) -> Environment:
     """Be another process, which can prove that the first one is dead."""
     other = StandInMachine("second")
     other.dead.add(machine.holder())
-    return Outside(clock=clock, randomness=SeededRandomness(1), machine=other)
+    return Environment(clock=clock, randomness=SeededRandomness(1), machine=other)
 
 
 async def left_in_doubt(
-    home: Path, outside: Outside, *steps: Mapping[str, Any], **request: Any
+    home: Path, outside: Environment, *steps: Mapping[str, Any], **request: Any
 ) -> tuple[Config, Session, list[str]]:
     """Let a house die while its tool acts; return what is left of it, and the keys it used."""
     gate = Gate()
@@ -84,7 +84,7 @@ async def left_in_doubt(
 
 
 @pytest.fixture
-async def doubt(home: Path, outside: Outside, survivor: Outside) -> AsyncIterator[Doubt]:
+async def doubt(home: Path, outside: Environment, survivor: Environment) -> AsyncIterator[Doubt]:
     """Come after a crash in which a call was cut off."""
     steps = [says("never asked again"), says("I saw it")]
     config, session, _ = await left_in_doubt(home, outside, *steps)
@@ -168,15 +168,15 @@ async def test_only_ones_own_are_listed(doubt: Doubt) -> None:
 @pytest.mark.parametrize(
     ("how", "more", "told", "settlement"),
     [
-        (How.SKIP, {}, "it is taken as not done", Settlement.SKIPPED),
+        (SettlementAction.SKIP, {}, "it is taken as not done", Settlement.SKIPPED),
         (
-            How.SKIP,
+            SettlementAction.SKIP,
             {"note": "I looked"},
             "it is taken as not done. Note: I looked",
             Settlement.SKIPPED,
         ),
         (
-            How.MARK_DONE,
+            SettlementAction.MARK_DONE,
             {"result": {"id": 7}, "note": "by hand"},
             'it is taken as done, with the result {"id":7}. Note: by hand',
             Settlement.MARKED_DONE,
@@ -184,7 +184,7 @@ async def test_only_ones_own_are_listed(doubt: Doubt) -> None:
     ],
 )
 async def test_a_settlement_is_a_row_that_belongs_to_no_turn(
-    doubt: Doubt, how: How, more: dict[str, Any], told: str, settlement: Settlement
+    doubt: Doubt, how: SettlementAction, more: dict[str, Any], told: str, settlement: Settlement
 ) -> None:
     house, session = doubt.house, doubt.session
     before = await house.read(session.id)
@@ -206,9 +206,11 @@ async def test_a_settlement_is_a_row_that_belongs_to_no_turn(
     assert doubt.act.asked == []
 
 
-@pytest.mark.parametrize("how", [How.SKIP, How.MARK_DONE, How.RETRY])
+@pytest.mark.parametrize(
+    "how", [SettlementAction.SKIP, SettlementAction.MARK_DONE, SettlementAction.RETRY]
+)
 async def test_the_model_hears_of_it_with_the_next_message(
-    home: Path, outside: Outside, survivor: Outside, how: How
+    home: Path, outside: Environment, survivor: Environment, how: SettlementAction
 ) -> None:
     config, session, _ = await left_in_doubt(home, outside, says("nothing was settled"))
     script = home.parent / "script.json"
@@ -220,7 +222,9 @@ async def test_the_model_hears_of_it_with_the_next_message(
     )
     async with open_tooled(config, own_tool("post", Recorder()), outside=survivor) as house:
         await news_until(house, session.id, TurnEnded)
-        wish = Wish(how=how, by="ada", result={"id": 7} if how is How.MARK_DONE else None)
+        wish = SettlementRequest(
+            how=how, by="ada", result={"id": 7} if how is SettlementAction.MARK_DONE else None
+        )
         await house.calls.settle(house.owner, session.id, "c1", wish)
         await played(house, session.id)
         await house.send(session.id, "go on")
@@ -244,7 +248,7 @@ class TestRetry:
     """A retry is a turn of its own: this call and its result, and no model is asked."""
 
     async def test_it_runs_the_same_call_under_the_same_key(
-        self, home: Path, outside: Outside, survivor: Outside
+        self, home: Path, outside: Environment, survivor: Environment
     ) -> None:
         config, session, keys = await left_in_doubt(home, outside)
         act = Recorder()
@@ -252,7 +256,7 @@ class TestRetry:
             await news_until(house, session.id, TurnEnded)
             before = await house.read(session.id)
             costs = await ledger(house, session)
-            wish = Wish(how=How.RETRY, by="ada")
+            wish = SettlementRequest(how=SettlementAction.RETRY, by="ada")
             settled = await house.calls.settle(house.owner, session.id, "c1", wish)
             rows = await played(house, session.id)
             again = (await house.calls.list(house.owner, session.id)).items[-1]
@@ -277,7 +281,7 @@ class TestRetry:
         house, session = doubt.house, doubt.session
         first = (await news_until(house, session.id, TurnEnded))[-1]
         assert isinstance(first, Event)
-        await doubt.settle(How.RETRY)
+        await doubt.settle(SettlementAction.RETRY)
         news = payloads(await news_until(house, session.id, TurnEnded, after=first.sequence))
         names = [type(each).__name__ for each in news]
 
@@ -296,7 +300,7 @@ class TestRetry:
         assert (after.status, after.turn, after.settled) == (Status.IDLE, 2, 2)
 
     async def test_a_message_goes_on_after_it(self, doubt: Doubt) -> None:
-        await doubt.settle(How.RETRY)
+        await doubt.settle(SettlementAction.RETRY)
         await played(doubt.house, doubt.session.id)
         await doubt.house.send(doubt.session.id, "and now?")
         rows = await played(doubt.house, doubt.session.id)
@@ -306,7 +310,7 @@ class TestRetry:
     async def test_somebody_is_asked_again_where_the_mode_wants_it(self, doubt: Doubt) -> None:
         house, session = doubt.house, doubt.session
         await house.sessions.update(house.owner, session.id, {"approval": ApprovalMode.ASK})
-        await doubt.settle(How.RETRY)
+        await doubt.settle(SettlementAction.RETRY)
         asked = await question(house, session)
         assert doubt.act.asked == []
         await answer(house, asked)
@@ -322,11 +326,11 @@ class TestRetry:
         house, session = doubt.house, doubt.session
         mode = ApprovalMode.DENY if ending == "mode" else ApprovalMode.ASK
         await house.sessions.update(house.owner, session.id, {"approval": mode})
-        settled = await doubt.settle(How.RETRY)
+        settled = await doubt.settle(SettlementAction.RETRY)
         if ending != "mode":
             asked = await question(house, session)
             # Heard again while it waits: that is no second retry.
-            assert (await doubt.settle(How.RETRY)).settlement is Settlement.RETRIED
+            assert (await doubt.settle(SettlementAction.RETRY)).settlement is Settlement.RETRIED
         if ending == "no":
             await answer(house, asked, ApprovalState.DENIED)
         elif ending == "interrupt":
@@ -344,7 +348,7 @@ class TestRetry:
         assert doubt.act.asked == []
 
         await house.sessions.update(house.owner, session.id, {"approval": ApprovalMode.AUTO})
-        again = await doubt.settle(How.RETRY)
+        again = await doubt.settle(SettlementAction.RETRY)
         rows = await played(house, session.id)
         assert (outcomes(rows)[-1], again.settlement) == ("post ok", Settlement.RETRIED)
         assert doubt.act.lines == ["x"]
@@ -358,35 +362,38 @@ class TestRetry:
         session = doubt.session
         dead = StandInMachine("third")
         dead.dead.add(doubt.outside.machine.holder())
-        third = Outside(clock=clock, randomness=SeededRandomness(3), machine=dead)
+        third = Environment(clock=clock, randomness=SeededRandomness(3), machine=dead)
         async with open_tooled(
-            doubt.config, own_tool("post", act), outside=third, scope=Scope.OWN
+            doubt.config, own_tool("post", act), outside=third, scope=RunScope.OWN
         ) as house:
-            wish = Wish(how=How.RETRY, by="ada")
+            wish = SettlementRequest(how=SettlementAction.RETRY, by="ada")
             await house.calls.settle(house.owner, session.id, "c1", wish)
             await gate.reached()
             left = crashed(doubt.config.home, "crashed again")
         last = StandInMachine("last")
         last.dead.add(dead.holder())
-        outside = Outside(clock=clock, randomness=SeededRandomness(4), machine=last)
+        outside = Environment(clock=clock, randomness=SeededRandomness(4), machine=last)
         config = replace(doubt.config, home=left)
         async with open_tooled(config, own_tool("post", Recorder()), outside=outside) as house:
             await played(house, session.id)
             (unknown,) = (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items
             assert unknown.id.startswith("retry_")
             settled = await house.calls.settle(
-                house.owner, session.id, unknown.id, Wish(how=How.SKIP, by="ada")
+                house.owner,
+                session.id,
+                unknown.id,
+                SettlementRequest(how=SettlementAction.SKIP, by="ada"),
             )
             assert settled.settlement is Settlement.SKIPPED
 
     async def test_the_cap_of_turns_does_not_hold_it_back(
-        self, home: Path, outside: Outside, survivor: Outside
+        self, home: Path, outside: Environment, survivor: Environment
     ) -> None:
         config, session, _ = await left_in_doubt(home, outside, turn_cap=1)
         act = Recorder()
         async with open_tooled(config, own_tool("post", act), outside=survivor) as house:
             await news_until(house, session.id, TurnEnded)
-            wish = Wish(how=How.RETRY, by="ada")
+            wish = SettlementRequest(how=SettlementAction.RETRY, by="ada")
             await house.calls.settle(house.owner, session.id, "c1", wish)
             rows = await played(house, session.id)
             await house.send(session.id, "and now?")
@@ -403,12 +410,12 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "wish",
         [
-            {"how": How.MARK_DONE},
-            {"how": How.SKIP, "note": "x" * 501},
-            {"how": How.MARK_DONE, "result": "x" * (16 << 10)},
-            {"how": How.MARK_DONE, "result": object()},
-            {"how": How.MARK_DONE, "result": "\ud800"},
-            {"how": How.SKIP, "note": "\x00"},
+            {"how": SettlementAction.MARK_DONE},
+            {"how": SettlementAction.SKIP, "note": "x" * 501},
+            {"how": SettlementAction.MARK_DONE, "result": "x" * (16 << 10)},
+            {"how": SettlementAction.MARK_DONE, "result": object()},
+            {"how": SettlementAction.MARK_DONE, "result": "\ud800"},
+            {"how": SettlementAction.SKIP, "note": "\x00"},
         ],
         ids=["no result", "long note", "large", "no JSON", "surrogate", "NUL"],
     )
@@ -425,37 +432,46 @@ class TestRefusals:
         for _ in range(100_000):
             deep = [deep]
         with pytest.raises(Invalid):
-            Wish(how=How.MARK_DONE, by="ada", result=deep)
+            SettlementRequest(how=SettlementAction.MARK_DONE, by="ada", result=deep)
 
     async def test_a_finished_call_cannot_be_settled(self, doubt: Doubt) -> None:
         house, session = doubt.house, doubt.session
         with pytest.raises(Conflict) as caught:
-            await house.calls.settle(house.owner, session.id, "c2", Wish(how=How.SKIP, by="ada"))
+            await house.calls.settle(
+                house.owner,
+                session.id,
+                "c2",
+                SettlementRequest(how=SettlementAction.SKIP, by="ada"),
+            )
         assert (caught.value.code, caught.value.details) == (
             Code.CALL_NOT_OPEN,
             {"state": CallState.FINISHED},
         )
 
-    @pytest.mark.parametrize("how", How)
+    @pytest.mark.parametrize("how", SettlementAction)
     async def test_the_same_settlement_again_is_heard_and_another_one_refused(
-        self, doubt: Doubt, how: How
+        self, doubt: Doubt, how: SettlementAction
     ) -> None:
         house, session = doubt.house, doubt.session
-        result = {"id": 7} if how is How.MARK_DONE else None
+        result = {"id": 7} if how is SettlementAction.MARK_DONE else None
         first = await doubt.settle(how, result=result)
         await played(house, session.id)
         rows = await house.read(session.id)
         again = await doubt.settle(how, result=result, note="once more")
         with pytest.raises(Conflict) as caught:
-            await doubt.settle(How.SKIP if how is not How.SKIP else How.RETRY)
+            await doubt.settle(
+                SettlementAction.SKIP
+                if how is not SettlementAction.SKIP
+                else SettlementAction.RETRY
+            )
 
         assert again == first
         assert await house.read(session.id) == rows
         assert caught.value.code is Code.CALL_NOT_OPEN
-        assert len(doubt.act.asked) == (how is How.RETRY)
+        assert len(doubt.act.asked) == (how is SettlementAction.RETRY)
 
     async def test_a_retry_waits_until_no_turn_runs_or_waits(
-        self, home: Path, outside: Outside, survivor: Outside
+        self, home: Path, outside: Environment, survivor: Environment
     ) -> None:
         config, session, _ = await left_in_doubt(home, outside, says("slowly", delay_ms=60_000))
         act = Recorder()
@@ -464,10 +480,16 @@ class TestRefusals:
             await house.send(session.id, "something else")
             with pytest.raises(Conflict) as caught:
                 await house.calls.settle(
-                    house.owner, session.id, "c1", Wish(how=How.RETRY, by="ada")
+                    house.owner,
+                    session.id,
+                    "c1",
+                    SettlementRequest(how=SettlementAction.RETRY, by="ada"),
                 )
             settled = await house.calls.settle(
-                house.owner, session.id, "c1", Wish(how=How.SKIP, by="ada")
+                house.owner,
+                session.id,
+                "c1",
+                SettlementRequest(how=SettlementAction.SKIP, by="ada"),
             )
 
         assert caught.value.code is Code.TURN_RUNNING
@@ -480,15 +502,15 @@ class TestRefusals:
         house, session = doubt.house, doubt.session
         await house.sessions.close(house.owner, session.id)
         with pytest.raises(Conflict) as caught:
-            await doubt.settle(How.RETRY)
+            await doubt.settle(SettlementAction.RETRY)
         assert caught.value.code is Code.SESSION_CLOSED
-        assert (await doubt.settle(How.SKIP)).settlement is Settlement.SKIPPED
+        assert (await doubt.settle(SettlementAction.SKIP)).settlement is Settlement.SKIPPED
 
 
 VERBS: Mapping[str, Callable[[Holdfast, Owner, str, str], Awaitable[object]]] = {
     "get": lambda house, owner, session, id: house.calls.get(owner, session, id),
     "settle": lambda house, owner, session, id: house.calls.settle(
-        owner, session, id, Wish(how=How.SKIP, by="mallory")
+        owner, session, id, SettlementRequest(how=SettlementAction.SKIP, by="mallory")
     ),
 }
 Verb = Callable[[Holdfast, Owner, str, str], Awaitable[object]]
@@ -526,7 +548,7 @@ async def test_an_interrupted_call_can_be_settled_like_one_that_a_crash_left(
         await gate.reached()
         await house.sessions.interrupt(house.owner, session.id)
         (unknown,) = (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items
-        wish = Wish(how=How.MARK_DONE, by="ada", result="seen")
+        wish = SettlementRequest(how=SettlementAction.MARK_DONE, by="ada", result="seen")
         settled = await house.calls.settle(house.owner, session.id, unknown.id, wish)
         news = payloads(await news_until(house, session.id, CallSettled))
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import (
     MessageAppended,
@@ -16,8 +16,8 @@ from holdfast.domain.events import (
     TurnEnded,
 )
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.sessions import Status, StopReason, Verb, moved
-from holdfast.services.journal import Pen
+from holdfast.domain.sessions import Status, StopReason, Verb, transition
+from holdfast.services.journal import SessionWriter
 from tests.houses import current, key_of, news_until, open_house, payloads, played, texts
 from tests.marks import demands
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, asked, streamed
@@ -94,7 +94,7 @@ async def test_a_faulty_reason_is_refused(quiet: Holdfast, reason: str) -> None:
 
 
 async def test_closing_stops_a_running_turn_and_keeps_its_text(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([(asked(),), (streamed("half"),), gate])
@@ -122,7 +122,7 @@ async def test_closing_stops_a_running_turn_and_keeps_its_text(
 
 
 async def test_what_waited_when_a_session_closed_is_played_when_it_is_resumed(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
@@ -140,7 +140,7 @@ async def test_what_waited_when_a_session_closed_is_played_when_it_is_resumed(
 @demands("S0-005", "S0-004f", "S0-345", "S1-012")
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.CANCELLED])
 async def test_a_closed_session_can_be_resumed_in_another_process_and_goes_on(
-    home: Path, outside: Outside, status: Status
+    home: Path, outside: Environment, status: Status
 ) -> None:
     async with open_holdfast(home, outside=outside) as first:
         session = await first.open()
@@ -161,7 +161,7 @@ async def test_a_closed_session_can_be_resumed_in_another_process_and_goes_on(
 
 @demands("S0-004e")
 async def test_an_idle_session_is_resumed_in_another_process_as_it_was(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     async with open_holdfast(home, outside=outside) as first:
         session = await first.open()
@@ -198,15 +198,15 @@ async def test_resuming_an_open_session_changes_nothing(quiet: Holdfast) -> None
     assert (await quiet.sessions.resume(quiet.owner, session.id)).session == session
 
 
-async def _lose(pen: Pen) -> None:
-    pen.move(status=moved(pen.head.status, Verb.LOSE))
+async def _lose(pen: SessionWriter) -> None:
+    pen.move(status=transition(pen.head.status, Verb.LOSE))
 
 
 @demands("S1-025")
 async def test_a_session_that_lost_its_agent_is_complete_readable_and_can_only_be_forked(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house:
         session = await house.open()
         message = await house.send(session.id, "one")
         await house.journal.write(house.owner, session.id, _lose)
@@ -225,14 +225,14 @@ async def test_a_session_that_lost_its_agent_is_complete_readable_and_can_only_b
         assert (fork.status, await house.read(fork.id)) == (Status.IDLE, (message,))
 
 
-async def test_a_lost_session_is_not_played(home: Path, outside: Outside) -> None:
+async def test_a_lost_session_is_not_played(home: Path, outside: Environment) -> None:
     runtime = GatedRuntime()
-    async with open_house(home, runtime, outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, runtime, outside=outside, scope=RunScope.NONE) as house:
         session = await house.open()
         await house.send(session.id, "one")
         await house.journal.write(house.owner, session.id, _lose)
 
     async with open_house(home, runtime, outside=outside) as house:
-        assert (await house.housekeeping.recover()).sessions == ()
+        assert (await house.maintenance.recover()).sessions == ()
         assert await house.leases.acquire(await key_of(house, session)) is None
     assert runtime.turns == []

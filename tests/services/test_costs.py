@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.costs import CostEntry, CostGroup, CostQuery, CostReport, CostSum, Usage
 from holdfast.domain.drafts import CostDraft
 from holdfast.domain.errors import Code, HoldfastError, Invalid
@@ -39,7 +39,7 @@ PLAYS = (
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside, clock: SettableClock) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment, clock: SettableClock) -> AsyncIterator[House]:
     """Spend in two sessions of two agents, on two days."""
     async with open_house(home, GatedRuntime(*PLAYS), outside=outside) as house:
         await house.agents.create(house.owner, {"name": "Other"})

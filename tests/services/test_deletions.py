@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.drafts import CostDraft
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.ids import SessionId
 from holdfast.domain.queries import SessionQuery
-from holdfast.services.session_lifecycle import Heirs
+from holdfast.services.session_lifecycle import DeletePolicy
 from tests.builders import MODEL_ID, an_id
 from tests.houses import current, open_house, played, raw
 from tests.stand_ins import Gate, GatedRuntime, an_answer, an_intent, asked, streamed
@@ -42,7 +42,7 @@ async def _gone(house: Holdfast, session_id: SessionId) -> bool:
 
 
 async def test_nothing_of_a_deleted_session_stays_but_its_tombstone(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     cost = CostDraft(request_id=an_id(62), model_id=MODEL_ID)
     play = [(asked(),), (streamed("42"),), (an_intent(), cost), an_answer("42")]
@@ -91,13 +91,13 @@ async def test_a_deleted_session_is_like_one_that_never_was(quiet: Holdfast) -> 
 
 
 async def test_the_id_of_a_deleted_session_is_never_used_again_by_its_owner(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as first:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as first:
         await first.open(id=ID)
         await first.sessions.delete(first.owner, SessionId(ID))
 
-    async with open_holdfast(home, scope=Scope.NONE) as second:
+    async with open_holdfast(home, scope=RunScope.NONE) as second:
         kept = await second.open()
         for verb in (second.open(id=ID), second.sessions.fork(second.owner, kept.id, id=ID)):
             with pytest.raises(Conflict) as caught:
@@ -120,7 +120,7 @@ async def test_a_cascade_takes_all_descendants_along(quiet: Holdfast) -> None:
     root, child, grandchild = await _family(quiet)
     cousin = await quiet.sessions.fork(quiet.owner, root)
 
-    gone = await quiet.sessions.delete(quiet.owner, root, heirs=Heirs.CASCADE)
+    gone = await quiet.sessions.delete(quiet.owner, root, heirs=DeletePolicy.CASCADE)
 
     assert set(gone) == {root, child, grandchild, cousin.id}
     assert [await _gone(quiet, each) for each in gone] == [True] * 4
@@ -131,7 +131,7 @@ async def test_a_detached_fork_stands_alone_with_everything_it_showed(quiet: Hol
     shown = [(await quiet.read(each)) for each in (child, grandchild)]
     words = [[(row.id, row.sequence, row.text, row.hash) for row in rows] for rows in shown]
 
-    assert await quiet.sessions.delete(quiet.owner, root, heirs=Heirs.DETACH) == (root,)
+    assert await quiet.sessions.delete(quiet.owner, root, heirs=DeletePolicy.DETACH) == (root,)
 
     after = [await quiet.read(each) for each in (child, grandchild)]
     assert [[(r.id, r.sequence, r.text, r.hash) for r in rows] for rows in after] == words
@@ -149,8 +149,8 @@ async def test_a_fork_of_a_fork_that_shows_nothing_of_its_parent_survives_a_deta
     low = await quiet.sessions.fork(quiet.owner, child, at=1)
     own = await quiet.send(low.id, "low")
 
-    await quiet.sessions.delete(quiet.owner, root, heirs=Heirs.DETACH)
-    await quiet.sessions.delete(quiet.owner, child, heirs=Heirs.DETACH)
+    await quiet.sessions.delete(quiet.owner, root, heirs=DeletePolicy.DETACH)
+    await quiet.sessions.delete(quiet.owner, child, heirs=DeletePolicy.DETACH)
 
     assert [row.text for row in await quiet.read(low.id)] == ["one", "low"]
     verified = await quiet.sessions.verify(quiet.owner, low.id)
@@ -160,11 +160,11 @@ async def test_a_fork_of_a_fork_that_shows_nothing_of_its_parent_survives_a_deta
 async def test_detaching_where_there_is_no_fork_deletes(quiet: Holdfast) -> None:
     session = await quiet.open()
 
-    assert await quiet.sessions.delete(quiet.owner, session.id, heirs=Heirs.DETACH)
+    assert await quiet.sessions.delete(quiet.owner, session.id, heirs=DeletePolicy.DETACH)
     assert await _gone(quiet, session.id)
 
 
-async def test_a_running_turn_is_stopped_by_the_delete(home: Path, outside: Outside) -> None:
+async def test_a_running_turn_is_stopped_by_the_delete(home: Path, outside: Environment) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate, an_answer("too late")])
     async with open_house(home, runtime, outside=outside) as house:
@@ -179,13 +179,13 @@ async def test_a_running_turn_is_stopped_by_the_delete(home: Path, outside: Outs
 
 
 async def test_a_turn_that_does_not_notice_the_delete_writes_nothing_more(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate, an_answer("too late")])
     async with (
         open_house(home, runtime, outside=outside) as house,
-        open_holdfast(home, scope=Scope.NONE) as other,
+        open_holdfast(home, scope=RunScope.NONE) as other,
     ):
         session = await house.open()
         await house.send(session.id, "hello")
@@ -200,10 +200,10 @@ async def test_a_turn_that_does_not_notice_the_delete_writes_nothing_more(
 
 
 async def test_the_words_of_a_deleted_session_are_in_no_file(
-    home: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+    home: Path, outside: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         session = await house.open()
         await house.send(session.id, "a word like xyzzyplugh")
         assert _mentions(home, b"xyzzyplugh")

@@ -9,7 +9,7 @@ from holdfast.domain.ids import MessageId
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.sessions import StopReason
-from holdfast.services.journal import CleanDeltas
+from holdfast.services.journal import RedactedDeltas
 from tests.builders import an_id
 
 KEY = "sk-proj-0aB1cD2eF3gH4iJ5kL6m"
@@ -42,11 +42,11 @@ def row(text: str) -> MessageDraft:
 def test_pieces_without_a_secret_pass_as_they_are() -> None:
     drafts: list[Draft] = [delta("one ", 0), delta("two", 4), row("one two"), END]
 
-    assert CleanDeltas(known).passed(drafts) == drafts
+    assert RedactedDeltas(known).passed(drafts) == drafts
 
 
 def test_a_secret_in_two_pieces_is_passed_on_as_its_name() -> None:
-    deltas = CleanDeltas(known)
+    deltas = RedactedDeltas(known)
 
     assert deltas.passed([delta("the key ", 0)]) == [delta("the key ", 0)]
     assert deltas.passed([delta(KEY[:9], 8)]) == []
@@ -56,7 +56,7 @@ def test_a_secret_in_two_pieces_is_passed_on_as_its_name() -> None:
 
 def test_a_secret_that_became_known_during_the_turn_is_in_no_two_pieces_either() -> None:
     scrubbers = [Scrubber()]
-    deltas = CleanDeltas(lambda: scrubbers[-1])
+    deltas = RedactedDeltas(lambda: scrubbers[-1])
 
     assert deltas.passed([delta("I ask ", 0), row("I ask ")]) == [delta("I ask ", 0), row("I ask ")]
     scrubbers.append(SCRUBBER)
@@ -65,7 +65,7 @@ def test_a_secret_that_became_known_during_the_turn_is_in_no_two_pieces_either()
 
 
 def test_what_waits_is_passed_on_before_the_row_that_ends_it() -> None:
-    deltas = CleanDeltas(known)
+    deltas = RedactedDeltas(known)
     begun = KEY[:9]
 
     assert deltas.passed([delta(begun, 0)]) == []
@@ -73,7 +73,7 @@ def test_what_waits_is_passed_on_before_the_row_that_ends_it() -> None:
 
 
 def test_another_channel_and_another_step_are_other_texts() -> None:
-    deltas = CleanDeltas(known)
+    deltas = RedactedDeltas(known)
     thought = Channel.REASONING
 
     assert deltas.passed(
@@ -100,7 +100,7 @@ def test_another_channel_and_another_step_are_other_texts() -> None:
 def test_the_pieces_add_up_to_the_clean_text(texts: list[str], size: int) -> None:
     whole = "".join(texts)
     pieces = [delta(whole[at : at + size], at) for at in range(0, len(whole), size)]
-    deltas = CleanDeltas(known)
+    deltas = RedactedDeltas(known)
 
     passed = [each for piece in pieces for each in deltas.passed([piece])] + deltas.passed([END])
 

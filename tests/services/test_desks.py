@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import Event, Failure, FailureCode, SessionClosed, ZoneArchived
@@ -162,7 +162,9 @@ async def test_a_damaged_session_does_not_keep_another_from_the_desk(quiet: Hold
     assert (await quiet.zones.show(quiet.owner, "holdfast")).session_id == second.id
 
 
-async def test_nothing_is_brought_back_under_a_running_turn(home: Path, outside: Outside) -> None:
+async def test_nothing_is_brought_back_under_a_running_turn(
+    home: Path, outside: Environment
+) -> None:
     gate = Gate()
     runtime = GatedRuntime([(asked(),), gate, an_answer("done")])
     async with open_house(home, runtime, outside=outside) as house:
@@ -181,7 +183,9 @@ async def test_nothing_is_brought_back_under_a_running_turn(home: Path, outside:
     assert caught.value.code is Code.TURN_RUNNING
 
 
-async def test_a_session_that_lost_its_agent_clears_the_desk(home: Path, outside: Outside) -> None:
+async def test_a_session_that_lost_its_agent_clears_the_desk(
+    home: Path, outside: Environment
+) -> None:
     failure = Failure(code=FailureCode.AGENT_DIED, message="It is gone.")
     lost = Outcome(stop_reason=StopReason.ERROR, failure=failure, is_lost=True)
     async with open_house(home, GatedRuntime([(lost,)]), outside=outside) as house:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, Internal, Invalid, NotFound
 from holdfast.domain.events import Event, Gap, event_id, name_of
 from holdfast.domain.sessions import Session
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment) -> AsyncIterator[House]:
     """Open a home whose first turn streams."""
     async with counting_house(home, outside) as house:
         yield house
@@ -77,7 +77,7 @@ async def test_gaps_are_told_among_types_that_may_have_been_in_them(
     house: House, session: Session, clock: SettableClock
 ) -> None:
     clock.advance(days=30)
-    await house.housekeeping.prune()
+    await house.maintenance.prune()
 
     with_text = await house.events.list(house.owner, session.id, types=["step.delta", "turn.ended"])
     without = await house.events.list(house.owner, session.id, types=["turn.ended"])
@@ -98,10 +98,10 @@ async def test_all_news_of_old_turns_may_be_forgotten_and_that_is_told(
     rows = await house.read(session.id)
     whole = (await house.events.list(house.owner, session.id)).items
     clock.advance(days=30)
-    assert await house.housekeeping.forget(timedelta(days=31)) == 0
+    assert await house.maintenance.forget(timedelta(days=31)) == 0
 
     # All but the two messages, which are news of their own.
-    assert await house.housekeeping.forget(timedelta(days=29)) == 10
+    assert await house.maintenance.forget(timedelta(days=29)) == 10
 
     left = (await house.events.list(house.owner, session.id)).items
     assert left == (
@@ -117,7 +117,7 @@ async def test_all_news_of_old_turns_may_be_forgotten_and_that_is_told(
     assert [type(item) for item in typed.items] == [Gap, Gap, Gap]
     assert await house.read(session.id) == rows
     assert await house.store.check() == []
-    assert await house.housekeeping.forget(timedelta(days=29)) == 0
+    assert await house.maintenance.forget(timedelta(days=29)) == 0
 
 
 async def test_news_of_a_turn_that_waits_or_ended_lately_is_not_forgotten(
@@ -130,7 +130,7 @@ async def test_news_of_a_turn_that_waits_or_ended_lately_is_not_forgotten(
     other = await house.open()
     clock.advance(hours=1)
 
-    assert await house.housekeeping.forget(timedelta(days=29)) == 10
+    assert await house.maintenance.forget(timedelta(days=29)) == 10
 
     kept = (await house.events.list(house.owner, session.id, after=12)).items
     assert kept == whole[12:]
@@ -146,14 +146,14 @@ async def test_many_old_news_go_in_several_batches(
         await house.open()
     clock.advance(days=30)
 
-    assert await house.housekeeping.forget(timedelta(days=29)) == 10
+    assert await house.maintenance.forget(timedelta(days=29)) == 10
 
 
 async def test_damage_is_not_taken_for_what_was_forgotten(
     house: House, session: Session, clock: SettableClock
 ) -> None:
     clock.advance(days=30)
-    await house.housekeeping.forget(timedelta(days=29))
+    await house.maintenance.forget(timedelta(days=29))
     with raw(house.config.home) as connection:
         connection.execute("UPDATE forgotten SET through = through + 1")
 
@@ -191,7 +191,7 @@ async def test_an_event_that_was_pruned_still_has_its_number(
     page = await house.events.list(house.owner, session.id)
     ids = [item.id for item in page.items if isinstance(item, Event)]
     clock.advance(days=30)
-    await house.housekeeping.prune()
+    await house.maintenance.prune()
 
     assert await house.events.sequence_of(house.owner, session.id, ids[5]) == 6
 

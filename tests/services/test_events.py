@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, Conflict, Internal, Invalid, NotFound
 from holdfast.domain.events import (
     MISSING,
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment) -> AsyncIterator[House]:
     """Open a home whose first turn streams."""
     async with counting_house(home, outside) as house:
         yield house
@@ -75,7 +75,7 @@ async def test_numbers_are_dense_and_times_grow(house: House, session: Session) 
 
 
 async def test_the_name_of_a_model_is_told_without_what_looks_like_a_secret(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     start = replace(asked(), model="maker:ghp_abcdefghij0123456789")
     async with open_house(home, GatedRuntime([(start,), an_answer("x")]), outside=outside) as house:
@@ -125,7 +125,7 @@ async def test_a_reader_at_the_end_hears_what_comes(house: House, session: Sessi
 
 
 async def test_a_reader_hears_what_another_house_writes(house: House, session: Session) -> None:
-    async with open_holdfast(house.config.home, scope=Scope.NONE) as other:
+    async with open_holdfast(house.config.home, scope=RunScope.NONE) as other:
         waiting = asyncio.create_task(
             news_until(other, session.id, MessageAppended, after=session.last_event)
         )
@@ -142,8 +142,8 @@ async def test_pruned_numbers_are_covered_by_a_gap(
 ) -> None:
     everything = await _all(house, session.id)
     clock.advance(hours=25)
-    assert await house.housekeeping.prune() == 5
-    assert await house.housekeeping.prune() == 0
+    assert await house.maintenance.prune() == 5
+    assert await house.maintenance.prune() == 0
 
     gap = Gap(from_sequence=5, to_sequence=9)
     left = everything[:4], everything[9:]
@@ -159,7 +159,7 @@ async def test_a_page_may_end_before_a_gap_and_the_next_begins_with_it(
     house: House, session: Session, clock: SettableClock
 ) -> None:
     clock.advance(hours=25)
-    await house.housekeeping.prune()
+    await house.maintenance.prune()
 
     page = await house.events.list(house.owner, session.id, limit=4)
     rest = await house.events.list(house.owner, session.id, after=4, limit=1)
@@ -258,7 +258,7 @@ async def test_a_damaged_event_is_never_shown_and_hides_no_neighbour(
 
 
 async def test_a_page_has_a_mebibyte_at_most_and_one_event_at_least(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     large = "x" * 600_000
     play = [(asked(),), *((streamed(large),) for _ in range(3)), (streamed(large * 2),)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import SessionForked, SessionOpened
@@ -22,7 +22,7 @@ from holdfast.domain.sessions import (
     SessionRequest,
     Status,
 )
-from holdfast.services.session_lifecycle import Heirs
+from holdfast.services.session_lifecycle import DeletePolicy
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, open_house, payloads, played, raw, texts
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, an_answer, asked, streamed
@@ -98,7 +98,7 @@ async def test_a_fork_has_files_of_its_own_that_outlive_its_parent(
     (mine / "b.txt").write_text("b")
     again = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish, id=ID)).thing
     folders = sorted(folder.name for folder in mine.parent.iterdir())
-    await quiet.sessions.delete(quiet.owner, parent.id, heirs=Heirs.DETACH)
+    await quiet.sessions.delete(quiet.owner, parent.id, heirs=DeletePolicy.DETACH)
 
     assert fork.context == replace(parent.context, working_dir=str(theirs.with_name(ID)))
     assert (again.context, folders) == (fork.context, sorted([parent.id, ID]))
@@ -248,7 +248,7 @@ async def test_a_message_id_that_a_fork_inherits_is_taken_in_the_fork_too(
         await quiet.send(fork.id, "other", id=ID)
 
     assert caught.value.code is Code.MESSAGE_ID_REUSED
-    await quiet.sessions.delete(quiet.owner, parent.id, heirs=Heirs.DETACH)
+    await quiet.sessions.delete(quiet.owner, parent.id, heirs=DeletePolicy.DETACH)
     assert [row.id for row in await quiet.read(fork.id)] == [ID]
 
 
@@ -281,7 +281,9 @@ async def test_a_closed_session_can_be_forked(
     assert (fork.status, (await quiet.send(fork.id, "on")).sequence) == (Status.IDLE, 4)
 
 
-async def test_a_running_session_can_be_forked_and_runs_on(home: Path, outside: Outside) -> None:
+async def test_a_running_session_can_be_forked_and_runs_on(
+    home: Path, outside: Environment
+) -> None:
     gate = Gate()
     runtime = GatedRuntime(
         [(asked(),), (streamed("half"),), gate, an_answer("whole")], [an_answer("fork")]
@@ -305,7 +307,7 @@ async def test_a_running_session_can_be_forked_and_runs_on(home: Path, outside: 
 
 
 async def test_a_turn_of_a_fork_knows_all_that_the_fork_inherits(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     runtime = GatedRuntime()
     async with open_house(home, runtime, outside=outside) as house:
@@ -384,7 +386,7 @@ def test_tags_of_a_fork_are_distinct() -> None:
 
 
 async def test_a_fork_of_what_has_settled_leaves_the_open_turn_behind(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate, late = Gate(), Gate()
     runtime = GatedRuntime([an_answer("one")], [gate, an_answer("two")], [late])

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.domain.ids import Owner, SessionId
-from holdfast.services.agent_processes import Guests
-from holdfast.services.workspaces import Visitors, workplace_name
+from holdfast.services.agent_processes import SessionMcpServers
+from holdfast.services.workspaces import Visitors, workspace_name
 from tests.tools.mcp_servers import Book
 
 pytestmark = pytest.mark.anyio
@@ -26,9 +26,9 @@ class Leaving:
 async def test_servers_are_known_until_others_take_their_place() -> None:
     visitors: Visitors = {}
     toolbox = Leaving()
-    guests = Guests(visitors, toolbox)  # type: ignore[arg-type]
+    guests = SessionMcpServers(visitors, toolbox)  # type: ignore[arg-type]
     owner, session = Owner("me"), SessionId("s")
-    name = workplace_name(owner, session)
+    name = workspace_name(owner, session)
     one, two = ({"id": "one"},), ({"id": "two"},)
 
     for servers in ((), one, one, two, ()):
@@ -45,5 +45,5 @@ async def test_a_session_of_another_owner_has_none(holdfast: Holdfast, tmp_path:
 
     await holdfast.guests.bring(holdfast.owner, session.id, (book.entry(),))
 
-    other = workplace_name(Owner("other"), session.id)
-    assert other != workplace_name(holdfast.owner, session.id)
+    other = workspace_name(Owner("other"), session.id)
+    assert other != workspace_name(holdfast.owner, session.id)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope
-from holdfast.app import Outside
+from holdfast import RunScope
+from holdfast.app import Environment
 from holdfast.domain.messages import Message, Text, encode_parts
 from holdfast.domain.sessions import Session
 from holdfast.ports import Tx
 from holdfast.services import history_cache
-from holdfast.services.history_cache import Histories
+from holdfast.services.history_cache import HistoryCache
 from tests.builders import hash_of
 from tests.houses import House, open_house, raw, unlocked
 from tests.stand_ins import GatedRuntime
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment) -> AsyncIterator[House]:
     """Open a home that plays nothing."""
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house:
         yield house
 
 
@@ -40,7 +40,7 @@ class Reader:
 
     def __init__(self, house: House) -> None:
         self._house = house
-        self._histories = Histories()
+        self._histories = HistoryCache()
         self.fetched = 0
 
     async def read(self, session: Session) -> tuple[Message, ...]:

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import Holdfast, RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import SessionObserved, TurnEnded
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.messages import Role, Text, ToolCall
-from holdfast.domain.time import milliseconds, spelled, truncated
+from holdfast.domain.time import format_iso8601, milliseconds, truncate_to_ms
 from holdfast.observations.claims import Subject
 from holdfast.observations.queries import Action, Correction, TimelineQuery
-from holdfast.services.calls import How, Wish
+from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.builders import a_tool_result, an_id
 from tests.domain.claims import SESSION, a_payload
 from tests.houses import crashed, news_until, payloads, played
@@ -33,11 +33,13 @@ AUTO = {"approval": ApprovalMode.AUTO}
 
 def told(clock: SettableClock) -> str:
     """Return the time as a caller tells it."""
-    return spelled(milliseconds(clock.now()))
+    return format_iso8601(milliseconds(clock.now()))
 
 
 @demands("S3-130")
-async def test_what_a_session_did_is_shown_without_any_claim(home: Path, outside: Outside) -> None:
+async def test_what_a_session_did_is_shown_without_any_claim(
+    home: Path, outside: Environment
+) -> None:
     config = a_config(
         home,
         asks(call("post", "c1", line="x"), call("fetch", "c2", line="y")),
@@ -72,7 +74,7 @@ async def test_what_a_session_did_is_shown_without_any_claim(home: Path, outside
 
 
 async def test_an_outcome_that_nobody_knows_reads_so_until_it_is_settled(
-    home: Path, outside: Outside, clock: SettableClock, machine: StandInMachine
+    home: Path, outside: Environment, clock: SettableClock, machine: StandInMachine
 ) -> None:
     gate = Gate()
     config = a_config(home, asks(call("post", "c1", line="x")), says("on"), **AUTO)
@@ -83,14 +85,14 @@ async def test_an_outcome_that_nobody_knows_reads_so_until_it_is_settled(
         left = crashed(home)
     other = StandInMachine("second")
     other.dead.add(machine.holder())
-    survivor = Outside(clock=clock, randomness=SeededRandomness(1), machine=other)
+    survivor = Environment(clock=clock, randomness=SeededRandomness(1), machine=other)
 
     async with open_tooled(
         replace(config, home=left), own_tool("post", Recorder()), outside=survivor
     ) as house:
         await news_until(house, session.id, TurnEnded)
         unknown = await house.observations.show(house.owner, session.id)
-        wish = Wish(how=How.MARK_DONE, by="ada", result={"ok": True})
+        wish = SettlementRequest(how=SettlementAction.MARK_DONE, by="ada", result={"ok": True})
         await house.calls.settle(house.owner, session.id, "c1", wish)
         settled = await house.observations.show(house.owner, session.id)
 
@@ -209,7 +211,7 @@ async def test_what_was_only_corrected_is_told_with_what_is_left(
 
 async def test_a_session_ends_and_goes_on(quiet: Holdfast, clock: SettableClock) -> None:
     session = await quiet.open()
-    opened = truncated(clock.now())
+    opened = truncate_to_ms(clock.now())
     clock.advance(seconds=90)
     await quiet.sessions.close(quiet.owner, session.id)
     closed = (await quiet.observations.show(quiet.owner, session.id)).entity.snapshot
@@ -217,7 +219,7 @@ async def test_a_session_ends_and_goes_on(quiet: Holdfast, clock: SettableClock)
     await quiet.sessions.resume(quiet.owner, session.id)
     resumed = (await quiet.observations.show(quiet.owner, session.id)).entity.snapshot
 
-    assert closed["started_at"] == spelled(milliseconds(opened))
+    assert closed["started_at"] == format_iso8601(milliseconds(opened))
     assert (closed["ended_at"], closed["duration"]) == (told(clock), 90)
     assert [each.event_type for each in events] == ["SessionStarted", "SessionEnded"]
     assert "ended_at" not in resumed
@@ -320,7 +322,7 @@ async def did(house: Holdfast, session: SessionId, call_id: str) -> None:
 
 
 async def test_what_a_session_does_after_a_correction_is_shown_whoever_looks(
-    home: Path, outside: Outside, quiet: Holdfast, clock: SettableClock
+    home: Path, outside: Environment, quiet: Holdfast, clock: SettableClock
 ) -> None:
     session = SessionId((await quiet.open()).id)
     shown = []
@@ -329,7 +331,7 @@ async def test_what_a_session_does_after_a_correction_is_shown_whoever_looks(
         entity = (await quiet.observations.show(quiet.owner, session)).entity
         shown.append([each["name"] for each in entity.snapshot["checkpoints"]])
         assert len(entity.snapshot["actions"]) == len(shown[-1]) + 1
-        async with open_holdfast(home, outside=outside, scope=Scope.NONE) as other:
+        async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as other:
             assert (await other.observations.show(other.owner, session)).entity == entity
 
     async def correct() -> None:
@@ -367,15 +369,15 @@ async def test_what_is_remembered_is_never_older_than_the_journal(
 
     assert [each.snapshot["duration"] for each in seen] == [2, 3, 4]
     assert [each.observation_count for each in seen] == [2, 3, 4]
-    assert seen[-1].last_observation_at == truncated(clock.now())
+    assert seen[-1].last_observation_at == truncate_to_ms(clock.now())
 
 
 async def test_another_process_sees_what_was_claimed(
-    home: Path, outside: Outside, quiet: Holdfast
+    home: Path, outside: Environment, quiet: Holdfast
 ) -> None:
     session = SessionId((await quiet.open()).id)
     await quiet.observations.submit(quiet.owner, a_payload(session_id=session, duration=1))
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as other:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as other:
         for duration in (2, 3):
             claim = a_payload(session_id=session, duration=duration)
             await other.observations.submit(other.owner, claim)

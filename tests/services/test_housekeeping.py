@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope
-from holdfast.app import Outside
+from holdfast import RunScope
+from holdfast.app import Environment
 from holdfast.domain.events import Gap, StepDelta
 from holdfast.domain.sessions import Session
 from holdfast.ports import Tx
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_deltas_are_kept_for_an_hour(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     runtime = GatedRuntime([(asked(),), (streamed("x"),), an_answer("x")])
     async with open_house(home, runtime, outside=outside) as house:
@@ -39,13 +39,13 @@ async def test_deltas_are_kept_for_an_hour(
         await played(house, session.id)
 
         clock.advance(hours=24)
-        assert await house.housekeeping.prune() == 0
+        assert await house.maintenance.prune() == 0
         clock.advance(seconds=1)
-        assert await house.housekeeping.prune() == 1
+        assert await house.maintenance.prune() == 1
 
 
 async def test_a_sooner_time_may_be_asked_for(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     runtime = GatedRuntime([(asked(),), (streamed("x"),), an_answer("x")])
     async with open_house(home, runtime, outside=outside) as house:
@@ -54,13 +54,13 @@ async def test_a_sooner_time_may_be_asked_for(
         rows = await played(house, session.id)
         clock.advance(seconds=1)
 
-        assert await house.housekeeping.prune(timedelta(0)) == 1
+        assert await house.maintenance.prune(timedelta(0)) == 1
         assert await house.read(session.id) == rows
 
 
 @demands("S2-001h")
 async def test_deltas_of_a_turn_that_runs_are_not_pruned(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([(asked(),), (streamed("kept"),), gate])
@@ -70,15 +70,15 @@ async def test_deltas_of_a_turn_that_runs_are_not_pruned(
         await gate.reached()
         clock.advance(days=2)
 
-        assert await house.housekeeping.prune() == 0
+        assert await house.maintenance.prune() == 0
         await house.sessions.interrupt(house.owner, session.id)
         assert (await house.read(session.id))[1].text == "kept"
 
 
 async def test_many_deltas_go_in_several_batches(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house:
         session = await house.open()
 
         async def flood(tx: Tx) -> None:
@@ -91,13 +91,13 @@ async def test_many_deltas_go_in_several_batches(
         await house.store.write(flood)
         clock.advance(days=2)
 
-        assert await house.housekeeping.prune() == 5_001
+        assert await house.maintenance.prune() == 5_001
         left = payloads(list((await house.events.list(house.owner, session.id)).items))
         assert not any(isinstance(each, StepDelta) for each in left)
 
 
 async def test_whoever_keeps_house_forgets_what_is_too_old(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     runtime = GatedRuntime([(asked(),), (streamed("x"),), an_answer("x")])
     async with open_house(home, runtime, outside=outside) as house:
@@ -107,7 +107,7 @@ async def test_whoever_keeps_house_forgets_what_is_too_old(
         clock.advance(days=2)
 
         retention = Retention(deltas=timedelta(days=3), events=timedelta(days=1))
-        keeping = asyncio.create_task(house.housekeeping.keep(timedelta(0), retention))
+        keeping = asyncio.create_task(house.maintenance.keep(timedelta(0), retention))
         async with asyncio.timeout(PATIENCE):
             while not await _gaps(house, session):
                 pass
@@ -122,22 +122,22 @@ async def _gaps(house: House, session: Session) -> list[Gap]:
     return [item for item in page.items if isinstance(item, Gap)]
 
 
-async def test_recovery_names_the_sessions_it_wakes(home: Path, outside: Outside) -> None:
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+async def test_recovery_names_the_sessions_it_wakes(home: Path, outside: Environment) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house:
         waiting, empty = await house.open(), await house.open()
         await house.send(waiting.id, "hello")
-        assert (await house.housekeeping.recover()).sessions == (waiting.id,)
+        assert (await house.maintenance.recover()).sessions == (waiting.id,)
         assert empty.turn == 0
 
     runtime = GatedRuntime()
     async with open_house(home, runtime, outside=outside) as house:
         await played(house, waiting.id)
-        assert (await house.housekeeping.recover()).sessions == ()
+        assert (await house.maintenance.recover()).sessions == ()
     assert len(runtime.turns) == 1
 
 
 async def test_what_runs_here_is_not_woken_again(
-    home: Path, outside: Outside, machine: StandInMachine
+    home: Path, outside: Environment, machine: StandInMachine
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate])
@@ -146,6 +146,6 @@ async def test_what_runs_here_is_not_woken_again(
         await house.send(session.id, "hello")
         await gate.reached()
 
-        assert (await house.housekeeping.recover()).sessions == ()
+        assert (await house.maintenance.recover()).sessions == ()
         assert house.coordinator.active() == {await key_of(house, session)}
     assert (len(runtime.turns), machine.dead) == (1, set())

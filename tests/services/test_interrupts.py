@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.calls import CallState, Settlement
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import (
@@ -55,7 +55,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_text_that_was_streamed_is_kept_before_the_closing_notice(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     play = [(asked(),), (streamed("Once upon "), streamed("a time", offset=10)), gate]
@@ -78,7 +78,7 @@ async def test_text_that_was_streamed_is_kept_before_the_closing_notice(
         assert (stopped.turn, stopped.settled) == (1, 1)
 
 
-async def test_an_interrupted_turn_ends_once_and_says_so(home: Path, outside: Outside) -> None:
+async def test_an_interrupted_turn_ends_once_and_says_so(home: Path, outside: Environment) -> None:
     gate = Gate()
     runtime = GatedRuntime([(asked(),), gate])
     async with open_house(home, runtime, outside=outside) as house:
@@ -95,7 +95,7 @@ async def test_an_interrupted_turn_ends_once_and_says_so(home: Path, outside: Ou
         assert news.count(news[-1]) == 1
 
 
-async def test_the_runtime_is_closed_by_an_interrupt(home: Path, outside: Outside) -> None:
+async def test_the_runtime_is_closed_by_an_interrupt(home: Path, outside: Environment) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate])
     async with open_house(home, runtime, outside=outside) as house:
@@ -110,7 +110,7 @@ async def test_the_runtime_is_closed_by_an_interrupt(home: Path, outside: Outsid
     assert runtime.closed == 1
 
 
-async def test_a_queued_message_is_played_next(home: Path, outside: Outside) -> None:
+async def test_a_queued_message_is_played_next(home: Path, outside: Environment) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate], [an_answer("second")])
     async with open_house(home, runtime, outside=outside) as house:
@@ -132,7 +132,7 @@ async def test_a_queued_message_is_played_next(home: Path, outside: Outside) -> 
 
 
 async def test_an_interrupt_that_is_meant_for_a_turn_hits_no_other(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate, later = Gate(), Gate()
     runtime = GatedRuntime([gate, an_answer("first")], [later, an_answer("second")])
@@ -165,7 +165,9 @@ async def test_an_interrupt_that_is_meant_for_a_turn_hits_no_other(
         ]
 
 
-async def test_whoever_ran_the_turn_can_write_nothing_more(home: Path, outside: Outside) -> None:
+async def test_whoever_ran_the_turn_can_write_nothing_more(
+    home: Path, outside: Environment
+) -> None:
     gate = Gate()
     async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
         session = await house.open()
@@ -183,7 +185,7 @@ async def test_whoever_ran_the_turn_can_write_nothing_more(home: Path, outside: 
 
 
 @demands("S2-120g", "S2-053c")
-async def test_calls_that_are_open_get_their_one_result(home: Path, outside: Outside) -> None:
+async def test_calls_that_are_open_get_their_one_result(home: Path, outside: Environment) -> None:
     gate = Gate()
     play = [
         (an_intent("pure", Effect.PURE), an_intent("unsafe"), an_intent("waiting")),
@@ -240,7 +242,7 @@ async def test_an_interrupt_after_the_answer_changes_nothing(holdfast: Holdfast)
 
 
 async def test_interrupts_that_arrive_together_stop_the_turn_once(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
@@ -268,7 +270,7 @@ async def test_a_waiting_turn_that_nobody_plays_yet_goes_on_waiting(quiet: Holdf
     assert (interrupted.status, interrupted.turn, interrupted.settled) == (Status.PENDING, 1, 0)
 
 
-async def test_the_reason_is_told_in_the_closing_notice(home: Path, outside: Outside) -> None:
+async def test_the_reason_is_told_in_the_closing_notice(home: Path, outside: Environment) -> None:
     gate = Gate()
     async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
         session = await house.open()
@@ -298,7 +300,7 @@ class TestAStoreThatIsHeld:
         monkeypatch.setattr("holdfast.services.session_lifecycle.PATIENCE", 0.05)
 
     @pytest.fixture
-    def outside(self, outside: Outside) -> Outside:
+    def outside(self, outside: Environment) -> Environment:
         return replace(outside, wrap=HeldStore)
 
     async def _held(self, house: House, gate: Gate) -> Session:
@@ -310,7 +312,7 @@ class TestAStoreThatIsHeld:
         return session
 
     async def test_a_turn_is_stopped_as_soon_as_it_can_be(
-        self, home: Path, outside: Outside
+        self, home: Path, outside: Environment
     ) -> None:
         gate = Gate()
         async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
@@ -332,7 +334,7 @@ class TestAStoreThatIsHeld:
             ]
 
     async def test_where_nothing_runs_nothing_is_stopped_later(
-        self, home: Path, outside: Outside
+        self, home: Path, outside: Environment
     ) -> None:
         async with open_house(home, GatedRuntime(), outside=outside) as house:
             session = await house.open()
@@ -344,14 +346,14 @@ class TestAStoreThatIsHeld:
             _store_of(house).let_go()
 
     async def test_a_session_that_is_gone_by_then_harms_nobody(
-        self, home: Path, outside: Outside, caplog: pytest.LogCaptureFixture
+        self, home: Path, outside: Environment, caplog: pytest.LogCaptureFixture
     ) -> None:
         gate = Gate()
         async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
             session = await self._held(house, gate)
 
             later = await house.sessions.interrupt(house.owner, session.id)
-            async with open_holdfast(house.config.home, scope=Scope.NONE) as other:
+            async with open_holdfast(house.config.home, scope=RunScope.NONE) as other:
                 await other.sessions.delete(other.owner, session.id)
             _store_of(house).let_go()
             await house.open()
@@ -361,7 +363,9 @@ class TestAStoreThatIsHeld:
 
 
 @demands("S0-064b")
-async def test_the_conversation_goes_on_after_an_interrupt(home: Path, outside: Outside) -> None:
+async def test_the_conversation_goes_on_after_an_interrupt(
+    home: Path, outside: Environment
+) -> None:
     gate = Gate()
     runtime = GatedRuntime([(asked(),), (streamed("half"),), gate])
     async with open_house(home, runtime, outside=outside) as house:
@@ -386,7 +390,7 @@ async def test_an_unknown_session_cannot_be_interrupted(quiet: Holdfast) -> None
 
 
 async def test_an_unknown_outcome_can_be_put_right_by_somebody(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     play = [(an_intent(),), (a_start(),), gate]
@@ -407,7 +411,9 @@ async def test_an_unknown_outcome_can_be_put_right_by_somebody(
         assert news.count(settled) == 1
 
 
-async def test_thinking_that_was_streamed_is_not_kept_as_text(home: Path, outside: Outside) -> None:
+async def test_thinking_that_was_streamed_is_not_kept_as_text(
+    home: Path, outside: Environment
+) -> None:
     gate = Gate()
     thought = StepDelta(step=1, channel=Channel.REASONING, offset=0, text="hmm")
     runtime = GatedRuntime([(asked(),), (thought, streamed("So")), gate])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.tokens import Scope, Token
-from holdfast.services.tokens import CACHED_TOKENS_MOST, FRESH_MS, LONGEST_MS, KnownTokens
+from holdfast.services.tokens import CACHED_TOKENS_MOST, FRESH_MS, LONGEST_MS, TokenCache
 from tests.builders import a_token
 from tests.stand_ins import Gate, SettableClock
 
@@ -29,7 +29,7 @@ class Truth:
 async def test_a_look_that_was_under_way_when_a_token_changed_is_not_kept(
     clock: SettableClock,
 ) -> None:
-    known, gate, truth = KnownTokens(clock), Gate(), Truth()
+    known, gate, truth = TokenCache(clock), Gate(), Truth()
 
     async def slow() -> Token | None:
         await gate.passed()
@@ -48,7 +48,7 @@ async def test_a_look_that_was_under_way_when_a_token_changed_is_not_kept(
 async def test_a_change_that_is_seen_by_one_name_is_known_by_the_other(
     clock: SettableClock,
 ) -> None:
-    known, truth = KnownTokens(clock), Truth(a_token(scope=Scope.WRITE))
+    known, truth = TokenCache(clock), Truth(a_token(scope=Scope.WRITE))
     await known.ask("id", truth.look)
     clock.advance(milliseconds=FRESH_MS // 2)
     await known.ask(b"digest", truth.look)
@@ -60,7 +60,7 @@ async def test_a_change_that_is_seen_by_one_name_is_known_by_the_other(
 
 
 async def test_a_look_that_fails_is_taken_again(clock: SettableClock) -> None:
-    known, truth = KnownTokens(clock), Truth(a_token())
+    known, truth = TokenCache(clock), Truth(a_token())
 
     async def fails() -> Token | None:
         raise LookupError
@@ -72,7 +72,7 @@ async def test_a_look_that_fails_is_taken_again(clock: SettableClock) -> None:
 
 
 async def test_what_was_read_is_as_old_as_the_question(clock: SettableClock) -> None:
-    known, truth = KnownTokens(clock), Truth()
+    known, truth = TokenCache(clock), Truth()
 
     async def slow() -> Token | None:
         clock.advance(milliseconds=LONGEST_MS)
@@ -84,7 +84,7 @@ async def test_what_was_read_is_as_old_as_the_question(clock: SettableClock) -> 
 
 
 async def test_a_token_that_appears_is_no_longer_missing(clock: SettableClock) -> None:
-    known, truth = KnownTokens(clock), Truth()
+    known, truth = TokenCache(clock), Truth()
     await known.ask("id", truth.look)
     truth.token = a_token()
     clock.advance(milliseconds=LONGEST_MS)
@@ -101,7 +101,7 @@ def test_nothing_is_believed_for_longer_than_two_seconds(
     steps: list[tuple[str, bool, int]],
 ) -> None:
     clock = SettableClock()
-    known = KnownTokens(clock)
+    known = TokenCache(clock)
     # For each key, since when the store has said so.
     truths: dict[str, tuple[Truth, int]] = {}
 
@@ -119,7 +119,7 @@ def test_nothing_is_believed_for_longer_than_two_seconds(
 
 
 async def test_of_each_kind_only_so_many_are_kept(clock: SettableClock) -> None:
-    known = KnownTokens(clock)
+    known = TokenCache(clock)
     found, missing = Truth(a_token()), Truth()
     for number in range(2 * CACHED_TOKENS_MOST):
         await known.ask(f"found {number}", found.look)

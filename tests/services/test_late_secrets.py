@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.domain.events import StepDelta, TurnEnded
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Asked
+from holdfast.ports import RequestedCall
 from tests.houses import news_until, payloads, played
 from tests.keychains import Known, using
 from tests.tooled import a_config, asks, call, open_tooled, own_tool, says, started
@@ -20,7 +20,7 @@ SECRET = "canary-9876543210-abcdefghijklmnopqrstuvwxyz"
 async def test_a_secret_that_a_tool_looked_up_is_in_no_two_pieces_of_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def looks_up(_: Asked) -> Any:
+    async def looks_up(_: RequestedCall) -> Any:
         assert await house.secrets.of_server("x") is not None
         return {"done": True}
 

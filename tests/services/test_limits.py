@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Holdfast, Scope, Session, open_holdfast
-from holdfast.app import Outside
+from holdfast import Holdfast, RunScope, Session, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.config.values import Chat
 from holdfast.domain.approvals import ApprovalState
@@ -185,7 +185,7 @@ class TestTurns:
             await played(house, session.id)
             before = await house.sessions.resume(house.owner, session.id)
         poor = replace(rich, chat=chat(1, on_exceed))
-        async with open_holdfast(config=poor, scope=Scope.NONE) as house:
+        async with open_holdfast(config=poor, scope=RunScope.NONE) as house:
             after = await house.sessions.resume(house.owner, session.id)
 
         assert (before.turns_left, after.turns_left) == (TURN_CAP - 1, left)
@@ -210,7 +210,7 @@ class TestTurns:
         self, home: Path, process: int, session_cap: int | None, cap: int
     ) -> None:
         config = Config(home=home, turn_cap=process)
-        async with open_holdfast(config=config, scope=Scope.NONE) as house:
+        async with open_holdfast(config=config, scope=RunScope.NONE) as house:
             session = await started(house, home.parent / "desk", turn_cap=session_cap)
 
         assert session.turn_cap == cap
@@ -348,7 +348,7 @@ class TestMoney:
             assert await ledger(house, session) == []
             await answer(house, asked)
             rows = await played(house, session.id)
-        async with open_holdfast(config=config, scope=Scope.NONE) as house:
+        async with open_holdfast(config=config, scope=RunScope.NONE) as house:
             after = await current(house, session)
 
         assert (asked.question.tool_class, asked.question.call_id) == (ToolClass.MONEY, None)
@@ -378,7 +378,7 @@ class TestMoney:
         async with open_holdfast(config=config) as house:
             session = await started(house, desk)
             asked = await question(house, session)
-        async with open_holdfast(config=config, scope=Scope.NONE) as other:
+        async with open_holdfast(config=config, scope=RunScope.NONE) as other:
             for _ in range(3):
                 await answer(other, asked)
         async with open_holdfast(config=config) as house:
@@ -400,7 +400,7 @@ class TestMoney:
 
     async def test_a_flag_pays_for_nothing(self, home: Path, desk: Path) -> None:
         config = a_config(home, says("one"), chat=chat(ESTIMATE))
-        flagged = Outside(is_attended=False, yes_to=frozenset({"budget"}))
+        flagged = Environment(is_attended=False, yes_to=frozenset({"budget"}))
         async with open_holdfast(config=config, outside=flagged) as house:
             session = await started(house, desk)
             await played(house, session.id)
@@ -505,7 +505,7 @@ class FoldingRuntime(GatedRuntime):
         return ()
 
 
-async def test_a_session_is_compacted_once_at_a_time(home: Path, outside: Outside) -> None:
+async def test_a_session_is_compacted_once_at_a_time(home: Path, outside: Environment) -> None:
     runtime = FoldingRuntime()
     async with open_house(home, runtime, outside=outside) as house:
         session = await house.open()

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Heirs, Holdfast, Scope, Session, open_holdfast
+from holdfast import DeletePolicy, Holdfast, RunScope, Session, open_holdfast
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Internal, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionKey
 from holdfast.domain.messages import Media as MediaPart
 from holdfast.domain.messages import Message, Text, ToolResult, media_handle
 from holdfast.ports import Slice
-from holdfast.services.media import SessionShelf
+from holdfast.services.media import SessionOutputStore
 from tests.houses import key_of, played, raw
 from tests.tooled import a_config, asks, call, outcomes, says, started
 
@@ -40,8 +40,8 @@ def count(home: Path, table: str) -> int:
         return int(connection.execute(f"SELECT count(*) FROM {table}").get)
 
 
-async def shelf_of(house: Holdfast, session: Session) -> SessionShelf:
-    return SessionShelf(house.store, await key_of(house, session))
+async def shelf_of(house: Holdfast, session: Session) -> SessionOutputStore:
+    return SessionOutputStore(house.store, await key_of(house, session))
 
 
 async def read(house: Holdfast, session: Session, handle: str) -> bytes | None:
@@ -82,7 +82,7 @@ async def test_what_a_write_replaces_can_be_had_back(home: Path, desk: Path) -> 
 
 
 async def test_equal_contents_are_kept_once(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         first, second = await house.open(), await house.open()
         handles = [
             await (await shelf_of(house, session)).keep(b"the same", mime_type=kind)
@@ -116,14 +116,14 @@ async def test_a_handle_of_another_session_is_no_handle(home: Path, desk: Path) 
     ["", "media://", "media://sha256-", UNKNOWN, UNKNOWN.upper(), f"{UNKNOWN}0", "/etc/passwd"],
 )
 async def test_what_is_no_handle_finds_nothing(home: Path, handle: str) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         await (await shelf_of(house, session)).keep(b"something")
         assert await read(house, session, handle) is None
 
 
 async def test_a_part_tells_where_it_is_and_how_long_the_whole_is(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         shelf = await shelf_of(house, await house.open())
         handle = await shelf.keep(b"0123456789")
 
@@ -136,7 +136,7 @@ async def test_a_part_tells_where_it_is_and_how_long_the_whole_is(home: Path) ->
 async def test_a_fork_has_what_its_line_has_kept_and_its_parent_has_not_what_it_keeps(
     home: Path,
 ) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         root = await house.open()
         inherited = await (await shelf_of(house, root)).keep(b"of the root")
         await house.send(root.id, "one")
@@ -152,7 +152,7 @@ async def test_a_fork_has_what_its_line_has_kept_and_its_parent_has_not_what_it_
 
 
 async def test_a_content_goes_with_the_last_session_that_holds_it(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         first, second = await house.open(), await house.open()
         for session in (first, second):
             await (await shelf_of(house, session)).keep(b"held by both")
@@ -164,18 +164,18 @@ async def test_a_content_goes_with_the_last_session_that_holds_it(home: Path) ->
 
 
 async def test_a_fork_that_goes_with_its_parent_leaves_no_content(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         root = await house.open()
         await (await shelf_of(house, root)).keep(b"of the root")
         await house.send(root.id, "one")
         await house.sessions.fork(house.owner, root.id)
-        await house.sessions.delete(house.owner, root.id, heirs=Heirs.CASCADE)
+        await house.sessions.delete(house.owner, root.id, heirs=DeletePolicy.CASCADE)
 
     assert count(home, "media") == 0
 
 
 async def test_nothing_is_kept_for_a_session_that_is_gone(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         shelf = await shelf_of(house, session)
         await house.sessions.delete(house.owner, session.id)
@@ -187,19 +187,19 @@ async def test_nothing_is_kept_for_a_session_that_is_gone(home: Path) -> None:
 
 
 async def test_a_content_that_was_changed_on_disk_is_not_served(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         handle = await (await shelf_of(house, session)).keep(b"as it was")
     with raw(home) as connection:
         connection.execute("UPDATE media SET content = ?", (b"as it never was",))
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         with pytest.raises(Internal) as caught:
             await read(house, session, handle)
     assert caught.value.code is Code.CORRUPT_ROW
 
 
 async def test_a_content_can_be_attached_to_the_first_message(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         handle = await house.media.keep(house.owner, session.id, b"GIF89a", mime_type="image/gif")
         picture = MediaPart(mime_type="image/gif", ref=handle, byte_length=6)
@@ -215,13 +215,13 @@ async def test_a_content_can_be_attached_to_the_first_message(home: Path) -> Non
 
 
 async def test_a_shelf_of_a_key_that_never_was_is_empty(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
-        assert await SessionShelf(house.store, SessionKey(99)).read(UNKNOWN) is None
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
+        assert await SessionOutputStore(house.store, SessionKey(99)).read(UNKNOWN) is None
 
 
 async def test_the_contents_of_a_message_have_a_limit_together(home: Path) -> None:
     half = b"GIF89a" + bytes(10 << 20)
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         refs = [
             await house.media.keep(house.owner, session.id, content, mime_type="image/gif")

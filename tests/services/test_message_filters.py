@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.messages import Message, Role, Text
 from holdfast.domain.queries import MessageQuery
@@ -34,7 +34,7 @@ PLAYS = (
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment) -> AsyncIterator[House]:
     """Open a home whose turns are written above."""
     async with open_house(home, GatedRuntime(*PLAYS), outside=outside) as house:
         yield house
@@ -135,7 +135,7 @@ async def test_no_rows_hold_no_text_that_was_cut_off(house: House, session: Sess
     assert await _interrupted(house, session, after=1_000) == []
 
 
-async def test_text_that_is_still_streamed_is_in_no_list(home: Path, outside: Outside) -> None:
+async def test_text_that_is_still_streamed_is_in_no_list(home: Path, outside: Environment) -> None:
     gate = Gate()
     play = [(_text("said"),), gate, an_answer("done")]
     async with open_house(home, GatedRuntime(play), outside=outside) as house:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message
@@ -117,9 +117,9 @@ async def test_a_message_of_a_fork_is_found_by_id_where_the_fork_shows_it(quiet:
 
 
 async def test_a_damaged_row_is_never_shown_and_hides_no_neighbour(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as before:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as before:
         session = await before.open()
         rows = await _say(before, session.id, 5)
     with raw(home) as connection:
@@ -129,7 +129,7 @@ async def test_a_damaged_row_is_never_shown_and_hides_no_neighbour(
             " WHERE sequence = 3"
         )
 
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as after:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as after:
         for cut in ({}, {"after": 2}, {"before": 4, "limit": 1}):
             with pytest.raises(Internal) as caught:
                 await after.messages.list(after.owner, session.id, **cut)
@@ -140,15 +140,17 @@ async def test_a_damaged_row_is_never_shown_and_hides_no_neighbour(
         assert (*above.items, *below.items) == (rows[0], rows[1], rows[3], rows[4])
 
 
-async def test_a_damaged_row_is_not_shown_by_its_id_either(home: Path, outside: Outside) -> None:
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as before:
+async def test_a_damaged_row_is_not_shown_by_its_id_either(
+    home: Path, outside: Environment
+) -> None:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as before:
         session = await before.open()
         rows = await _say(before, session.id, 2)
     with raw(home) as connection:
         unlocked(connection)
         connection.execute("UPDATE messages SET turn = 7 WHERE sequence = 2")
 
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as after:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as after:
         assert await after.messages.get(after.owner, session.id, rows[0].id) == rows[0]
         with pytest.raises(Internal) as caught:
             await after.messages.get(after.owner, session.id, rows[1].id)

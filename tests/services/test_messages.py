@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import (
     Event,
@@ -18,7 +18,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Media, Part, Role, Text, ToolCall
-from holdfast.domain.sessions import Made, SessionRequest, Status
+from holdfast.domain.sessions import Created, SessionRequest, Status
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, payloads
 from tests.marks import demands
@@ -39,7 +39,7 @@ async def test_a_message_is_on_disk_when_send_returns(quiet: Holdfast, home: Pat
     assert a_transcript(message) == (message,)
     assert (message.session_id, message.sequence, message.turn) == (session.id, 1, 1)
     assert (message.role, message.parts) == (Role.USER, (Text(text="hello"),))
-    async with open_holdfast(home, scope=Scope.NONE) as other:
+    async with open_holdfast(home, scope=RunScope.NONE) as other:
         assert await other.read(session.id) == (message,)
 
 
@@ -74,7 +74,7 @@ async def test_a_message_that_resumes_opens_a_closed_session_in_the_same_entry(
     again = await quiet.messages.make_resuming(quiet.owner, session.id, "hello", id=ID)
 
     assert caught.value.code is Code.SESSION_CLOSED
-    assert (made.is_new, again) == (True, Made(thing=made.thing, is_new=False))
+    assert (made.is_new, again) == (True, Created(thing=made.thing, is_new=False))
     resumed = (await news_until(quiet, session.id, SessionResumed))[-1]
     assert isinstance(resumed, Event)
     after = await news_until(quiet, session.id, MessageAppended, after=resumed.sequence)
@@ -104,14 +104,14 @@ async def test_sending_a_message_again_returns_the_stored_one(quiet: Holdfast) -
 
 
 async def test_a_message_id_counts_for_the_life_of_its_session(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_holdfast(home, scope=Scope.NONE, outside=outside) as first:
+    async with open_holdfast(home, scope=RunScope.NONE, outside=outside) as first:
         session = await first.open()
         message = await first.send(session.id, "hello", id=ID)
         await first.sessions.close(first.owner, session.id)
 
-    async with open_holdfast(home, scope=Scope.NONE, outside=outside) as second:
+    async with open_holdfast(home, scope=RunScope.NONE, outside=outside) as second:
         assert await second.send(session.id, "hello", id=ID) == message
         assert (await current(second, session)).status is Status.COMPLETED
 

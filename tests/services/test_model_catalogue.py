@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.models import OFFLINE, ModelRequest, ModelSource, Prices, model_of
-from holdfast.domain.sessions import Made, SessionRequest
+from holdfast.domain.sessions import Created, SessionRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def test_what_somebody_says_of_a_model_counts_more_than_the_catalogue(
     made = await quiet.models.add(OURS)
 
     assert before.prices != made.thing.prices
-    assert made == Made(
+    assert made == Created(
         thing=replace(
             before,
             display_name="Ours",
@@ -82,7 +82,7 @@ async def test_a_model_may_be_described_again(quiet: Holdfast) -> None:
     same = await quiet.models.add(OURS)
     cheaper = await quiet.models.add(replace(OURS, prices=Prices(input=0, output=1)))
 
-    assert same == Made(thing=first.thing, is_new=False)
+    assert same == Created(thing=first.thing, is_new=False)
     assert (cheaper.is_new, cheaper.thing.prices) == (False, Prices(input=0, output=1))
     assert await quiet.models.get(first.thing.id) == cheaper.thing
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Config, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.models import model_of
 from holdfast.domain.sessions import SessionRequest
 from tests.houses import open_house, played
@@ -28,7 +28,11 @@ AGENTS = {"models": ["one:a", "two:b"]}
     ],
 )
 async def test_the_sessions_own_model_is_asked_before_those_of_its_agent(
-    home: Path, outside: Outside, fields: dict[str, list[str]], own: str | None, asked: list[str]
+    home: Path,
+    outside: Environment,
+    fields: dict[str, list[str]],
+    own: str | None,
+    asked: list[str],
 ) -> None:
     runtime = GatedRuntime()
     async with open_house(home, runtime, outside=outside) as house:

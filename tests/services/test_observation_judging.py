@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Invalid
-from holdfast.observations.claims import Accepted, accepted
+from holdfast.observations.claims import ValidPayload, accept_payload
 from holdfast.observations.model import EntityType
-from holdfast.observations.service import is_light, judged
+from holdfast.observations.service import is_small_payload, validate_off_loop
 
 pytestmark = pytest.mark.anyio
 
@@ -34,20 +34,22 @@ SMALL = {
     ids=lambda value: str(value)[:20],
 )
 def test_what_is_light_is_told_without_looking_at_all_of_it(value: Any, light: bool) -> None:
-    assert is_light(value) is light
+    assert is_small_payload(value) is light
 
 
 async def test_large_claims_are_judged_in_a_thread_of_their_own() -> None:
     judges: list[threading.Thread] = []
 
-    def judge(kind: EntityType, payload: Any) -> Accepted:
+    def judge(kind: EntityType, payload: Any) -> ValidPayload:
         judges.append(threading.current_thread())
-        return accepted(kind, payload)
+        return accept_payload(kind, payload)
 
     large = {**SMALL, "actions": SMALL["actions"] * 500}  # type: ignore[operator]
-    told = [await judged(judge, EntityType.AGENT_SESSION, each) for each in (SMALL, large)]
+    told = [
+        await validate_off_loop(judge, EntityType.AGENT_SESSION, each) for each in (SMALL, large)
+    ]
     with pytest.raises(Invalid):
-        await judged(judge, EntityType.AGENT_SESSION, {**large, "session_id": "abc"})
+        await validate_off_loop(judge, EntityType.AGENT_SESSION, {**large, "session_id": "abc"})
 
     assert [len(each.fields["actions"]) for each in told] == [1, 500]
     main = threading.current_thread()

@@ -9,7 +9,7 @@ from holdfast import Holdfast
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import encode_count
-from holdfast.domain.time import milliseconds, spelled
+from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.observations.model import Entity, EntityType
 from holdfast.observations.queries import (
     Correction,
@@ -225,7 +225,7 @@ async def test_a_listing_is_shown_as_it_was(
     await mixed(quiet, clock)
     await observe(quiet, "revived")
     await quiet.observations.delete(quiet.owner, "revived")
-    then = spelled(milliseconds(clock.now()))
+    then = format_iso8601(milliseconds(clock.now()))
     wish = {"order_by": order, "order": direction}
     every = await walked(quiet, HistoryQuery(**wish))  # type: ignore[arg-type]
     clock.advance(days=1)

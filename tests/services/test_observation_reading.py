@@ -8,7 +8,7 @@ from holdfast import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import encode_count
-from holdfast.domain.time import milliseconds, spelled
+from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.observations.queries import Correction, EntityOrder, History, HistoryQuery
 from tests.domain.claims import COMPLETE, MINIMAL, UPDATE, a_payload
 from tests.marks import demands
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 def told(clock: SettableClock) -> str:
     """Return the time as a caller tells it."""
-    return spelled(milliseconds(clock.now()))
+    return format_iso8601(milliseconds(clock.now()))
 
 
 async def submitted(house: Holdfast, *payloads: Any) -> None:

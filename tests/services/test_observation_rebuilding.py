@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.observations.queries import Correction, Rebuilt
+from holdfast.observations.queries import Correction, RebuildReport
 from tests.domain.claims import COMPLETE, FEATURE_UNIT, UPDATE, a_payload
 from tests.stand_ins import SettableClock
 
@@ -56,7 +56,7 @@ async def test_what_is_well_is_left_as_it_is(quiet: Holdfast, clock: SettableClo
     await filled(quiet, clock)
     before = await kept(quiet)
 
-    assert await quiet.observations.rebuild() == Rebuilt(entities=5)
+    assert await quiet.observations.rebuild() == RebuildReport(entities=5)
     assert await kept(quiet) == before
 
 
@@ -80,7 +80,7 @@ async def test_what_each_claim_changes_comes_to_what_all_of_them_do(
     ):
         clock.advance(seconds=1)
         await claim()
-        assert await told.rebuild() == Rebuilt(entities=1)
+        assert await told.rebuild() == RebuildReport(entities=1)
 
 
 async def test_what_was_wiped_is_computed_again(quiet: Holdfast, clock: SettableClock) -> None:

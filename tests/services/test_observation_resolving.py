@@ -10,11 +10,11 @@ from holdfast.domain.secrets import Secret
 from holdfast.observations import snapshots
 from holdfast.observations.claims import Subject
 from holdfast.observations.model import EntityType
-from holdfast.observations.queries import Listed
+from holdfast.observations.queries import ListedEntity
 from holdfast.observations.resolve import Fold
 from holdfast.observations.snapshots import (
-    Folds,
-    Remembered,
+    CachedFold,
+    FoldCache,
     Resolver,
     find,
     found_in_list,
@@ -29,13 +29,13 @@ pytestmark = pytest.mark.anyio
 NAME = (SUBJECT.entity_id, False)
 
 
-def merged(*durations: int) -> Remembered:
+def merged(*durations: int) -> CachedFold:
     """Return claims as merged, each a minute after the other."""
     fold = Fold(SUBJECT)
     claims = [a_claim(number, duration=each) for number, each in enumerate(durations, 1)]
     for claim in claims:
         fold.add(claim)
-    return Remembered(fold=fold, newest=mark_of(claims[-1]), size=10)
+    return CachedFold(fold=fold, newest=mark_of(claims[-1]), size=10)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def merged(*durations: int) -> Remembered:
     ids=["more than was written", "another first one", "another last one"],
 )
 async def test_what_was_merged_and_not_written_is_thrown_away(
-    quiet: Holdfast, clock: SettableClock, phantom: Remembered
+    quiet: Holdfast, clock: SettableClock, phantom: CachedFold
 ) -> None:
     for duration in (1, 2):
         clock.advance(minutes=1)
@@ -102,7 +102,7 @@ async def test_one_more_claim_is_merged_into_what_is_remembered(quiet: Holdfast)
 
 def test_what_weighs_too_much_in_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "BYTES_MOST", 3 * merged(1).weight)
-    memory = Folds()
+    memory = FoldCache()
     names = [(EntityId(f"ent_{number}"), False) for number in range(5)]
     for name in names:
         memory.put(name, merged(1))
@@ -120,7 +120,7 @@ def test_what_weighs_too_much_in_all_is_forgotten(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("place", [{"key": 77}, {"session_key": SessionKey(77)}])
 async def test_what_is_listed_and_gone_is_not_there(quiet: Holdfast, place: dict[str, int]) -> None:
-    listed = Listed(value=None, entity_id=SUBJECT.entity_id, **place)  # type: ignore[arg-type]
+    listed = ListedEntity(value=None, entity_id=SUBJECT.entity_id, **place)  # type: ignore[arg-type]
 
     with pytest.raises(NotFound):
         await quiet.store.read(lambda tx: found_in_list(tx, quiet.owner, listed))

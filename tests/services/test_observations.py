@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import Holdfast, RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.time import truncated
+from holdfast.domain.time import truncate_to_ms
 from holdfast.observations.claims import ObservationKind
 from holdfast.observations.issues import WarningCode
 from holdfast.observations.model import EntityType
-from holdfast.observations.queries import Action, Correction, ImportMark, Removal, Submitted
+from holdfast.observations.queries import Action, Correction, ImportMark, Removal, SubmitResult
 from tests.domain.claims import (
     COMPLETE,
     DECISION,
@@ -33,7 +33,7 @@ ENTITY = "ent_31ed4722e1f7ffa6ea9a9ed8"
 FIRST = "obs_4f6122a30d2ef3d0db94b0a3c8b1430a"
 
 
-async def submit(house: Holdfast, payload: Any = MINIMAL, **more: Any) -> Submitted:
+async def submit(house: Holdfast, payload: Any = MINIMAL, **more: Any) -> SubmitResult:
     """Submit what was observed of a session."""
     return await house.observations.submit(house.owner, payload, **more)
 
@@ -48,7 +48,7 @@ async def test_a_claim_is_kept_as_it_was_made(quiet: Holdfast, clock: SettableCl
     submitted = await submit(quiet, COMPLETE, source="tests", idempotency_key="one")
 
     (kept,) = (await quiet.observations.list_observations(quiet.owner, "abc123")).items
-    assert submitted == Submitted(
+    assert submitted == SubmitResult(
         entity_id=ENTITY,
         observation_id=kept.id,
         observation_count=1,
@@ -59,7 +59,7 @@ async def test_a_claim_is_kept_as_it_was_made(quiet: Holdfast, clock: SettableCl
     assert [each.code for each in submitted.warnings] == [WarningCode.NONSTANDARD_RESULT]
     assert (kept.fields, kept.ordinal, kept.kind) == (COMPLETE, 1, ObservationKind.SUBMIT)
     assert (kept.source, kept.idempotency_key, kept.priority) == ("tests", "one", 100)
-    assert kept.observed_at == kept.created_at == truncated(clock.now())
+    assert kept.observed_at == kept.created_at == truncate_to_ms(clock.now())
     assert (kept.subject.owner, kept.subject.key, kept.entity_id) == ("local", "abc123", ENTITY)
 
 
@@ -182,12 +182,12 @@ async def test_a_refused_payload_leaves_nothing(quiet: Holdfast) -> None:
 
 
 async def test_a_claim_is_on_disk_when_it_is_answered(
-    home: Path, outside: Outside, quiet: Holdfast
+    home: Path, outside: Environment, quiet: Holdfast
 ) -> None:
     submitted = await submit(quiet, COMPLETE)
     left = crashed(home)
 
-    async with open_holdfast(left, outside=outside, scope=Scope.NONE) as survivor:
+    async with open_holdfast(left, outside=outside, scope=RunScope.NONE) as survivor:
         history = await survivor.observations.show(survivor.owner, "abc123")
 
     assert history.observations[0].id == submitted.observation_id

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.agents import LlmRuntime, ModelChoice
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Conflict, Denied, NotFound
@@ -98,7 +98,7 @@ async def test_the_news_of_the_opening_name_agent_model_and_context(quiet: Holdf
 async def test_a_session_is_on_disk_when_open_returns(quiet: Holdfast, home: Path) -> None:
     session = await quiet.open()
 
-    async with open_holdfast(home, scope=Scope.NONE) as other:
+    async with open_holdfast(home, scope=RunScope.NONE) as other:
         assert await current(other, session) == session
 
 
@@ -135,12 +135,12 @@ async def test_repeating_an_opening_returns_the_session_as_it_is_now(quiet: Hold
 
 
 async def test_repeating_an_opening_after_a_restart_returns_the_session(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_holdfast(home, scope=Scope.NONE, outside=outside) as first:
+    async with open_holdfast(home, scope=RunScope.NONE, outside=outside) as first:
         session = await first.open(id=ID)
 
-    async with open_holdfast(home, scope=Scope.NONE) as second:
+    async with open_holdfast(home, scope=RunScope.NONE) as second:
         assert await second.open(id=ID) == session
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.costs import CostSum, Usage
 from holdfast.domain.drafts import CostDraft, Outcome
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
-from holdfast.domain.queries import SessionOrder, SessionQuery, StatusWish
+from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
 from holdfast.domain.sessions import Session, SessionRequest, Status, StopReason
-from holdfast.services.session_views import Overview, OverviewPage
+from holdfast.services.session_views import OverviewPage, SessionOverview
 from tests.builders import MODEL_ID, an_id
 from tests.houses import House, current, open_house, played
 from tests.stand_ins import GatedRuntime, SettableClock, an_answer
@@ -27,7 +27,7 @@ FAILED = (Outcome(stop_reason=StopReason.ERROR),)
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment) -> AsyncIterator[House]:
     """Open a home whose first turn costs something, and whose second one fails."""
     runtime = GatedRuntime([(PAID, UNPRICED), an_answer("a")], [FAILED])
     async with open_house(home, runtime, outside=outside) as house:
@@ -47,20 +47,20 @@ async def test_a_session_is_shown_with_its_part_of_the_ledger(house: House) -> N
     spent = CostSum(
         key=session.id, requests=2, usage=USED + USED, microcents=7, unpriced_requests=1
     )
-    assert await house.overviews.get(house.owner, session.id) == Overview(
+    assert await house.session_views.get(house.owner, session.id) == SessionOverview(
         session=session, spent=spent
     )
-    assert await house.overviews.list(SessionQuery(owner=house.owner)) == OverviewPage(
-        items=(Overview(session=session, spent=spent),)
+    assert await house.session_views.list(SessionQuery(owner=house.owner)) == OverviewPage(
+        items=(SessionOverview(session=session, spent=spent),)
     )
 
 
 async def test_a_session_that_asked_nobody_has_spent_nothing(quiet: Holdfast) -> None:
     session = await quiet.open()
 
-    shown = await quiet.overviews.get(quiet.owner, session.id)
+    shown = await quiet.session_views.get(quiet.owner, session.id)
 
-    assert shown == Overview(session=session, spent=CostSum(key=session.id))
+    assert shown == SessionOverview(session=session, spent=CostSum(key=session.id))
 
 
 @pytest.mark.parametrize("owner", ["stranger", "local"])
@@ -69,14 +69,14 @@ async def test_a_foreign_session_looks_like_none(quiet: Holdfast, owner: str) ->
     wanted = session.id if owner == "stranger" else SessionId(an_id(9))
 
     with pytest.raises(NotFound) as caught:
-        await quiet.overviews.get(Owner(owner), wanted)
+        await quiet.session_views.get(Owner(owner), wanted)
 
     assert caught.value.code is Code.SESSION_NOT_FOUND
-    assert (await quiet.overviews.list(SessionQuery(owner=Owner("stranger")))).items == ()
+    assert (await quiet.session_views.list(SessionQuery(owner=Owner("stranger")))).items == ()
 
 
 async def _ids(house: Holdfast, **query: Any) -> set[str]:
-    page = await house.overviews.list(SessionQuery(owner=house.owner, **query), is_counted=True)
+    page = await house.session_views.list(SessionQuery(owner=house.owner, **query), is_counted=True)
     assert page.total == len(page.items)
     return {each.session.id for each in page.items}
 
@@ -87,10 +87,10 @@ async def test_a_status_may_be_wished_for_with_how_the_last_turn_ended(house: Ho
     closed = await house.open()
     await house.sessions.close(house.owner, closed.id)
 
-    def wish(status: Status, has_failed: bool | None = None) -> StatusWish:
-        return StatusWish(status=status, has_failed=has_failed)
+    def wish(status: Status, has_failed: bool | None = None) -> StatusFilter:
+        return StatusFilter(status=status, has_failed=has_failed)
 
-    cases: list[tuple[tuple[StatusWish, ...], set[str]]] = [
+    cases: list[tuple[tuple[StatusFilter, ...], set[str]]] = [
         ((), {good.id, bad.id, fresh.id, closed.id}),
         ((wish(Status.IDLE),), {good.id, bad.id}),
         ((wish(Status.IDLE, True),), {bad.id}),
@@ -143,7 +143,7 @@ async def test_pages_behind_a_session_neither_repeat_nor_hide(
     seen: list[str] = []
     behind: SessionId | None = None
     while True:
-        page = await quiet.overviews.list(query, behind=behind, is_counted=True)
+        page = await quiet.session_views.list(query, behind=behind, is_counted=True)
         seen += [each.session.id for each in page.items]
         await _opened(quiet, clock, 1)
         if len(page.items) < 2:
@@ -159,10 +159,10 @@ async def test_the_count_is_that_of_all_pages_and_only_where_it_is_wanted(
     opened = await _opened(quiet, clock, 3)
     query = SessionQuery(owner=quiet.owner, limit=1)
 
-    counted = await quiet.overviews.list(query, behind=SessionId(opened[1]), is_counted=True)
+    counted = await quiet.session_views.list(query, behind=SessionId(opened[1]), is_counted=True)
 
     assert ([each.session.id for each in counted.items], counted.total) == ([opened[0]], 3)
-    assert (await quiet.overviews.list(query)).total is None
+    assert (await quiet.session_views.list(query)).total is None
 
 
 async def test_pages_by_the_last_change_go_on_behind_a_session_too(
@@ -173,7 +173,7 @@ async def test_pages_by_the_last_change_go_on_behind_a_session_too(
     await quiet.send(SessionId(one), "hello")
     query = SessionQuery(owner=quiet.owner, order=SessionOrder.UPDATED_AT)
 
-    page = await quiet.overviews.list(query, behind=SessionId(one))
+    page = await quiet.session_views.list(query, behind=SessionId(one))
 
     assert [each.session.id for each in page.items] == [three, two]
 
@@ -183,13 +183,13 @@ async def test_one_place_to_go_on_from_is_enough(
     quiet: Holdfast, clock: SettableClock, what: str
 ) -> None:
     opened = await _opened(quiet, clock, 2)
-    first = await quiet.overviews.list(SessionQuery(owner=quiet.owner, limit=1))
+    first = await quiet.session_views.list(SessionQuery(owner=quiet.owner, limit=1))
     cursor = first.next_cursor if what == "with a cursor" else None
     query = SessionQuery(owner=quiet.owner, offset=1 if what == "with an offset" else 0)
     behind = SessionId(an_id(9) if what == "unknown" else opened[1])
 
     with pytest.raises(Invalid) as caught:
-        await quiet.overviews.list(query, cursor=cursor, behind=behind)
+        await quiet.session_views.list(query, cursor=cursor, behind=behind)
 
     assert caught.value.code is Code.INVALID_CURSOR
 
@@ -198,7 +198,7 @@ async def test_a_cursor_leads_on(quiet: Holdfast, clock: SettableClock) -> None:
     opened = await _opened(quiet, clock, 3)
     query = SessionQuery(owner=quiet.owner, limit=2)
 
-    first = await quiet.overviews.list(query)
-    rest = await quiet.overviews.list(query, cursor=first.next_cursor)
+    first = await quiet.session_views.list(query)
+    rest = await quiet.session_views.list(query, cursor=first.next_cursor)
 
     assert [each.session.id for each in first.items + rest.items] == list(reversed(opened))

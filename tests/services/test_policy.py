@@ -7,11 +7,11 @@ import pytest
 from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Standing
-from holdfast.services.approval_policy import EARLIER, RULES, Rule, Ruling, ruling
+from holdfast.ports import ApprovalContext
+from holdfast.services.approval_policy import EARLIER, RULES, ApprovalRule, Ruling, ruling
 from tests.engine.stand_ins import an_approval
 
-YES, ASK, NO = Rule.YES, Rule.ASK, Rule.NO
+YES, ASK, NO = ApprovalRule.YES, ApprovalRule.ASK, ApprovalRule.NO
 
 # Columns: read, write, sensitive write, process, egress, commit, money.
 TABLE = {
@@ -54,7 +54,7 @@ AT_ONCE = {YES: Ruling.RUN, ASK: Ruling.ASK, NO: Ruling.REFUSE}
 
 @pytest.mark.parametrize(("mode", "of"), EVERYTHING)
 def test_a_mode_decides_about_what_was_never_asked(mode: ApprovalMode, of: ToolClass) -> None:
-    assert ruling(a_question(of), Standing(mode=mode), None) is AT_ONCE[RULES[mode, of]]
+    assert ruling(a_question(of), ApprovalContext(mode=mode), None) is AT_ONCE[RULES[mode, of]]
 
 
 @pytest.mark.parametrize(("mode", "of"), EVERYTHING)
@@ -63,9 +63,9 @@ def test_a_tightened_tool_is_asked_about_where_the_mode_says_yes(
 ) -> None:
     expected = Ruling.REFUSE if RULES[mode, of] is NO else Ruling.ASK
 
-    assert ruling(a_question(of), Standing(mode=mode), "ask") is expected
+    assert ruling(a_question(of), ApprovalContext(mode=mode), "ask") is expected
     # A word that nobody knows does not loosen anything.
-    assert ruling(a_question(of), Standing(mode=mode), "whatever") is expected
+    assert ruling(a_question(of), ApprovalContext(mode=mode), "whatever") is expected
 
 
 @pytest.mark.parametrize(("mode", "of"), EVERYTHING)
@@ -73,7 +73,7 @@ def test_a_forbidden_tool_never_runs_whatever_was_allowed(
     mode: ApprovalMode, of: ToolClass
 ) -> None:
     earlier = an_approval(a_question(of), ApprovalState.ALLOWED)
-    standing = Standing(mode=mode, earlier=earlier, is_remembered=True)
+    standing = ApprovalContext(mode=mode, earlier=earlier, is_remembered=True)
 
     assert ruling(a_question(of), standing, "deny") is Ruling.REFUSE
 
@@ -83,8 +83,8 @@ def test_a_forbidden_tool_never_runs_whatever_was_allowed(
 def test_what_is_remembered_runs_but_for_what_is_asked_one_by_one(
     mode: ApprovalMode, of: ToolClass, tightened: str | None
 ) -> None:
-    standing = Standing(mode=mode, is_remembered=True)
-    unremembered = ruling(a_question(of), Standing(mode=mode), tightened)
+    standing = ApprovalContext(mode=mode, is_remembered=True)
+    unremembered = ruling(a_question(of), ApprovalContext(mode=mode), tightened)
 
     found = ruling(a_question(of), standing, tightened)
     if unremembered is Ruling.ASK and of not in ONE_BY_ONE:
@@ -100,8 +100,8 @@ def test_an_earlier_answer_counts_where_somebody_would_be_asked(
     mode: ApprovalMode, of: ToolClass, state: ApprovalState, tightened: str | None
 ) -> None:
     earlier = an_approval(a_question(of), state)
-    standing = Standing(mode=mode, earlier=earlier, is_remembered=True)
-    at_once = ruling(a_question(of), Standing(mode=mode), tightened)
+    standing = ApprovalContext(mode=mode, earlier=earlier, is_remembered=True)
+    at_once = ruling(a_question(of), ApprovalContext(mode=mode), tightened)
 
     found = ruling(a_question(of), standing, tightened)
     if at_once is Ruling.ASK:
@@ -118,16 +118,16 @@ def test_an_earlier_answer_counts_where_somebody_would_be_asked(
 def test_where_nobody_can_be_asked_nobody_is(
     mode: ApprovalMode, of: ToolClass, tightened: str | None
 ) -> None:
-    attended = ruling(a_question(of), Standing(mode=mode), tightened)
+    attended = ruling(a_question(of), ApprovalContext(mode=mode), tightened)
 
-    found = ruling(a_question(of), Standing(mode=mode, is_attended=False), tightened)
+    found = ruling(a_question(of), ApprovalContext(mode=mode, is_attended=False), tightened)
     assert found is (Ruling.UNATTENDED if attended is Ruling.ASK else attended)
 
 
 @pytest.mark.parametrize("state", sorted(set(ApprovalState) - {ApprovalState.WAITING}))
 def test_an_answer_that_is_there_counts_although_nobody_is(state: ApprovalState) -> None:
     earlier = an_approval(a_question(ToolClass.WRITE), state)
-    standing = Standing(mode=ApprovalMode.ASK, earlier=earlier, is_attended=False)
+    standing = ApprovalContext(mode=ApprovalMode.ASK, earlier=earlier, is_attended=False)
 
     assert ruling(a_question(ToolClass.WRITE), standing, None) is EARLIER[state]
 
@@ -137,7 +137,7 @@ def test_an_answer_that_is_there_counts_although_nobody_is(state: ApprovalState)
 def test_a_question_that_waits_where_nobody_is_is_as_good_as_none(
     of: ToolClass, is_remembered: bool
 ) -> None:
-    waiting = Standing(
+    waiting = ApprovalContext(
         mode=ApprovalMode.ASK,
         earlier=an_approval(a_question(of)),
         is_remembered=is_remembered,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.calls import CallState
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
@@ -78,7 +78,7 @@ async def test_a_conversation_is_brought_in_row_by_row(quiet: Holdfast, session:
 
 
 async def test_a_recorded_row_starts_no_turn_and_the_next_one_hears_it(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     runtime = GatedRuntime()
     async with open_house(home, runtime, outside=outside) as house:
@@ -150,7 +150,7 @@ async def test_the_id_of_a_sent_message_is_taken_for_recorded_ones(
 
 
 @pytest.fixture
-async def busy(home: Path, outside: Outside) -> AsyncIterator[tuple[House, Session, Gate]]:
+async def busy(home: Path, outside: Environment) -> AsyncIterator[tuple[House, Session, Gate]]:
     """Open a house in which a turn has started a call and waits."""
     gate = Gate()
     play = [(an_intent(), a_start()), gate, an_answer("done")]

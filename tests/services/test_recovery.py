@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.calls import CallState
 from holdfast.domain.events import (
     Event,
@@ -53,15 +53,15 @@ CUT = StepFailed(
 
 
 @pytest.fixture
-def survivor(machine: StandInMachine, clock: SettableClock) -> Outside:
+def survivor(machine: StandInMachine, clock: SettableClock) -> Environment:
     """Be another process, which can prove that the first one is dead."""
     other = StandInMachine("second")
     other.dead.add(machine.holder())
-    return Outside(clock=clock, randomness=SeededRandomness(1), machine=other)
+    return Environment(clock=clock, randomness=SeededRandomness(1), machine=other)
 
 
 async def _crash(
-    home: Path, outside: Outside, *play: object, recovery: str = "stop"
+    home: Path, outside: Environment, *play: object, recovery: str = "stop"
 ) -> tuple[Path, Session]:
     """Play until the end of the play, and return what a power cut leaves then."""
     gate = Gate()
@@ -80,7 +80,7 @@ async def _news(house: House, session: Session) -> list[object]:
 
 
 async def test_a_step_that_was_cut_off_is_asked_again(
-    home: Path, outside: Outside, survivor: Outside
+    home: Path, outside: Environment, survivor: Environment
 ) -> None:
     left, session = await _crash(home, outside, (asked(),), (streamed("half"),))
     runtime = GatedRuntime([(asked(2),), an_answer("whole", step=2)])
@@ -100,7 +100,7 @@ async def test_a_step_that_was_cut_off_is_asked_again(
 
 
 async def test_a_call_that_was_started_and_is_unsafe_is_unknown_and_ends_the_turn(
-    home: Path, outside: Outside, survivor: Outside
+    home: Path, outside: Environment, survivor: Environment
 ) -> None:
     left, session = await _crash(
         home, outside, (asked(),), (streamed("I will"),), (an_intent(),), (a_start(),)
@@ -134,7 +134,7 @@ async def test_a_call_that_was_started_and_is_unsafe_is_unknown_and_ends_the_tur
 
 
 async def test_an_agent_may_be_told_to_go_on_with_an_unknown_outcome(
-    home: Path, outside: Outside, survivor: Outside
+    home: Path, outside: Environment, survivor: Environment
 ) -> None:
     left, session = await _crash(home, outside, (an_intent(),), (a_start(),), recovery="continue")
     runtime = GatedRuntime([an_answer("I do not know whether it worked.")])
@@ -155,7 +155,7 @@ async def test_an_agent_may_be_told_to_go_on_with_an_unknown_outcome(
 
 @pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT])
 async def test_a_started_call_that_may_run_twice_is_left_to_the_runtime(
-    home: Path, outside: Outside, survivor: Outside, effect: Effect
+    home: Path, outside: Environment, survivor: Environment, effect: Effect
 ) -> None:
     left, session = await _crash(home, outside, (an_intent(effect=effect),), (a_start(),))
     runtime = GatedRuntime([(a_start(),), an_answer("done")])
@@ -170,7 +170,7 @@ async def test_a_started_call_that_may_run_twice_is_left_to_the_runtime(
 
 
 async def test_a_call_that_did_not_start_is_left_to_the_runtime(
-    home: Path, outside: Outside, survivor: Outside
+    home: Path, outside: Environment, survivor: Environment
 ) -> None:
     left, session = await _crash(home, outside, (an_intent(),))
     runtime = GatedRuntime([an_answer("done")])
@@ -182,7 +182,7 @@ async def test_a_call_that_did_not_start_is_left_to_the_runtime(
 
 
 async def test_a_message_that_waited_when_the_process_died_is_played(
-    home: Path, outside: Outside, survivor: Outside
+    home: Path, outside: Environment, survivor: Environment
 ) -> None:
     gate = Gate()
     async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
@@ -205,21 +205,21 @@ async def test_a_message_that_waited_when_the_process_died_is_played(
 
 
 async def test_recovering_twice_changes_nothing_more(
-    home: Path, outside: Outside, survivor: Outside
+    home: Path, outside: Environment, survivor: Environment
 ) -> None:
     left, session = await _crash(home, outside, (an_intent(),), (a_start(),))
 
     async with open_house(left, GatedRuntime(), outside=survivor) as house:
         await news_until(house, session.id, TurnEnded)
         once = await current(house, session), await house.read(session.id)
-        assert (await house.housekeeping.recover()).sessions == ()
+        assert (await house.maintenance.recover()).sessions == ()
         assert (await current(house, session), await house.read(session.id)) == once
     async with open_house(left, GatedRuntime(), outside=survivor) as house:
         assert (await current(house, session), await house.read(session.id)) == once
 
 
 async def test_a_second_crash_in_the_second_step_is_mended_like_the_first(
-    home: Path, outside: Outside, survivor: Outside, clock: SettableClock
+    home: Path, outside: Environment, survivor: Environment, clock: SettableClock
 ) -> None:
     left, session = await _crash(home, outside, (asked(),), (streamed("half"),))
     gate = Gate()
@@ -230,7 +230,7 @@ async def test_a_second_crash_in_the_second_step_is_mended_like_the_first(
     third = StandInMachine("third")
     third.dead.add(survivor.machine.holder())
     runtime = GatedRuntime([(asked(3),), an_answer("whole", step=3)])
-    outside = Outside(clock=clock, randomness=SeededRandomness(2), machine=third)
+    outside = Environment(clock=clock, randomness=SeededRandomness(2), machine=third)
     async with open_house(again, runtime, outside=outside) as house:
         rows = await played(house, session.id)
         news = await _news(house, session)
@@ -241,7 +241,7 @@ async def test_a_second_crash_in_the_second_step_is_mended_like_the_first(
 
 
 async def test_a_turn_that_had_ended_is_left_alone(
-    home: Path, outside: Outside, survivor: Outside
+    home: Path, outside: Environment, survivor: Environment
 ) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()
@@ -251,28 +251,30 @@ async def test_a_turn_that_had_ended_is_left_alone(
 
     runtime = GatedRuntime()
     async with open_house(left, runtime, outside=survivor) as house:
-        assert (await house.housekeeping.recover()).sessions == ()
+        assert (await house.maintenance.recover()).sessions == ()
         assert await house.read(session.id) == rows
     assert runtime.turns == []
 
 
 async def test_nothing_is_recovered_from_a_process_that_may_be_alive(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     left, session = await _crash(home, outside, (asked(),))
-    careful = Outside(clock=clock, randomness=SeededRandomness(1), machine=StandInMachine("other"))
+    careful = Environment(
+        clock=clock, randomness=SeededRandomness(1), machine=StandInMachine("other")
+    )
 
     async with open_house(left, GatedRuntime(), outside=careful) as house:
-        assert (await house.housekeeping.recover()).sessions == ()
+        assert (await house.maintenance.recover()).sessions == ()
         assert (await current(house, session)).status is Status.RUNNING
 
         clock.advance(seconds=5)
-        assert (await house.housekeeping.recover()).sessions == (session.id,)
+        assert (await house.maintenance.recover()).sessions == (session.id,)
         assert texts(await played(house, session.id))[-1] == ("assistant", "done")
 
 
 async def test_the_interrupted_row_is_the_one_that_was_announced(
-    home: Path, outside: Outside, survivor: Outside
+    home: Path, outside: Environment, survivor: Environment
 ) -> None:
     play: Play = [(asked(),), (streamed("half"),), (an_intent(),), (a_start(),)]
     left, session = await _crash(home, outside, *play)

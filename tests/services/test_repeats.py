@@ -9,7 +9,7 @@ from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import AgentQuery, SessionQuery
-from holdfast.domain.sessions import ForkRequest, Made, SessionRequest
+from holdfast.domain.sessions import Created, ForkRequest, SessionRequest
 from tests.builders import an_id
 from tests.houses import current
 
@@ -19,23 +19,23 @@ ID = an_id(40)
 ROOT = SessionId(an_id(41))
 STRANGER = Owner("stranger")
 
-Verb = Callable[..., Awaitable[Made[Any]]]
+Verb = Callable[..., Awaitable[Created[Any]]]
 
 
-async def _agent(house: Holdfast, wish: str, id: str | None) -> Made[Any]:
+async def _agent(house: Holdfast, wish: str, id: str | None) -> Created[Any]:
     return await house.agents.make(house.owner, {"name": wish}, id=id)
 
 
-async def _session(house: Holdfast, wish: str, id: str | None) -> Made[Any]:
+async def _session(house: Holdfast, wish: str, id: str | None) -> Created[Any]:
     request = SessionRequest(title=wish)
     return await house.sessions.make(house.owner, "holdfast", request, id=id)
 
 
-async def _fork(house: Holdfast, wish: str, id: str | None) -> Made[Any]:
+async def _fork(house: Holdfast, wish: str, id: str | None) -> Created[Any]:
     return await house.sessions.make_fork(house.owner, ROOT, ForkRequest(title=wish), id=id)
 
 
-async def _message(house: Holdfast, wish: str, id: str | None) -> Made[Any]:
+async def _message(house: Holdfast, wish: str, id: str | None) -> Created[Any]:
     return await house.messages.make(house.owner, ROOT, wish, id=id)
 
 
@@ -62,7 +62,7 @@ async def test_a_repeated_request_finds_what_the_first_one_made(
     again = await verb(house, "one", ID.upper())
 
     assert (first.is_new, first.thing.id) == (True, ID)
-    assert again == Made(thing=first.thing, is_new=False)
+    assert again == Created(thing=first.thing, is_new=False)
 
 
 @pytest.mark.parametrize(("verb", "code"), VERBS.values(), ids=list(VERBS))
@@ -75,7 +75,7 @@ async def test_an_id_with_another_request_is_refused(
         await verb(house, "other", ID)
 
     assert caught.value.code is code
-    assert await verb(house, "one", ID) == Made(thing=first.thing, is_new=False)
+    assert await verb(house, "one", ID) == Created(thing=first.thing, is_new=False)
 
 
 @pytest.mark.parametrize(("verb", "code"), VERBS.values(), ids=list(VERBS))
@@ -103,7 +103,7 @@ async def test_a_repeated_agent_is_shown_as_it_is_now(house: Holdfast) -> None:
     await _agent(house, "one", ID)
     changed = await house.agents.update(house.owner, ID, {"name": "changed"})
 
-    assert await _agent(house, "one", ID) == Made(thing=changed, is_new=False)
+    assert await _agent(house, "one", ID) == Created(thing=changed, is_new=False)
     assert len((await house.agents.list(AgentQuery(owner=house.owner))).items) == 2
 
 
@@ -144,6 +144,6 @@ async def test_a_repeated_opening_shows_the_session_as_it_is_now(house: Holdfast
 
     again = await _session(house, "one", ID)
 
-    assert again == Made(thing=await current(house, made.thing), is_new=False)
+    assert again == Created(thing=await current(house, made.thing), is_new=False)
     assert again.thing.message_count == 1
     assert await house.sessions.count(SessionQuery(owner=house.owner)) == 2

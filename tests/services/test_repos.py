@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Config, Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import Config, RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
 from holdfast.domain.ids import Owner, RepoId
 from holdfast.domain.repos import Repo
@@ -30,10 +30,10 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def rooted(home: Path, root: Path, outside: Outside) -> AsyncIterator[Holdfast]:
+async def rooted(home: Path, root: Path, outside: Environment) -> AsyncIterator[Holdfast]:
     """Open a home that knows the root."""
     config = Config(home=home, workspace_root=root)
-    async with open_holdfast(config=config, scope=Scope.NONE, outside=outside) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE, outside=outside) as house:
         yield house
 
 

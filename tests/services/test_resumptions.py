@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Scope, Session, SessionContext, SessionRequest, open_holdfast
+from holdfast import (
+    Holdfast,
+    RunScope,
+    Session,
+    SessionContext,
+    SessionRequest,
+    open_holdfast,
+)
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid
 from holdfast.domain.events import MessageAppended
 from holdfast.domain.messages import Notice, NoticeCode
@@ -42,7 +49,7 @@ async def opened(house: Holdfast, desk: Path, **context: object) -> Session:
 async def test_a_session_whose_folder_is_gone_says_so(
     home: Path, desk: Path, is_closed: bool
 ) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await opened(house, desk)
         if is_closed:
             session = await house.sessions.close(house.owner, session.id)
@@ -79,7 +86,7 @@ async def test_it_may_go_on_in_another_folder_and_the_record_says_so(
         await house.send(session.id, "read a.txt")
         rows = await played(house, session.id)
         page = await house.events.list(house.owner, session.id)
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         stored = await house.sessions.get(house.owner, session.id)
         fault = (await house.sessions.verify(house.owner, session.id)).faults
 
@@ -101,7 +108,7 @@ async def test_it_may_go_on_in_another_folder_and_the_record_says_so(
 
 
 async def test_a_session_without_tools_misses_no_folder(home: Path, desk: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         await house.agents.create(house.owner, {"name": "Talker"})
         place = SessionContext(working_dir=str(desk))
         session = await house.open("talker", SessionRequest(context=place))
@@ -110,7 +117,7 @@ async def test_a_session_without_tools_misses_no_folder(home: Path, desk: Path) 
 
 
 async def test_a_folder_of_the_sessions_own_is_made_again(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         folder = Path(session.context.working_dir)
         take_away(folder)
@@ -125,7 +132,7 @@ async def test_nothing_but_the_place_changes(home: Path, desk: Path, tmp_path: P
         "variables": SessionContext(working_dir=other, variables={"who": "bob"}),
         "tier": SessionContext(working_dir=other, fs_scope_tier=FsTier.FULL),
     }
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await opened(house, desk, variables={"who": "ada"})
         refusals = {}
         for name, place in wishes.items():
@@ -159,7 +166,7 @@ async def test_a_session_does_not_move_while_a_turn_runs(
 async def test_a_session_of_a_repository_stays_in_it(home: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / ".git").mkdir(parents=True)
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         repo = await house.repos.add(house.owner, str(tree), at_terminal=True)
         session = await house.open(request=SessionRequest(repo_id=repo.id))
         place = SessionContext(working_dir=str(tmp_path))

@@ -16,9 +16,9 @@ from holdfast.domain.ids import CallId, Owner, RepoId, SessionId
 from holdfast.domain.messages import ResultStatus, Role, Text, ToolCall, ToolResult
 from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.ports.search import Backlog
-from holdfast.search.query import Hit, SearchQuery, SearchRebuilt, Terms
+from holdfast.search.query import Hit, SearchQuery, SearchRebuild, Terms
 from holdfast.search.service import Snippet, snippet
-from holdfast.services.session_lifecycle import Heirs
+from holdfast.services.session_lifecycle import DeletePolicy
 from tests.builders import AT, an_id
 from tests.domain.claims import FEATURE_UNIT
 from tests.stand_ins import SettableClock
@@ -218,7 +218,7 @@ async def test_what_a_fork_inherits_is_found_once_and_as_its_own_where_it_is_ask
         (fork.id, "own [tide]"),
         (fork.id, "inherited [tide]"),
     ]
-    await house.sessions.delete(house.owner, parent.id, heirs=Heirs.DETACH)
+    await house.sessions.delete(house.owner, parent.id, heirs=DeletePolicy.DETACH)
     assert [(hit.session_id, hit.snippet) for hit in await found(house, "tide")] == [
         (fork.id, "own [tide]"),
         (fork.id, "inherited [tide]"),
@@ -284,7 +284,7 @@ async def test_an_index_that_is_made_anew_is_the_same(quiet: Holdfast) -> None:
 
     rebuilt = await quiet.search.rebuild()
 
-    assert rebuilt == SearchRebuilt(documents=52)
+    assert rebuilt == SearchRebuild(documents=52)
     assert await quiet.store.read(lambda tx: tx.search.sum()) == before
 
 

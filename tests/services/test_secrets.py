@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.domain.secrets import Secret
-from holdfast.services.secrets import KeptSecret, Secrets, whole_account
+from holdfast.services.secrets import Secrets, StoredSecret, whole_account
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
@@ -143,11 +143,11 @@ async def test_a_key_is_kept_listed_and_removed() -> None:
     )
 
     assert await secrets.list() == (
-        KeptSecret(account="google:default", origin="keychain", ending="hand"),
-        KeptSecret(account="host:example.com:8080", origin="keychain", ending="ter\n"),
-        KeptSecret(account="openai:default", origin="keychain", ending="abcd"),
-        KeptSecret(account="openai:work", origin="keychain", ending=""),
-        KeptSecret(account="openai:default", origin="OPENAI_API_KEY", ending=""),
+        StoredSecret(account="google:default", origin="keychain", ending="hand"),
+        StoredSecret(account="host:example.com:8080", origin="keychain", ending="ter\n"),
+        StoredSecret(account="openai:default", origin="keychain", ending="abcd"),
+        StoredSecret(account="openai:work", origin="keychain", ending=""),
+        StoredSecret(account="openai:default", origin="OPENAI_API_KEY", ending=""),
     )
     assert opened(await secrets.key_of("openai", "work")) == "sk-work"
     assert await secrets.remove("openai") == "openai:default"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner, RepoId, SessionId
 from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
@@ -236,13 +236,13 @@ async def test_a_cursor_of_agents_is_none_of_sessions(quiet: Holdfast) -> None:
 
 
 async def test_running_is_shown_only_while_somebody_alive_runs_it(
-    home: Path, outside: Outside, machine: StandInMachine
+    home: Path, outside: Environment, machine: StandInMachine
 ) -> None:
     gate, theirs = Gate(), StandInMachine("second")
     beside = replace(outside, machine=theirs)
     async with (
         open_house(home, GatedRuntime([gate]), outside=outside) as house,
-        open_holdfast(home, outside=beside, scope=Scope.NONE) as watcher,
+        open_holdfast(home, outside=beside, scope=RunScope.NONE) as watcher,
     ):
         session = await house.open()
         await house.send(session.id, "hello")
@@ -250,7 +250,7 @@ async def test_running_is_shown_only_while_somebody_alive_runs_it(
 
         async def shown() -> set[Status]:
             listed = await watcher.sessions.list(SessionQuery(owner=watcher.owner))
-            overview = await watcher.overviews.get(watcher.owner, session.id)
+            overview = await watcher.session_views.get(watcher.owner, session.id)
             one = await current(watcher, session)
             return {listed.items[0].status, one.status, overview.session.status}
 

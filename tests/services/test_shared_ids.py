@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.calls import Call
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.events import Event, Gap, TurnEnded, TurnStarted
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, SessionRequest, Status
-from holdfast.execution.coordinator import Scope
+from holdfast.execution.coordinator import RunScope
 from holdfast.ports import Tx
 from tests.builders import an_id
 from tests.houses import House, head_of, key_of, news_until, open_house, payloads, played, texts
@@ -53,9 +53,9 @@ async def mine(quiet: Holdfast) -> Holdfast:
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment) -> AsyncIterator[House]:
     """Open a home that plays nothing by itself, with a session of this id for each of two."""
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house:
         for each in (house, _stranger(house)):
             await each.open(id=ID)
             await each.send(ID, f"hello from {each.owner}")
@@ -268,7 +268,7 @@ async def test_a_reader_of_a_deleted_session_never_sees_the_next_one(house: Hous
                 await reader
 
 
-async def test_wakes_and_interrupts_do_not_mix(home: Path, outside: Outside) -> None:
+async def test_wakes_and_interrupts_do_not_mix(home: Path, outside: Environment) -> None:
     first, second = Gate(), Gate()
     runtime = GatedRuntime(
         [(asked(), streamed("mi")), first, an_answer("mine")],
@@ -303,13 +303,13 @@ async def test_wakes_and_interrupts_do_not_mix(home: Path, outside: Outside) -> 
 
 
 async def test_waiting_turns_of_both_are_taken_up_after_a_restart(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house:
         for each in (house, _stranger(house)):
             await each.open(id=ID)
             await each.send(ID, f"hello from {each.owner}")
-        assert (await house.housekeeping.recover()).sessions == (ID, ID)
+        assert (await house.maintenance.recover()).sessions == (ID, ID)
 
     runtime = GatedRuntime()
     async with open_house(home, runtime, outside=outside) as house:
@@ -323,7 +323,7 @@ async def test_waiting_turns_of_both_are_taken_up_after_a_restart(
     assert len(runtime.turns) == 2
 
 
-async def test_equal_calls_of_both_are_told_apart_outside(home: Path, outside: Outside) -> None:
+async def test_equal_calls_of_both_are_told_apart_outside(home: Path, outside: Environment) -> None:
     gates = Gate(), Gate()
     play = [(an_intent(),), (a_start(),)]
     runtime = GatedRuntime([*play, gates[0]], [*play, gates[1]])

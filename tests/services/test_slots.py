@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import Config, Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import Config, RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, LimitReached
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import ForkRequest, Session, SessionRequest, Status
-from holdfast.services.session_lifecycle import Heirs
+from holdfast.services.session_lifecycle import DeletePolicy
 from tests.houses import raw
 from tests.marks import demands
 
@@ -127,10 +127,10 @@ async def test_models_need_no_slot_and_owners_share_them(
         await quiet.sessions.open(STRANGER, "cli", request)
 
 
-async def test_the_limit_is_configured(home: Path, outside: Outside, tmp_path: Path) -> None:
+async def test_the_limit_is_configured(home: Path, outside: Environment, tmp_path: Path) -> None:
     (tmp_path / "tree" / ".git").mkdir(parents=True)
     config = Config(home=home, max_concurrent_sessions=1)
-    async with open_holdfast(config=config, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, outside=outside, scope=RunScope.NONE) as house:
         await house.agents.create(house.owner, {"name": "Cli", "runtime": AcpRuntime(command="sh")})
         repo = await house.repos.add(house.owner, str(tmp_path / "tree"), at_terminal=True)
         await _opened(house, repo)
@@ -150,7 +150,7 @@ async def test_every_change_of_the_number_is_logged(
         await quiet.sessions.close(quiet.owner, one.id, status=Status.CANCELLED)
         await quiet.sessions.resume(quiet.owner, one.id)
         fork = await quiet.sessions.fork(quiet.owner, two.id)
-        await quiet.sessions.delete(quiet.owner, two.id, heirs=Heirs.CASCADE)
+        await quiet.sessions.delete(quiet.owner, two.id, heirs=DeletePolicy.CASCADE)
         model = await quiet.open()
         await quiet.sessions.delete(quiet.owner, model.id)
 

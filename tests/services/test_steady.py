@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from holdfast.services.maintenance import SteadyTime
+from holdfast.services.maintenance import MonotonicClock
 from tests.builders import AT
 from tests.stand_ins import SettableClock
 
@@ -11,7 +11,7 @@ DAY = timedelta(days=1)
 
 
 def test_it_follows_a_clock_that_nobody_sets(clock: SettableClock) -> None:
-    steady = SteadyTime(clock)
+    steady = MonotonicClock(clock)
     assert steady.now(PATIENCE) == AT
 
     clock.advance(days=3)
@@ -20,7 +20,7 @@ def test_it_follows_a_clock_that_nobody_sets(clock: SettableClock) -> None:
 
 
 def test_a_clock_set_forward_is_not_believed_at_once(clock: SettableClock) -> None:
-    steady = SteadyTime(clock)
+    steady = MonotonicClock(clock)
     clock.wall += DAY
 
     assert steady.now(PATIENCE) == AT
@@ -29,7 +29,7 @@ def test_a_clock_set_forward_is_not_believed_at_once(clock: SettableClock) -> No
 
 
 def test_a_clock_that_stays_set_is_believed_after_a_while(clock: SettableClock) -> None:
-    steady = SteadyTime(clock)
+    steady = MonotonicClock(clock)
     clock.wall += DAY
     steady.now(PATIENCE)
 
@@ -39,7 +39,7 @@ def test_a_clock_that_stays_set_is_believed_after_a_while(clock: SettableClock) 
 
 
 def test_a_clock_that_is_set_back_again_was_never_wrong(clock: SettableClock) -> None:
-    steady = SteadyTime(clock)
+    steady = MonotonicClock(clock)
     clock.wall += DAY
     steady.now(PATIENCE)
     clock.wall -= DAY
@@ -51,14 +51,14 @@ def test_a_clock_that_is_set_back_again_was_never_wrong(clock: SettableClock) ->
 
 
 def test_a_clock_set_back_is_believed_because_it_is_earlier(clock: SettableClock) -> None:
-    steady = SteadyTime(clock)
+    steady = MonotonicClock(clock)
     clock.wall -= DAY
 
     assert steady.now(PATIENCE) == AT - DAY
 
 
 def test_a_small_step_is_no_jump(clock: SettableClock) -> None:
-    steady = SteadyTime(clock)
+    steady = MonotonicClock(clock)
     clock.wall += timedelta(seconds=30)
 
     assert steady.now(PATIENCE) == AT

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.errors import Code, LimitReached
 from holdfast.domain.ids import LOCAL_OWNER, Owner
@@ -45,9 +45,11 @@ def test_none_is_no_limit(clock: SettableClock) -> None:
         rates.count(LOCAL_OWNER)
 
 
-async def test_the_limit_is_configured_and_imports_are_free(home: Path, outside: Outside) -> None:
+async def test_the_limit_is_configured_and_imports_are_free(
+    home: Path, outside: Environment
+) -> None:
     config = Config(home=home, observations_per_minute=1)
-    async with open_holdfast(config=config, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, outside=outside, scope=RunScope.NONE) as house:
         await house.observations.submit(house.owner, MINIMAL)
         with pytest.raises(LimitReached):
             await house.observations.submit(house.owner, a_payload(duration=1))

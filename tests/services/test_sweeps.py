@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.events import SessionClosed
@@ -34,7 +34,7 @@ def gate() -> Gate:
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside, gate: Gate) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment, gate: Gate) -> AsyncIterator[House]:
     """Open a home whose first turn waits at the gate."""
     async with open_house(home, GatedRuntime([gate]), outside=outside) as house:
         yield house
@@ -53,15 +53,15 @@ async def test_an_untouched_session_is_completed_and_says_why(
     house: House, bound: Session, clock: SettableClock
 ) -> None:
     clock.advance(minutes=30)
-    assert await house.housekeeping.sweep(HALF_AN_HOUR) == ()
+    assert await house.maintenance.sweep(HALF_AN_HOUR) == ()
     clock.advance(seconds=1)
 
-    assert await house.housekeeping.sweep(HALF_AN_HOUR) == (bound.id,)
+    assert await house.maintenance.sweep(HALF_AN_HOUR) == (bound.id,)
 
     swept = await current(house, bound)
     assert (swept.status, swept.reason) == (Status.COMPLETED, "idle_timeout")
     assert texts(await house.read(bound.id)) == [("system", "Session completed: idle_timeout")]
-    assert await house.housekeeping.sweep(HALF_AN_HOUR) == ()
+    assert await house.maintenance.sweep(HALF_AN_HOUR) == ()
 
 
 @demands("S1-091", "S1-091b", "S1-091c")
@@ -72,7 +72,7 @@ async def test_activity_puts_the_end_off(
     await house.send(bound.id, "hello")
     clock.advance(seconds=2)
 
-    assert await house.housekeeping.sweep(HALF_AN_HOUR) == ()
+    assert await house.maintenance.sweep(HALF_AN_HOUR) == ()
 
 
 async def test_a_turn_that_was_silent_for_so_long_is_stopped(
@@ -82,7 +82,7 @@ async def test_a_turn_that_was_silent_for_so_long_is_stopped(
     await gate.reached()
     clock.advance(minutes=31)
 
-    assert await house.housekeeping.sweep(HALF_AN_HOUR) == (bound.id,)
+    assert await house.maintenance.sweep(HALF_AN_HOUR) == (bound.id,)
 
     swept = await current(house, bound)
     assert (swept.status, swept.last_stop) == (Status.COMPLETED, StopReason.ABORTED)
@@ -96,7 +96,7 @@ async def test_a_session_without_a_repository_is_left_alone(
     session = await house.open()
     clock.advance(days=365)
 
-    assert await house.housekeeping.sweep(HALF_AN_HOUR) == ()
+    assert await house.maintenance.sweep(HALF_AN_HOUR) == ()
     assert await current(house, session) == session
 
 
@@ -104,7 +104,7 @@ async def test_a_swept_session_can_be_resumed(
     house: House, bound: Session, clock: SettableClock
 ) -> None:
     clock.advance(hours=1)
-    await house.housekeeping.sweep(HALF_AN_HOUR)
+    await house.maintenance.sweep(HALF_AN_HOUR)
 
     assert (await house.sessions.resume(house.owner, bound.id)).session.status is Status.IDLE
 
@@ -129,7 +129,7 @@ class Meddling:
 
 @pytest.mark.parametrize("what", ["a message", "a delete"])
 async def test_what_happens_in_between_wins(
-    home: Path, outside: Outside, clock: SettableClock, tmp_path: Path, what: str
+    home: Path, outside: Environment, clock: SettableClock, tmp_path: Path, what: str
 ) -> None:
     (tmp_path / "tree" / ".git").mkdir(parents=True)
     meddling = dataclasses.replace(outside, wrap=Meddling)
@@ -147,7 +147,7 @@ async def test_what_happens_in_between_wins(
 
         house.store.meanwhile = meanwhile
 
-        assert await house.housekeeping.sweep(HALF_AN_HOUR) == ()
+        assert await house.maintenance.sweep(HALF_AN_HOUR) == ()
         if what == "a message":
             assert texts(await played(house, session.id))[-1] == ("assistant", "done")
 
@@ -180,7 +180,7 @@ async def _kept(house: House, idle: timedelta) -> AsyncIterator[None]:
     """Keep house inside the block."""
     assert isinstance(house.store, Watched)
     house.store.written.clear()
-    keeping = asyncio.create_task(house.housekeeping.keep(idle))
+    keeping = asyncio.create_task(house.maintenance.keep(idle))
     async with asyncio.timeout(PATIENCE):
         await house.store.written.wait()
         yield
@@ -190,7 +190,7 @@ async def _kept(house: House, idle: timedelta) -> AsyncIterator[None]:
 
 
 async def test_keeping_house_scrubs_prunes_and_sweeps(
-    home: Path, outside: Outside, clock: SettableClock, tmp_path: Path
+    home: Path, outside: Environment, clock: SettableClock, tmp_path: Path
 ) -> None:
     (tmp_path / "tree" / ".git").mkdir(parents=True)
     watched = dataclasses.replace(outside, wrap=Watched)
@@ -206,7 +206,7 @@ async def test_keeping_house_scrubs_prunes_and_sweeps(
 
 
 async def test_house_is_kept_on_whatever_goes_wrong_once(
-    home: Path, outside: Outside, caplog: pytest.LogCaptureFixture
+    home: Path, outside: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched = dataclasses.replace(outside, wrap=Watched)
     async with open_house(home, GatedRuntime(), outside=watched) as house:
@@ -221,7 +221,7 @@ async def test_house_is_kept_on_whatever_goes_wrong_once(
 
 
 async def test_no_time_at_all_means_that_nothing_is_swept(
-    home: Path, outside: Outside, clock: SettableClock, tmp_path: Path
+    home: Path, outside: Environment, clock: SettableClock, tmp_path: Path
 ) -> None:
     (tmp_path / "tree" / ".git").mkdir(parents=True)
     watched = dataclasses.replace(outside, wrap=Watched)
@@ -266,7 +266,7 @@ async def test_a_swept_program_gives_up_its_slot(
     clock.advance(hours=1)
 
     with caplog.at_level(logging.INFO, logger="holdfast.services.agent_processes"):
-        assert await house.housekeeping.sweep(HALF_AN_HOUR) == (session.id,)
+        assert await house.maintenance.sweep(HALF_AN_HOUR) == (session.id,)
 
     (record,) = [each for each in caplog.records if each.msg == "sessions.active_changed"]
     assert vars(record)["fields"] == {
@@ -286,4 +286,4 @@ async def test_a_damaged_session_does_not_keep_the_others_from_their_end(
     with raw(home) as connection:
         connection.execute("UPDATE openings SET body = x'7b' WHERE session_key = 1")
 
-    assert set(await house.housekeeping.sweep(HALF_AN_HOUR)) == {bound.id, other.id}
+    assert set(await house.maintenance.sweep(HALF_AN_HOUR)) == {bound.id, other.id}

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.app import Outside, Scope
+from holdfast.app import Environment, RunScope
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, HoldfastError, Internal, LimitReached, Unavailable
 from holdfast.domain.events import Event, TurnEnded, TurnStarted
@@ -18,7 +18,7 @@ from holdfast.domain.ids import EventId, SessionId
 from holdfast.domain.messages import Role, Text
 from holdfast.ports import Frame, Store, Tx
 from holdfast.services import event_stream
-from holdfast.services.event_stream import News
+from holdfast.services.event_stream import BufferedEvent
 from tests.builders import AT, an_id
 from tests.houses import House, news_until, open_house, played, texts
 from tests.stand_ins import PATIENCE, Gate, GatedRuntime, an_answer, asked, streamed
@@ -53,7 +53,7 @@ async def _collected(house: House, session_id: SessionId, after: int) -> list[in
     return [event.sequence for event in news if isinstance(event, Event)]
 
 
-async def test_a_hundred_readers_read_the_log_once(home: Path, outside: Outside) -> None:
+async def test_a_hundred_readers_read_the_log_once(home: Path, outside: Environment) -> None:
     stores: list[CountedStore] = []
 
     def counted(store: Store) -> Store:
@@ -80,7 +80,7 @@ async def test_a_hundred_readers_read_the_log_once(home: Path, outside: Outside)
     assert stores[0].reads - joined < 5
 
 
-async def test_what_is_heard_live_is_what_the_log_says(home: Path, outside: Outside) -> None:
+async def test_what_is_heard_live_is_what_the_log_says(home: Path, outside: Environment) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()
         live = asyncio.create_task(news_until(house, session.id, TurnEnded))
@@ -93,7 +93,7 @@ async def test_what_is_heard_live_is_what_the_log_says(home: Path, outside: Outs
 
 
 async def test_a_reader_knows_whether_all_it_has_heard_is_settled(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     async with open_house(home, GatedRuntime([gate, an_answer("done")]), outside=outside) as house:
@@ -113,10 +113,12 @@ async def test_a_reader_knows_whether_all_it_has_heard_is_settled(
     assert isinstance(items[-1].event.payload, TurnEnded)
 
 
-async def test_what_another_house_has_begun_is_not_settled(home: Path, outside: Outside) -> None:
+async def test_what_another_house_has_begun_is_not_settled(
+    home: Path, outside: Environment
+) -> None:
     async with (
-        open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house,
-        open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as other,
+        open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house,
+        open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as other,
     ):
         session = await house.open()
         # So that there is a tail, which has not noticed yet what the other one writes.
@@ -129,12 +131,14 @@ async def test_what_another_house_has_begun_is_not_settled(home: Path, outside: 
                 assert not late.is_settled
 
 
-async def test_words_of_two_houses_are_heard_in_their_order(home: Path, outside: Outside) -> None:
+async def test_words_of_two_houses_are_heard_in_their_order(
+    home: Path, outside: Environment
+) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()
         news = house.follow(session.id, after=session.last_event)
         async with (
-            open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as other,
+            open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as other,
             aclosing(news),
             asyncio.timeout(PATIENCE),
         ):
@@ -146,7 +150,7 @@ async def test_words_of_two_houses_are_heard_in_their_order(home: Path, outside:
 
 
 async def test_a_reader_from_the_start_and_one_at_the_end_hear_the_same(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     play = [(asked(),), *((streamed(LARGE),) for _ in range(5)), gate, an_answer("done")]
@@ -165,7 +169,7 @@ async def test_a_reader_from_the_start_and_one_at_the_end_hear_the_same(
 
 
 async def test_a_slow_reader_is_told_where_to_resume_and_loses_nothing(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     steps = [Gate(), Gate(), Gate()]
     flood = [(streamed(LARGE),) for _ in range(8)]
@@ -202,7 +206,7 @@ async def test_a_slow_reader_is_told_where_to_resume_and_loses_nothing(
 
 
 async def test_a_slow_reader_that_may_catch_up_is_served_from_the_log(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     steps = [Gate(), Gate()]
     flood = [(streamed(LARGE),) for _ in range(8)]
@@ -228,7 +232,7 @@ async def test_a_slow_reader_that_may_catch_up_is_served_from_the_log(
 
 
 async def test_readers_of_different_sessions_do_not_hear_each_other(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         one, other = await house.open(), await house.open()
@@ -242,7 +246,7 @@ async def test_readers_of_different_sessions_do_not_hear_each_other(
 
 
 async def test_a_session_can_be_followed_again_after_its_last_reader_left(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()
@@ -274,7 +278,7 @@ async def _told(reader: asyncio.Task[None]) -> HoldfastError:
 
 
 async def test_a_reader_that_waits_learns_that_the_house_is_closed(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()
@@ -287,7 +291,7 @@ async def test_a_reader_that_waits_learns_that_the_house_is_closed(
 
 
 async def test_who_begins_to_read_while_the_house_closes_is_told_the_same(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()
@@ -316,7 +320,7 @@ class FaultyStore:
 
 
 async def test_news_that_cannot_be_read_reach_their_own_readers_only(
-    home: Path, outside: Outside, caplog: pytest.LogCaptureFixture
+    home: Path, outside: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain, outside = outside, replace(outside, wrap=FaultyStore)
     async with open_house(home, GatedRuntime(), outside=outside) as house:
@@ -324,7 +328,7 @@ async def test_news_that_cannot_be_read_reach_their_own_readers_only(
         session = await house.open()
         reader = await _listening(house, session.id)
         house.store.is_broken = True
-        async with open_house(home, GatedRuntime(), outside=plain, scope=Scope.NONE) as other:
+        async with open_house(home, GatedRuntime(), outside=plain, scope=RunScope.NONE) as other:
             # Written elsewhere: nobody here knows what it is, so the tail has to look.
             await other.messages.record(other.owner, session.id, SAID)
             told = await _told(reader)
@@ -344,10 +348,10 @@ async def test_old_news_keep_nothing_that_can_be_made_again() -> None:
         at=AT,
         payload=TurnStarted(),
     )
-    news = News(Frame(1, msgspec.json.encode(event)))
+    news = BufferedEvent(Frame(1, msgspec.json.encode(event)))
     made: list[int] = []
 
-    def make(each: News) -> bytes:
+    def make(each: BufferedEvent) -> bytes:
         made.append(each.sequence)
         return b"made"
 
@@ -382,13 +386,13 @@ class BusyStore:
 
 @pytest.mark.parametrize("is_bounded", [True, False])
 async def test_so_many_readers_read_the_past_at_a_time(
-    home: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch, is_bounded: bool
+    home: Path, outside: Environment, monkeypatch: pytest.MonkeyPatch, is_bounded: bool
 ) -> None:
     most = event_stream.CATCH_UPS
     if not is_bounded:
         monkeypatch.setattr(event_stream, "CATCH_UPS", 1_000)
     away = replace(outside, wrap=BusyStore)
-    async with open_house(home, GatedRuntime(), outside=away, scope=Scope.NONE) as house:
+    async with open_house(home, GatedRuntime(), outside=away, scope=RunScope.NONE) as house:
         store = house.store
         assert isinstance(store, BusyStore)
         sessions = [await house.open() for _ in range(20)]

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Config, open_holdfast
-from holdfast import Scope as Turns
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope as Turns
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, Denied, Invalid, LimitReached, NotFound, StorageFull
 from holdfast.domain.ids import LOCAL_OWNER, Owner, TokenId
 from holdfast.domain.tokens import Caller, Scope, Token, TokenKind, secret_of
@@ -60,7 +60,7 @@ class CountingStore:
 @pytest.fixture
 async def counted(home: Path, clock: SettableClock) -> AsyncIterator[Holdfast]:
     """Open a home whose store counts."""
-    outside = Outside(clock=clock, machine=StandInMachine(), wrap=CountingStore)  # type: ignore[arg-type]
+    outside = Environment(clock=clock, machine=StandInMachine(), wrap=CountingStore)  # type: ignore[arg-type]
     async with open_holdfast(home, outside=outside, scope=Turns.NONE) as house:
         yield house
 
@@ -68,7 +68,9 @@ async def counted(home: Path, clock: SettableClock) -> AsyncIterator[Holdfast]:
 @pytest.fixture
 async def beside(home: Path, quiet: Holdfast, clock: SettableClock) -> AsyncIterator[Holdfast]:
     """Open the same home once more, as another process would."""
-    outside = Outside(clock=clock, randomness=SeededRandomness(1), machine=StandInMachine("second"))
+    outside = Environment(
+        clock=clock, randomness=SeededRandomness(1), machine=StandInMachine("second")
+    )
     async with open_holdfast(home, outside=outside, scope=Turns.NONE) as house:
         yield house
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast import OnBusy, Scope, Session, open_holdfast
+from holdfast import OnBusy, RunScope, Session, open_holdfast
 from holdfast.config import Config
 from holdfast.config.values import Chat
 from holdfast.domain.approvals import ApprovalMode
@@ -19,8 +19,8 @@ from holdfast.domain.events import StepDelta, StepStarted, ToolEnded, ToolStarte
 from holdfast.domain.messages import ResultStatus, Role, ToolCall, ToolResult
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import Asked
-from holdfast.services.calls import How, Wish
+from holdfast.ports import RequestedCall
+from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.houses import current, news_until, payloads, played, texts
 from tests.llm.dialects import CHAT, Saying
 from tests.llm.fake_providers import Reply, a_provider
@@ -77,7 +77,7 @@ async def test_everything_of_a_turn_is_a_row_in_its_order(home: Path, desk: Path
     async with open_holdfast(config=config) as house:
         session = await started(house, desk, approval=AUTO)
         rows = await played(house, session.id)
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         assert await house.read(session.id) == rows
         assert (await house.sessions.verify(house.owner, session.id)).faults == ()
 
@@ -164,9 +164,9 @@ async def test_a_call_and_its_start_are_on_disk_before_it_acts(home: Path, desk:
     seen: list[object] = []
     sessions: list[Session] = []
 
-    async def look(asked: Asked) -> str:
+    async def look(asked: RequestedCall) -> str:
         # Through another connection: what it sees is committed.
-        async with open_holdfast(config=config, scope=Scope.NONE) as other:
+        async with open_holdfast(config=config, scope=RunScope.NONE) as other:
             rows = await other.read(sessions[0].id)
             page = await other.events.list(other.owner, sessions[0].id)
             news = payloads(list(page.items))
@@ -297,7 +297,7 @@ class TestInterrupt:
         async with open_tooled(config, own_tool("wait", act)) as house:
             session = await started(house, desk, "wait", approval=AUTO)
             await gate.reached()
-            async with open_tooled(config, scope=Scope.NONE) as other:
+            async with open_tooled(config, scope=RunScope.NONE) as other:
                 await other.sessions.interrupt(other.owner, session.id)
             # The house that runs it learns of it when it next renews its lease.
             async with asyncio.timeout(20):
@@ -397,7 +397,7 @@ class TestInterrupt:
         async with open_tooled(config, own_tool("wait", act)) as house:
             await house.send(session.id, "go on")
             await played(house, session.id)
-            wish = Wish(how=How.SKIP, by="ada")
+            wish = SettlementRequest(how=SettlementAction.SKIP, by="ada")
             await house.calls.settle(house.owner, session.id, "c1", wish)
 
         assert len(act.asked) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Config, open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.drafts import Draft, Outcome
 from holdfast.domain.errors import Code, Internal
@@ -41,7 +41,7 @@ FAULTS: dict[str, tuple[list[tuple[Draft, ...] | Exception], str]] = {
 @pytest.mark.parametrize(("play", "logged"), FAULTS.values(), ids=list(FAULTS))
 async def test_a_runtime_that_breaks_ends_the_turn_as_data(
     home: Path,
-    outside: Outside,
+    outside: Environment,
     play: list[tuple[Draft, ...] | Exception],
     logged: str,
     caplog: pytest.LogCaptureFixture,
@@ -70,7 +70,7 @@ async def test_a_runtime_that_breaks_ends_the_turn_as_data(
 
 
 async def test_an_agent_that_nothing_here_can_run_fails_its_turn(
-    home: Path, outside: Outside, tmp_path: Path
+    home: Path, outside: Environment, tmp_path: Path
 ) -> None:
     (tmp_path / "tree" / ".git").mkdir(parents=True)
     async with open_house(home, GatedRuntime(), outside=outside) as house:
@@ -86,7 +86,7 @@ async def test_an_agent_that_nothing_here_can_run_fails_its_turn(
 
 
 async def test_a_damaged_history_fails_the_turn_and_not_the_house(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         damaged, sound = await house.open(), await house.open()
@@ -108,7 +108,7 @@ async def test_a_damaged_history_fails_the_turn_and_not_the_house(
 
 
 async def test_a_scripted_failure_is_data_and_the_next_turn_works(
-    home: Path, outside: Outside, tmp_path: Path
+    home: Path, outside: Environment, tmp_path: Path
 ) -> None:
     model = script(tmp_path, {"error": "bad_request"}, {"text": "better", "chunks": 3})
     config = Config(home=home, default_model=model)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Holdfast, Outside
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Outcome
 from holdfast.domain.events import (
@@ -73,7 +73,7 @@ async def test_the_news_of_a_turn_come_in_their_order(holdfast: Holdfast) -> Non
 
 @demands("S0-004b", "S0-004d", "S1-027", "S2-040g", "S2-040h")
 async def test_status_and_times_follow_the_turns(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     first, second = Gate(), Gate()
     runtime = GatedRuntime([first, an_answer("one")], [second, an_answer("two")])
@@ -107,7 +107,7 @@ async def test_status_and_times_follow_the_turns(
 
 @demands("S0-080", "S0-080b")
 async def test_the_runtime_learns_the_conversation_and_no_session(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     runtime = GatedRuntime([(asked(),), an_answer("one")], [(asked(),), an_answer("two")])
     async with open_house(home, runtime, outside=outside) as house:
@@ -124,7 +124,7 @@ async def test_the_runtime_learns_the_conversation_and_no_session(
     assert not hasattr(second, "session_id")
 
 
-async def test_costs_are_entered_once_and_added_up(home: Path, outside: Outside) -> None:
+async def test_costs_are_entered_once_and_added_up(home: Path, outside: Environment) -> None:
     usage = Usage(input=10, output=5, reasoning=2)
     cost = CostDraft(request_id=an_id(1), model_id=MODEL_ID, usage=usage, microcents=7, priced=True)
     silent = CostDraft(request_id=an_id(2), model_id=MODEL_ID)
@@ -144,7 +144,9 @@ async def test_costs_are_entered_once_and_added_up(home: Path, outside: Outside)
     assert runtime.turns[-1].ordinal == 3
 
 
-async def test_a_turn_is_priced_when_every_request_of_it_is(home: Path, outside: Outside) -> None:
+async def test_a_turn_is_priced_when_every_request_of_it_is(
+    home: Path, outside: Environment
+) -> None:
     usage = Usage(input=10, output=5)
     costs = [
         CostDraft(request_id=an_id(each), model_id=MODEL_ID, usage=usage, microcents=7, priced=True)
@@ -174,7 +176,7 @@ async def test_a_turn_is_priced_when_every_request_of_it_is(home: Path, outside:
     ],
 )
 async def test_a_turn_that_ends_badly_gets_one_closing_row(
-    home: Path, outside: Outside, reason: StopReason, closing: str | None
+    home: Path, outside: Environment, reason: StopReason, closing: str | None
 ) -> None:
     runtime = GatedRuntime([(Outcome(stop_reason=reason),)])
     async with open_house(home, runtime, outside=outside) as house:
@@ -187,7 +189,7 @@ async def test_a_turn_that_ends_badly_gets_one_closing_row(
 
 @demands("S0-039", "S2-053", "S2-053b")
 async def test_calls_and_results_are_rows_and_calls_are_followed(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([(an_intent(),), (a_start(),), gate])

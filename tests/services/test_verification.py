@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Holdfast, Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.messages import CHAIN_START, Text, encode_parts
 from holdfast.services.sessions import Verification
@@ -64,9 +64,9 @@ FAULTS = {
 
 @pytest.mark.parametrize(("sql", "told"), FAULTS.values(), ids=list(FAULTS))
 async def test_what_was_changed_behind_our_back_is_found(
-    home: Path, outside: Outside, sql: str, told: str
+    home: Path, outside: Environment, sql: str, told: str
 ) -> None:
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         session = await house.open()
         for text in ("one", "two", "three"):
             await house.send(session.id, text)
@@ -74,21 +74,21 @@ async def test_what_was_changed_behind_our_back_is_found(
         unlocked(connection)
         connection.execute(sql)
 
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         found = await house.sessions.verify(house.owner, session.id)
 
     assert found.faults[0].startswith(told.format(id=session.id))
 
 
 async def test_a_changed_head_is_found_before_anything_is_read_through_it(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         session = await house.open()
     with raw(home) as connection:
         connection.execute("UPDATE sessions SET turn = turn + 1")
 
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         with pytest.raises(Internal) as caught:
             await house.sessions.verify(house.owner, session.id)
 
@@ -96,9 +96,9 @@ async def test_a_changed_head_is_found_before_anything_is_read_through_it(
 
 
 async def test_a_fault_in_an_inherited_row_is_a_fault_of_the_fork(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         parent = await house.open()
         await house.send(parent.id, "one")
         fork = await house.sessions.fork(house.owner, parent.id)
@@ -107,16 +107,16 @@ async def test_a_fault_in_an_inherited_row_is_a_fault_of_the_fork(
         unlocked(connection)
         connection.execute("UPDATE messages SET turn = 9 WHERE sequence = 1")
 
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         found = await house.sessions.verify(house.owner, fork.id)
 
     assert found.faults[0].startswith(f"message 1 of session {parent.id} is damaged")
 
 
 async def test_an_ancestor_that_vanished_leaves_no_row_that_proves_itself(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         parent = await house.open()
         await house.send(parent.id, "one")
         fork = await house.sessions.fork(house.owner, parent.id)
@@ -125,16 +125,16 @@ async def test_an_ancestor_that_vanished_leaves_no_row_that_proves_itself(
         unlocked(connection)
         connection.execute("DELETE FROM messages WHERE sequence = 1")
 
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         found = await house.sessions.verify(house.owner, fork.id)
 
     assert found.faults[0].startswith(f"message 1 of session {parent.id} is damaged")
 
 
 async def test_a_last_message_that_was_replaced_with_a_fitting_one_is_found(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         session = await house.open()
         first, last = [await house.send(session.id, text) for text in ("one", "two")]
     forged = msgspec.structs.replace(last, parts=(Text(text="ten"),))
@@ -146,7 +146,7 @@ async def test_a_last_message_that_was_replaced_with_a_fitting_one_is_found(
             (encode_parts(forged.parts), forged_hash),
         )
 
-    async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         found = await house.sessions.verify(house.owner, session.id)
 
     assert found.faults == ("The last message is not the one the session ends with.",)

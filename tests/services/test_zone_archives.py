@@ -10,8 +10,8 @@ from holdfast.ports import Tx
 from holdfast.zones.binding import stamp_of
 from holdfast.zones.files import ZoneFiles, free_archive
 from holdfast.zones.lines import LineQuery
-from holdfast.zones.model import Archived, ArchiveSummary, Restored
-from holdfast.zones.replay import Problem, Replay, ReplaySource
+from holdfast.zones.model import ArchiveResult, ArchiveSummary, RestoreResult
+from holdfast.zones.replay import Replay, ReplayProblem, ReplaySource
 from tests.marks import demands
 from tests.services.test_zones import torn
 from tests.stand_ins import SettableClock
@@ -51,7 +51,7 @@ async def test_a_desk_is_cleared_into_an_archive(quiet: Holdfast, clock: Settabl
     archived = await quiet.zones.archive(quiet.owner, "a")
 
     ms = now(clock)
-    assert archived == Archived(
+    assert archived == ArchiveResult(
         archive_zoneid=f"agent:a:archive:{ms}",
         archived_at_ms=ms,
         files={"output": 5, "output.state.json": 2},
@@ -230,7 +230,7 @@ async def test_an_archive_is_brought_back_and_stays(quiet: Holdfast, clock: Sett
     restored = await quiet.zones.restore_archive(quiet.owner, "a", old.archived_at_ms)
 
     displaced = f"agent:a:archive:{now(clock)}"
-    assert restored == Restored(
+    assert restored == RestoreResult(
         zone="agent:a:current", restored_from=old.archive_zoneid, displaced=displaced
     )
     assert await contents(quiet, "a") == {
@@ -398,7 +398,7 @@ async def test_a_fresh_desk_replays_nothing_and_a_broken_one_its_tail(quiet: Hol
 
     assert (fresh.source, fresh.total, fresh.problem) == (ReplaySource.EMPTY, 0, None)
     assert (broken.source, broken.lines, broken.start) == (ReplaySource.TAIL, ("2", "3"), 1)
-    assert broken.problem is Problem.NOT_JSON
+    assert broken.problem is ReplayProblem.NOT_JSON
 
 
 async def test_a_first_snapshot_is_replayed_with_its_nodes(quiet: Holdfast) -> None:

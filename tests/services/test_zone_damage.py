@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.app import Holdfast, Outside, Scope, open_holdfast
+from holdfast.app import Environment, Holdfast, RunScope, open_holdfast
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid, StorageFull
 from holdfast.domain.ids import Owner
 from tests.houses import raw
@@ -98,7 +98,7 @@ def healthy_again() -> Iterator[None]:
 
 @pytest.mark.usefixtures("healthy_again")
 async def test_on_a_full_disk_files_stay_as_they_are(home: Path) -> None:
-    async with open_holdfast(home, outside=Outside(vfs=VFS), scope=Scope.NONE) as house:
+    async with open_holdfast(home, outside=Environment(vfs=VFS), scope=RunScope.NONE) as house:
         await house.zones.append_output(house.owner, "a", "line")
         await house.zones.write_state(house.owner, "a", "state")
         before = await contents(house, "a")

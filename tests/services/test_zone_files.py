@@ -9,7 +9,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.ports import Tx
-from holdfast.zones.files import Stamp, ZoneFiles
+from holdfast.zones.files import ZoneFiles, ZoneStamp
 from holdfast.zones.model import PART_SIZE, ZoneFile
 from holdfast.zones.tables import REST_MOST
 from tests.houses import raw
@@ -23,7 +23,7 @@ T = TypeVar("T")
 async def used(house: Holdfast, act: Callable[[ZoneFiles], Awaitable[T]], at: int = 7) -> T:
     """Run something on the files at a time, with generations that count up."""
     numbers = iter(range(at * 100, at * 100 + 99))
-    stamp = Stamp(at=at, generation=lambda: f"{next(numbers):016x}")
+    stamp = ZoneStamp(at=at, generation=lambda: f"{next(numbers):016x}")
 
     async def work(tx: Tx) -> T:
         return await act(ZoneFiles(tx, house.owner, stamp))

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.app import Holdfast, Outside, open_holdfast
+from holdfast.app import Environment, Holdfast, open_holdfast
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import LOCAL_OWNER
-from holdfast.execution.coordinator import Scope
+from holdfast.execution.coordinator import RunScope
 from holdfast.ports import Tx
 from holdfast.zones.binding import stamp_of
-from holdfast.zones.files import Stamp, ZoneFiles
-from holdfast.zones.merge import Moved, _Move, move_zone
+from holdfast.zones.files import ZoneFiles, ZoneStamp
+from holdfast.zones.merge import MergeResult, _ZoneMerge, merge_zone
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ async def laid_out(house: Holdfast, zones: Zones) -> None:
     async def write(tx: Tx) -> None:
         for zone, of_it in zones.items():
             for name, (content, at) in of_it.items():
-                stamp = Stamp(at=at, generation=stamp_of(house.zones.ink).generation)
+                stamp = ZoneStamp(at=at, generation=stamp_of(house.zones.ink).generation)
                 await ZoneFiles(tx, house.owner, stamp).write(zone, name, content)
 
     await house.store.write(write)
@@ -51,9 +51,9 @@ async def found(house: Holdfast, prefix: str = "agent:") -> Zones:
     return await house.store.read(read)
 
 
-async def moved(house: Holdfast, old: str = OLD, new: str = NEW) -> Moved:
+async def moved(house: Holdfast, old: str = OLD, new: str = NEW) -> MergeResult:
     stamp = stamp_of(house.zones.ink)
-    return await house.store.write(lambda tx: move_zone(tx, house.owner, old, new, stamp))
+    return await house.store.write(lambda tx: merge_zone(tx, house.owner, old, new, stamp))
 
 
 @demands("S4-130", "S4-130b")
@@ -62,8 +62,8 @@ async def test_names_bytes_and_times_arrive(quiet: Holdfast) -> None:
     files = {"output": (content, 7), "output.state.json": (b"{}", 9), "other": (b"", 5)}
     await laid_out(quiet, {OLD: files})
 
-    assert await moved(quiet) == Moved(zone=NEW)
-    assert await moved(quiet) == Moved(zone=NEW)
+    assert await moved(quiet) == MergeResult(zone=NEW)
+    assert await moved(quiet) == MergeResult(zone=NEW)
     assert await found(quiet) == {NEW: files}
     assert await quiet.store.check() == []
 
@@ -92,7 +92,7 @@ async def test_each_row_of_the_table(
 ) -> None:
     await laid_out(quiet, {OLD: {"output": ours}, NEW: {"output": theirs} if theirs else {}})
 
-    assert await moved(quiet) == Moved(zone=NEW, conflicts=conflicts)
+    assert await moved(quiet) == MergeResult(zone=NEW, conflicts=conflicts)
     assert await found(quiet) == {zone: {"output": file} for zone, file in after.items()}
 
 
@@ -123,7 +123,7 @@ async def test_an_archive_that_meets_another_takes_the_next_number(quiet: Holdfa
     old, new = "agent:old:archive:5", "agent:new:archive:5"
     await laid_out(quiet, {old: {"output": (A, 1)}, new: {"output": (B, 1)}})
 
-    assert await moved(quiet, old, new) == Moved(zone="agent:new:archive:6")
+    assert await moved(quiet, old, new) == MergeResult(zone="agent:new:archive:6")
     assert await found(quiet) == {
         new: {"output": (B, 1)},
         "agent:new:archive:6": {"output": (A, 1)},
@@ -134,7 +134,7 @@ async def test_an_archive_that_meets_itself_is_there_once(quiet: Holdfast) -> No
     old, new = "agent:old:archive:5", "agent:new:archive:5"
     await laid_out(quiet, {old: {"output": (A, 1)}, new: {"output": (A, 2)}})
 
-    assert await moved(quiet, old, new) == Moved(zone=new)
+    assert await moved(quiet, old, new) == MergeResult(zone=new)
     assert await found(quiet) == {new: {"output": (A, 2)}}
 
 
@@ -144,10 +144,10 @@ async def test_a_move_that_would_lose_a_name_is_taken_back(
     zones: Zones = {OLD: {"output": (A, 5)}}
     await laid_out(quiet, zones)
 
-    async def lose(self: _Move, file: object, there: object, action: object, new: str) -> None:
+    async def lose(self: _ZoneMerge, file: object, there: object, action: object, new: str) -> None:
         await self._tx.zones.remove(file)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(_Move, "_carry", lose)
+    monkeypatch.setattr(_ZoneMerge, "_carry", lose)
     with pytest.raises(Internal) as caught:
         await moved(quiet)
 
@@ -170,8 +170,8 @@ def test_no_content_is_lost_whatever_meets(
     import asyncio
 
     async def play(home: Path) -> tuple[set[bytes], set[bytes], Zones]:
-        outside = Outside()
-        async with open_holdfast(home, outside=outside, scope=Scope.NONE) as house:
+        outside = Environment()
+        async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
             await house.zones.purge(LOCAL_OWNER, "old", confirm="old")
             await house.zones.purge(LOCAL_OWNER, "new", confirm="new")
             await laid_out(house, {OLD: ours, NEW: theirs, "agent:new:archive:3": archived})

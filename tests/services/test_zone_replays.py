@@ -10,7 +10,7 @@ from holdfast.ports import Tx
 from holdfast.zones.files import newest_lines
 from holdfast.zones.lines import LineQuery
 from holdfast.zones.model import PART_SIZE
-from holdfast.zones.replay import Problem, Replay, ReplaySource
+from holdfast.zones.replay import Replay, ReplayProblem, ReplaySource
 from tests.services.test_zones import torn
 
 pytestmark = pytest.mark.anyio
@@ -108,5 +108,5 @@ async def test_numbers_that_nobody_counts_to_are_no_marks_within_the_log(quiet: 
     second = await replayed(quiet, {"schemaVersion": huge, "highWaterMark": huge})
     first = await replayed(quiet, {"nodes": [], "highWaterMark": huge, "historyOffset": huge})
 
-    assert (second.source, second.problem) == (ReplaySource.V2, Problem.MARK_BEYOND_LOG)
+    assert (second.source, second.problem) == (ReplaySource.V2, ReplayProblem.MARK_BEYOND_LOG)
     assert (first.source, first.start, first.lines) == (ReplaySource.V1, huge, ())

@@ -16,10 +16,10 @@ from holdfast.zones.model import (
     PART_SIZE,
     SNAPSHOT_FILE,
     WRITE_LARGEST,
-    Desk,
+    ActiveZone,
     OutputAppended,
-    State,
     StateWritten,
+    ZoneState,
 )
 from tests.domain.test_zones import REFUSED, VALID
 from tests.houses import raw
@@ -29,7 +29,7 @@ from tests.stand_ins import SettableClock
 pytestmark = pytest.mark.anyio
 
 STRANGER = Owner("stranger")
-FRESH = State(zone="agent:a:current", content=None, modified_ms=None)
+FRESH = ZoneState(zone="agent:a:current", content=None, modified_ms=None)
 
 Verb = Callable[[Holdfast, Owner, str], Awaitable[object]]
 
@@ -94,7 +94,7 @@ async def test_an_id_needs_no_agent(quiet: Holdfast, id: str) -> None:
 @demands("S4-034", "S4-034b")
 async def test_a_fresh_agent_has_nothing_to_restore(quiet: Holdfast) -> None:
     assert await quiet.zones.read_state(quiet.owner, "a") == FRESH
-    assert await quiet.zones.show(quiet.owner, "a") == Desk(
+    assert await quiet.zones.show(quiet.owner, "a") == ActiveZone(
         zone="agent:a:current", session_id=None, files=()
     )
     assert await quiet.zones.read_lines(quiet.owner, "a") == Lines(
@@ -114,7 +114,7 @@ async def test_a_snapshot_is_made_and_then_replaced(quiet: Holdfast, clock: Sett
     assert again.modified_ms == first.modified_ms + 5000
     assert replaced.created_ms == made.created_ms
     assert replaced.generation != made.generation
-    assert await quiet.zones.read_state(quiet.owner, "a") == State(
+    assert await quiet.zones.read_state(quiet.owner, "a") == ZoneState(
         zone=FRESH.zone, content="{}", modified_ms=again.modified_ms
     )
 
@@ -137,7 +137,7 @@ async def test_a_clock_that_goes_back_makes_no_file_older(
 
 async def test_an_empty_snapshot_is_a_snapshot_and_one_of_bad_bytes_too(quiet: Holdfast) -> None:
     empty = await quiet.zones.write_state(quiet.owner, "a", "")
-    assert await quiet.zones.read_state(quiet.owner, "a") == State(
+    assert await quiet.zones.read_state(quiet.owner, "a") == ZoneState(
         zone=FRESH.zone, content="", modified_ms=empty.modified_ms
     )
 

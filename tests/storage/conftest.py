@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.ports import Tx
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
@@ -37,10 +37,10 @@ async def store(file: Path) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.fixture
-async def head(store: SqliteStore) -> Head:
+async def head(store: SqliteStore) -> SessionState:
     """Add the agent and the session of the builders, and return where the session stands."""
 
-    async def add(tx: Tx) -> Head:
+    async def add(tx: Tx) -> SessionState:
         await tx.agents.add(an_agent())
         return await tx.sessions.add(a_session(), a_head(), b"digest")
 

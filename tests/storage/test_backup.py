@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.app import Holdfast
 from holdfast.domain.errors import (
     Code,
@@ -42,7 +42,7 @@ def written(home: Path, *texts: str) -> SessionId:
     """Write messages into a new session of a home."""
 
     async def write() -> SessionId:
-        async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+        async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
             session = await holdfast.open()
             for text in texts:
                 await holdfast.send(session.id, text)
@@ -55,7 +55,7 @@ def read(home: Path, session: SessionId) -> list[str]:
     """Return the texts of a session, its chain checked."""
 
     async def rows() -> list[str]:
-        async with open_holdfast(home, scope=Scope.NONE) as holdfast:
+        async with open_holdfast(home, scope=RunScope.NONE) as holdfast:
             assert (await holdfast.sessions.verify(holdfast.owner, session)).faults == ()
             return [row.text for row in await holdfast.read(session)]
 
@@ -111,7 +111,7 @@ async def backed_up_under_load(
 ) -> tuple[SessionId, list[tuple[int, int]]]:
     """Back a store up while it is written to; return how much was written before and after."""
     counts = []
-    async with open_holdfast(file.parent, scope=Scope.NONE) as holdfast:
+    async with open_holdfast(file.parent, scope=RunScope.NONE) as holdfast:
         session = await holdfast.open()
         async with asyncio.TaskGroup() as tasks:
             writing = tasks.create_task(write_for_ever(holdfast, session.id))

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.messages import encode_parts
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.ports import Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
@@ -32,7 +32,7 @@ ROWS = a_transcript(a_message("one"), a_message("two"), a_message("three"))
 
 
 @pytest.fixture
-async def filled(store: SqliteStore, head: Head) -> SqliteStore:
+async def filled(store: SqliteStore, head: SessionState) -> SqliteStore:
     """Write something into every table."""
 
     async def work(tx: Tx) -> None:

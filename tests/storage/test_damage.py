@@ -11,7 +11,7 @@ from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import AgentId, CallId, SessionId
 from holdfast.domain.messages import CHAIN_START, link
 from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import microseconds
 from holdfast.ports import Tx
 from holdfast.store.sqlite.store import SqliteStore
@@ -34,7 +34,7 @@ from tests.storage.test_record import new_rows
 
 pytestmark = pytest.mark.anyio
 
-Reading = Callable[[Tx, Head], Coroutine[Any, Any, Any]]
+Reading = Callable[[Tx, SessionState], Coroutine[Any, Any, Any]]
 NEWS = f"event 1 of session {SESSION_ID}"
 # What is done to the file, how it is read then, and what the refusal names.
 DAMAGE: dict[str, tuple[str, Reading, str]] = {
@@ -113,12 +113,12 @@ DAMAGE: dict[str, tuple[str, Reading, str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=list(DAMAGE))
 async def test_what_was_changed_in_the_file_is_never_shown(
-    store: SqliteStore, head: Head, home: Path, damage: tuple[str, Reading, str]
+    store: SqliteStore, head: SessionState, home: Path, damage: tuple[str, Reading, str]
 ) -> None:
     sql, read, named = damage
     (row,) = new_rows(a_transcript(a_message()))
 
-    async def fill(tx: Tx) -> Head:
+    async def fill(tx: Tx) -> SessionState:
         await tx.models.add(a_model())
         await tx.calls.save(head.key, a_call())
         await tx.costs.add(head.key, a_cost())
@@ -151,7 +151,7 @@ BODIES: dict[str, Reading] = {
 
 @pytest.mark.parametrize(("table", "read"), BODIES.items(), ids=list(BODIES))
 async def test_content_of_another_shape_is_refused_even_with_a_fitting_checksum(
-    store: SqliteStore, head: Head, home: Path, table: str, read: Reading
+    store: SqliteStore, head: SessionState, home: Path, table: str, read: Reading
 ) -> None:
     await store.write(lambda tx: tx.models.add(a_model()))
     with raw(home) as connection:
@@ -165,7 +165,7 @@ async def test_content_of_another_shape_is_refused_even_with_a_fitting_checksum(
 
 
 async def test_a_damaged_session_hides_none_of_its_neighbours(
-    store: SqliteStore, head: Head, home: Path
+    store: SqliteStore, head: SessionState, home: Path
 ) -> None:
     other = a_session(id=SessionId(an_id(8)))
     await store.write(lambda tx: tx.sessions.add(other, a_head(session_id=other.id), b""))
@@ -179,7 +179,7 @@ async def test_a_damaged_session_hides_none_of_its_neighbours(
 
 
 async def test_an_event_of_a_kind_nobody_knows_is_refused_even_with_a_fitting_checksum(
-    store: SqliteStore, head: Head, home: Path
+    store: SqliteStore, head: SessionState, home: Path
 ) -> None:
     await store.write(lambda tx: tx.events.append(head.key, [an_event(turn=1)]))
     at = microseconds(an_event().at)
@@ -195,7 +195,7 @@ async def test_an_event_of_a_kind_nobody_knows_is_refused_even_with_a_fitting_ch
 
 
 async def test_a_message_of_a_role_nobody_has_is_refused_even_with_a_fitting_hash(
-    store: SqliteStore, head: Head, home: Path
+    store: SqliteStore, head: SessionState, home: Path
 ) -> None:
     (row,) = new_rows(a_transcript(a_message()))
     await store.write(lambda tx: tx.messages.append(head.key, [row]))
@@ -212,7 +212,7 @@ async def test_a_message_of_a_role_nobody_has_is_refused_even_with_a_fitting_has
 
 
 async def test_a_missing_message_breaks_the_news_by_its_name(
-    store: SqliteStore, head: Head, home: Path
+    store: SqliteStore, head: SessionState, home: Path
 ) -> None:
     rows = new_rows(a_transcript(a_message("one"), a_message("two")))
     await store.write(lambda tx: tx.messages.append(head.key, rows))
@@ -227,7 +227,7 @@ async def test_a_missing_message_breaks_the_news_by_its_name(
 
 
 async def test_a_damaged_record_never_hides_its_neighbours(
-    store: SqliteStore, head: Head, home: Path
+    store: SqliteStore, head: SessionState, home: Path
 ) -> None:
     sound = a_session(id=SessionId(an_id(70)))
 
@@ -259,7 +259,7 @@ async def test_a_damaged_record_never_hides_its_neighbours(
 @pytest.mark.parametrize("order", list(SessionOrder))
 async def test_a_page_of_sessions_is_filled_past_damaged_ones(
     store: SqliteStore,
-    head: Head,
+    head: SessionState,
     home: Path,
     order: SessionOrder,
     caplog: pytest.LogCaptureFixture,

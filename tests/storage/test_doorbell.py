@@ -14,7 +14,7 @@ from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.events import Event, TurnStarted
 from holdfast.domain.ids import EventId, SessionId, SessionKey
 from holdfast.domain.models import model_of
-from holdfast.ports import Told
+from holdfast.ports import Notification
 from holdfast.store.sqlite.change_watch import INTERVAL, StoreDoorbell
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, a_head, an_id
@@ -27,7 +27,7 @@ HERE, THERE = SessionKey(1), SessionKey(2)
 NEWS = Event(
     id=EventId(an_id(2)), session_id=SessionId(an_id(1)), sequence=1, at=AT, payload=TurnStarted()
 )
-TOLD = Told(a_head(), [NEWS])
+TOLD = Notification(a_head(), [NEWS])
 
 
 class Version:

@@ -7,7 +7,7 @@ import pytest
 from holdfast.store.sqlite.checks import (
     is_filled,
     library_version,
-    open_doors,
+    open_permissions,
     unsuitable_file_system,
 )
 from holdfast.store.sqlite.connection import connect
@@ -28,10 +28,10 @@ def test_what_others_can_reach_is_named(tmp_path: Path) -> None:
         (home / name).touch()
         (home / name).chmod(mode)
 
-    assert open_doors(home) == [
+    assert open_permissions(home) == [
         f"{home / 'history.db'} has mode 0640: others than its owner can reach it."
     ]
-    assert open_doors(tmp_path / "nothing") == []
+    assert open_permissions(tmp_path / "nothing") == []
 
 
 def test_a_file_system_that_forgets_is_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
-from holdfast.store.sqlite.encryption import KeySources, StoreKey, key_of
+from holdfast.store.sqlite.encryption import KeySources, StoreKey, load_store_key
 
 HEX = "0123456789abcdef" * 4
 
@@ -57,7 +57,7 @@ def test_the_environment_comes_first(
     (folder / "key").write_text("ee" * 32)
     sources = _sources(chain, environment=text, encryption=encryption)
 
-    key = key_of(folder, sources, is_new=is_new)
+    key = load_store_key(folder, sources, is_new=is_new)
 
     assert key == StoreKey("environment", bytes.fromhex(HEX))
 
@@ -69,7 +69,7 @@ def test_the_keychain_comes_before_the_file(folder: Path, is_new: bool, encrypti
     chain.entries[f"store:{folder}"] = HEX
     (folder / "key").write_text("ee" * 32)
 
-    key = key_of(folder, _sources(chain, encryption=encryption), is_new=is_new)
+    key = load_store_key(folder, _sources(chain, encryption=encryption), is_new=is_new)
 
     assert key == StoreKey("keychain", bytes.fromhex(HEX))
 
@@ -78,7 +78,7 @@ def test_the_file_comes_last_and_is_locked(folder: Path) -> None:
     (folder / "key").write_text(HEX + "\n")
     (folder / "key").chmod(0o644)
 
-    key = key_of(folder, _sources(Keychain()), is_new=False)
+    key = load_store_key(folder, _sources(Keychain()), is_new=False)
 
     assert key == StoreKey("keyfile", bytes.fromhex(HEX))
     assert stat.S_IMODE((folder / "key").stat().st_mode) == 0o600
@@ -87,7 +87,7 @@ def test_the_file_comes_last_and_is_locked(folder: Path) -> None:
 def test_a_new_key_goes_into_the_keychain_where_there_is_one(folder: Path) -> None:
     chain = Keychain()
 
-    key = key_of(folder, _sources(chain), is_new=True)
+    key = load_store_key(folder, _sources(chain), is_new=True)
 
     assert key.source == "keychain"
     assert chain.entries == {f"store:{folder}": (key.value or b"").hex()}
@@ -97,20 +97,20 @@ def test_a_new_key_goes_into_the_keychain_where_there_is_one(folder: Path) -> No
 def test_without_a_keychain_a_new_key_goes_into_a_private_file(folder: Path) -> None:
     locked = Keychain(is_open=False)
 
-    key = key_of(folder, _sources(locked), is_new=True)
+    key = load_store_key(folder, _sources(locked), is_new=True)
 
     file = folder / "key"
     assert (key.source, file.read_text()) == ("keyfile", f"{(key.value or b'').hex()}\n")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(folder.iterdir()) == [file]
-    assert key_of(folder, _sources(locked), is_new=False) == key
+    assert load_store_key(folder, _sources(locked), is_new=False) == key
 
 
 def test_new_keys_differ(tmp_path: Path) -> None:
     keys = set()
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
-        keys.add(key_of(tmp_path / name, _sources(Keychain()), is_new=True).value)
+        keys.add(load_store_key(tmp_path / name, _sources(Keychain()), is_new=True).value)
 
     assert {len(key or b"") for key in keys} == {32}
     assert len(keys) == 3
@@ -127,7 +127,7 @@ def test_the_first_of_two_that_make_a_key_at_once_wins(
 
     monkeypatch.setattr(secrets, "token_bytes", meanwhile)
 
-    key = key_of(folder, _sources(Keychain(is_open=False)), is_new=True)
+    key = load_store_key(folder, _sources(Keychain(is_open=False)), is_new=True)
 
     assert key == StoreKey("keyfile", bytes.fromhex(HEX))
     assert [path.name for path in folder.iterdir()] == ["key"]
@@ -136,7 +136,9 @@ def test_the_first_of_two_that_make_a_key_at_once_wins(
 def test_a_new_store_may_be_plain(folder: Path) -> None:
     chain = Keychain()
 
-    assert key_of(folder, _sources(chain, encryption="off"), is_new=True) == StoreKey("off", None)
+    assert load_store_key(folder, _sources(chain, encryption="off"), is_new=True) == StoreKey(
+        "off", None
+    )
     assert (chain.entries, list(folder.iterdir())) == ({}, [])
 
 
@@ -145,7 +147,7 @@ def test_a_store_whose_key_is_missing_gets_no_new_one(folder: Path, encryption: 
     chain = Keychain()
 
     with pytest.raises(Unavailable) as caught:
-        key_of(folder, _sources(chain, encryption=encryption), is_new=False)
+        load_store_key(folder, _sources(chain, encryption=encryption), is_new=False)
 
     assert caught.value.code is Code.STORE_KEY_MISSING
     assert (chain.entries, list(folder.iterdir())) == ({}, [])
@@ -155,10 +157,10 @@ def test_who_wants_the_keychain_gets_no_file(folder: Path) -> None:
     locked = Keychain(is_open=False)
 
     with pytest.raises(Unavailable) as made:
-        key_of(folder, _sources(locked, encryption="keychain"), is_new=True)
+        load_store_key(folder, _sources(locked, encryption="keychain"), is_new=True)
     (folder / "key").write_text(HEX)
     with pytest.raises(Unavailable) as found:
-        key_of(folder, _sources(locked, encryption="keychain"), is_new=False)
+        load_store_key(folder, _sources(locked, encryption="keychain"), is_new=False)
 
     assert made.value.code is Code.KEYCHAIN_UNAVAILABLE
     assert found.value.code is Code.STORE_KEY_MISSING
@@ -177,7 +179,7 @@ def test_a_key_that_is_none_is_refused_without_showing_it(
     sources = _sources(chain, environment=text if where == "environment" else None)
 
     with pytest.raises(Invalid) as caught:
-        key_of(folder, sources, is_new=False)
+        load_store_key(folder, sources, is_new=False)
 
     assert caught.value.code is Code.STORE_KEY_INVALID
     assert not text or text not in str(caught.value.body())
@@ -193,7 +195,7 @@ def test_a_link_in_the_place_of_the_key_is_refused(folder: Path, is_dangling: bo
 
     for is_new in (True, False):
         with pytest.raises(HoldfastError) as caught:
-            key_of(folder, _sources(Keychain(is_open=False)), is_new=is_new)
+            load_store_key(folder, _sources(Keychain(is_open=False)), is_new=is_new)
         assert caught.value.code is Code.NOT_A_FILE
     assert is_dangling or stat.S_IMODE(target.stat().st_mode) == 0o644
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.ids import SessionId, SessionKey, uuid7
 from holdfast.domain.messages import CHAIN_START
-from holdfast.domain.sessions import ForkPoint, Head
+from holdfast.domain.sessions import ForkPoint, SessionState
 from holdfast.ports import Segment, Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.anyio
 Fork = tuple[int, int]
 
 
-async def _grown(tx: Tx, forks: list[Fork]) -> list[tuple[Head, list[str]]]:
+async def _grown(tx: Tx, forks: list[Fork]) -> list[tuple[SessionState, list[str]]]:
     """Make a line of sessions; each leaves the one before somewhere and adds rows of its own."""
-    line: list[tuple[Head, list[str]]] = []
+    line: list[tuple[SessionState, list[str]]] = []
     for number, (at, added) in enumerate(forks):
         session_id = SessionId(uuid7(number, _fresh()))
         parent = line[-1] if line else None
@@ -71,7 +71,7 @@ LINES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), min_size=1, ma
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 async def test_a_fork_shows_what_its_line_shows_up_to_where_it_left(
-    store: SqliteStore, head: Head, forks: list[Fork]
+    store: SqliteStore, head: SessionState, forks: list[Fork]
 ) -> None:
     async def work(tx: Tx) -> list[tuple[list[str], list[str]]]:
         line = await _grown(tx, forks)
@@ -86,7 +86,7 @@ async def test_a_fork_shows_what_its_line_shows_up_to_where_it_left(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 async def test_detaching_any_of_a_line_changes_nothing_that_is_shown(
-    store: SqliteStore, head: Head, forks: list[Fork], which: int
+    store: SqliteStore, head: SessionState, forks: list[Fork], which: int
 ) -> None:
     async def work(tx: Tx) -> list[tuple[list[str], list[str]]]:
         line = await _grown(tx, forks)
@@ -101,8 +101,10 @@ async def test_detaching_any_of_a_line_changes_nothing_that_is_shown(
         assert shown == expected
 
 
-async def test_stretches_are_cut_where_each_fork_leaves(store: SqliteStore, head: Head) -> None:
-    async def work(tx: Tx) -> tuple[list[Head], tuple[Segment, ...]]:
+async def test_stretches_are_cut_where_each_fork_leaves(
+    store: SqliteStore, head: SessionState
+) -> None:
+    async def work(tx: Tx) -> tuple[list[SessionState], tuple[Segment, ...]]:
         line = await _grown(tx, [(0, 4), (3, 2), (4, 0), (2, 1)])
         heads = [each for each, _ in line]
         return heads, await tx.sessions.lineage(heads[-1].key)
@@ -121,9 +123,9 @@ async def test_an_unknown_session_has_no_rows(store: SqliteStore) -> None:
 
 
 async def test_what_a_detached_fork_copied_is_no_news_of_its_own(
-    store: SqliteStore, head: Head, home: Path
+    store: SqliteStore, head: SessionState, home: Path
 ) -> None:
-    async def work(tx: Tx) -> tuple[Head, int]:
+    async def work(tx: Tx) -> tuple[SessionState, int]:
         line = await _grown(tx, [(0, 3), (2, 1)])
         fork = replace(line[-1][0], events=9)
         await tx.sessions.save(fork)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.domain.queries import SessionQuery
 from holdfast.store.sqlite.store import SqliteStore
 from tests.stand_ins import PATIENCE
@@ -59,7 +59,7 @@ async def test_processes_that_open_a_new_home_at_once_share_it(home: Path) -> No
     ] == [(0, b"")] * count
     assert len({out for out, _ in told}) == 1
     assert told[0][0].startswith(b"keyfile ")
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         sessions = (await house.sessions.list(SessionQuery(owner=house.owner))).items
         assert {session.title for session in sessions} == {f"from {n}" for n in range(count)}
         assert isinstance(house.store, SqliteStore)

@@ -22,7 +22,7 @@ from holdfast.domain.events import (
     encode_payload,
 )
 from holdfast.domain.messages import Role
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.ports import Frame, Tx
 from holdfast.store.event_encoding import stored_payload
 from holdfast.store.sqlite.store import SqliteStore
@@ -41,11 +41,13 @@ STORED = st.one_of(
 )
 
 
-async def _append(store: SqliteStore, head: Head, *events: Event) -> None:
+async def _append(store: SqliteStore, head: SessionState, *events: Event) -> None:
     await store.write(lambda tx: tx.events.append(head.key, events))
 
 
-async def _after(store: SqliteStore, head: Head, cursor: int, limit: int = 100) -> list[Frame]:
+async def _after(
+    store: SqliteStore, head: SessionState, cursor: int, limit: int = 100
+) -> list[Frame]:
     return await store.read(lambda tx: tx.events.after(head, cursor, limit=limit))
 
 
@@ -67,7 +69,7 @@ def _envelope(event: Event) -> bytes:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 async def test_an_envelope_is_what_encoding_the_event_would_give(
-    store: SqliteStore, head: Head, payload: Payload, turn: int | None, at: datetime
+    store: SqliteStore, head: SessionState, payload: Payload, turn: int | None, at: datetime
 ) -> None:
     event = an_event(payload, turn=turn, sequence=next(NUMBERS), at=at)
 
@@ -79,7 +81,9 @@ async def test_an_envelope_is_what_encoding_the_event_would_give(
 
 
 @demands("S2-120k")
-async def test_news_come_after_their_cursor_in_order(store: SqliteStore, head: Head) -> None:
+async def test_news_come_after_their_cursor_in_order(
+    store: SqliteStore, head: SessionState
+) -> None:
     events = [an_event(sequence=number, turn=1) for number in (1, 2, 5)]
     await _append(store, head, *events)
 
@@ -90,7 +94,7 @@ async def test_news_come_after_their_cursor_in_order(store: SqliteStore, head: H
 
 
 async def test_a_view_shows_the_whole_log_as_it_is_told(
-    store: SqliteStore, head: Head, home: Path
+    store: SqliteStore, head: SessionState, home: Path
 ) -> None:
     [row] = a_transcript(a_message(model_id=MODEL_ID))
     folded = SessionCompacted(message_id=row.id, kept=1, dropped_through=1)
@@ -119,7 +123,7 @@ class Enveloped(msgspec.Struct):
 
 
 async def test_a_row_is_its_own_news_at_the_place_it_was_written(
-    store: SqliteStore, head: Head
+    store: SqliteStore, head: SessionState
 ) -> None:
     """Rows have the events 2, 3 and 6; the others are stored as news."""
     rows = a_transcript(a_message("a"), a_message("b", role=Role.ASSISTANT), a_message("c", turn=0))
@@ -149,7 +153,7 @@ async def test_a_row_is_its_own_news_at_the_place_it_was_written(
 
 
 async def test_a_page_of_news_has_a_mebibyte_at_most_but_one_at_least(
-    store: SqliteStore, head: Head
+    store: SqliteStore, head: SessionState
 ) -> None:
     large = [an_event(streamed("x" * 400_000), sequence=number) for number in (1, 2, 3, 4)]
     larger = an_event(streamed("x" * (2 << 20)), sequence=5)
@@ -162,7 +166,7 @@ async def test_a_page_of_news_has_a_mebibyte_at_most_but_one_at_least(
 
 
 async def test_news_of_some_kinds_can_be_read_from_a_number_on(
-    store: SqliteStore, head: Head
+    store: SqliteStore, head: SessionState
 ) -> None:
     events = [
         an_event(asked(), sequence=1, turn=1),
@@ -183,7 +187,7 @@ async def test_news_of_some_kinds_can_be_read_from_a_number_on(
 
 
 async def test_only_old_deltas_of_turns_that_ended_are_pruned(
-    store: SqliteStore, head: Head
+    store: SqliteStore, head: SessionState
 ) -> None:
     late = AT + timedelta(hours=1)
     events = [

@@ -10,10 +10,17 @@ import pytest
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import LOCAL_OWNER, Owner
 from holdfast.domain.time import milliseconds
-from holdfast.observations.claims import Entry, ObservationKind, Origin, Subject, accepted, observed
+from holdfast.observations.claims import (
+    ClaimOrigin,
+    LogEntry,
+    ObservationKind,
+    Subject,
+    accept_payload,
+    build_observation,
+)
 from holdfast.observations.resolve import Fold
-from holdfast.observations.snapshots import computed
-from holdfast.ports import Known, Tx
+from holdfast.observations.snapshots import compute_snapshot
+from holdfast.ports import KnownEntity, Tx
 from holdfast.store.sqlite.connection import Connection, connect
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import a_head, a_session, an_agent, an_id
@@ -26,20 +33,20 @@ pytestmark = pytest.mark.anyio
 
 async def written(
     tx: Tx, *payloads: Any, owner: Owner = LOCAL_OWNER, key: str | None = None
-) -> Known:
+) -> KnownEntity:
     """Write claims about one session, and what is computed from them."""
     known, fold = None, None
     for number, payload in enumerate(payloads, 1):
-        told = accepted(SESSION, payload)
+        told = accept_payload(SESSION, payload)
         subject = Subject(owner, SESSION, told.key)
-        place = Entry(ordinal=number, created_at=AT + timedelta(minutes=number))
-        origin = Origin(kind=ObservationKind.SUBMIT, idempotency_key=key)
-        observation = observed(owner, told, origin, place)
+        place = LogEntry(ordinal=number, created_at=AT + timedelta(minutes=number))
+        origin = ClaimOrigin(kind=ObservationKind.SUBMIT, idempotency_key=key)
+        observation = build_observation(owner, told, origin, place)
         known = known or await tx.observations.add(subject, milliseconds(AT))
         known = await tx.observations.append(known, observation, told.content)
         fold = fold or Fold(subject)
         fold.add(observation)
-        now = computed(fold)
+        now = compute_snapshot(fold)
         await tx.projections.save(known, now.projection, now.body)
     assert known is not None
     return known
@@ -159,7 +166,7 @@ async def test_damage_to_what_was_computed_is_found(
 async def test_an_entity_knows_the_session_it_is(store: SqliteStore) -> None:
     late, early = an_id(50), an_id(51)
 
-    async def fill(tx: Tx) -> list[Known | None]:
+    async def fill(tx: Tx) -> list[KnownEntity | None]:
         await tx.agents.add(an_agent())
         await written(tx, a_payload(session_id=early))
         for number in (late, early):
@@ -207,7 +214,7 @@ async def test_what_is_computed_again_is_what_was_kept(file: Path, store: Sqlite
             fold = Fold(known.subject)
             for each in await tx.observations.since(known, 1):
                 fold.add(each)
-            now = computed(fold)
+            now = compute_snapshot(fold)
             found.append(await tx.projections.mend(known, now.projection, now.body))
         return found
 

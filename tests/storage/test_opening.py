@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Config, Scope, open_holdfast
+from holdfast import Config, RunScope, open_holdfast
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Internal, Unavailable
 from holdfast.domain.models import model_of
 from holdfast.store.sqlite.connection import (
@@ -17,8 +17,8 @@ from holdfast.store.sqlite.connection import (
     PLAIN_HEADER,
     connect,
     is_plain,
-    meaning,
     require_version,
+    translate_error,
 )
 from holdfast.store.sqlite.migrate import newest
 from holdfast.store.sqlite.store import SqliteStore
@@ -205,7 +205,7 @@ def test_a_store_that_others_make_at_the_same_moment_is_waited_for(file: Path, h
     ],
 )
 def test_every_error_of_sqlite_has_a_meaning(error: type[apsw.Error], code: Code) -> None:
-    told = meaning(error("secret detail"))
+    told = translate_error(error("secret detail"))
 
     assert told.code is code
     assert "secret detail" not in told.message
@@ -250,7 +250,7 @@ async def test_every_file_of_a_home_is_its_owners_only(
     home: Path, open_mask: None, encryption: str
 ) -> None:
     config = Config(home=home, encryption=encryption)
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         session = await house.open()
         await house.send(session.id, "hello")
         modes = _modes(home)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Code, Conflict, Internal
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.ids import SessionId
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.ports import Tx
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.drafts import Draft
@@ -33,10 +33,10 @@ DRAFT = "-- All that waits, if notebooks stand where they should and nobody has 
 WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
-async def _opened(store: PostgresStore, count: int = 1) -> list[Head]:
+async def _opened(store: PostgresStore, count: int = 1) -> list[SessionState]:
     """Add sessions."""
 
-    async def work(tx: Tx) -> list[Head]:
+    async def work(tx: Tx) -> list[SessionState]:
         await tx.agents.add(an_agent())
         ids = [SessionId(an_id(1_000 + number)) for number in range(count)]
         return [
@@ -66,7 +66,7 @@ def _each(value: Any) -> Any:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _streamed(head: Head, size: int) -> Any:
+def _streamed(head: SessionState, size: int) -> Any:
     """Return work that writes a piece of news of so many MiB."""
 
     async def work(tx: Tx) -> int:
@@ -143,7 +143,7 @@ async def test_a_crowd_is_written_in_parts_and_every_number_given_once(
 ) -> None:
     heads = await _opened(stores[0], 50)
 
-    async def tell_on(head: Head) -> list[int]:
+    async def tell_on(head: SessionState) -> list[int]:
         return [await stores[0].write(_told(head)) for _ in range(5)]
 
     given = await asyncio.gather(*map(tell_on, heads), *map(tell_on, heads))

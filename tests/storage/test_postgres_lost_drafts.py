@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.store.postgres import connect
 from holdfast.store.postgres import lane as postgre_lane
 from holdfast.store.postgres.drafts import Draft
@@ -42,7 +42,7 @@ CREATE TRIGGER refuse BEFORE UPDATE ON writers
 @asynccontextmanager
 async def _over_a_wire(
     databases: Databases,
-) -> AsyncIterator[tuple[PostgresStore, Head, WireCutter]]:
+) -> AsyncIterator[tuple[PostgresStore, SessionState, WireCutter]]:
     """Open a store over a wire that can be cut, with a session that is remembered."""
     databases.empty()
     with tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
@@ -55,7 +55,7 @@ async def _over_a_wire(
             await store.close()
 
 
-async def _drafted(store: PostgresStore) -> tuple[Head, Lane, Draft]:
+async def _drafted(store: PostgresStore) -> tuple[SessionState, Lane, Draft]:
     """Return a draft that nobody has written yet, and where it would be."""
     (head,) = await _opened(store)
     await store.write(_told(head))
@@ -166,7 +166,7 @@ async def test_a_draft_of_which_postgres_will_not_tell_is_told_as_unknown(
     assert (afterwards, numbers) == (4, [1, 2, 3, 4])
 
 
-def _written_meanwhile(databases: Databases, head: Head) -> None:
+def _written_meanwhile(databases: Databases, head: SessionState) -> None:
     """Wait until Postgres has written what it was cut off from telling."""
     asked = f"SELECT count(*) FROM events WHERE session_key = {head.key}"
     while databases.run("usual", [asked]) != [[(3,)]]:

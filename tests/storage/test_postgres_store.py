@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.domain.agents import Agent
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Unavailable
 from holdfast.domain.ids import SessionId
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.ports import Tx
 from holdfast.search.documents import ADD, MATCHING
 from holdfast.store.postgres import connect, lane
@@ -34,17 +34,17 @@ OTHER = SessionId(an_id(77))
 
 
 @pytest.fixture
-async def head(stores: tuple[PostgresStore, PostgresStore]) -> Head:
+async def head(stores: tuple[PostgresStore, PostgresStore]) -> SessionState:
     """Add the session of the builders."""
     return await stores[0].write(_added)
 
 
-async def _added(tx: Tx) -> Head:
+async def _added(tx: Tx) -> SessionState:
     await tx.agents.add(an_agent())
     return await tx.sessions.add(a_session(), a_head(), b"digest")
 
 
-def _told(head: Head) -> Any:
+def _told(head: SessionState) -> Any:
     """Return work that writes the next piece of news."""
 
     async def work(tx: Tx) -> int:
@@ -58,7 +58,7 @@ def _told(head: Head) -> Any:
     return work
 
 
-async def _numbers(store: PostgresStore, head: Head) -> list[int]:
+async def _numbers(store: PostgresStore, head: SessionState) -> list[int]:
     async def read(tx: Tx) -> list[int]:
         now = await tx.sessions.head_by_key(head.key)
         assert now is not None
@@ -68,7 +68,7 @@ async def _numbers(store: PostgresStore, head: Head) -> list[int]:
 
 
 async def test_two_processes_give_out_every_number_once(
-    stores: tuple[PostgresStore, PostgresStore], head: Head
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     given = await asyncio.gather(*[each.write(_told(head)) for each in stores for _ in range(30)])
 
@@ -76,7 +76,7 @@ async def test_two_processes_give_out_every_number_once(
 
 
 async def test_what_arrives_together_is_told_of_in_few_words(
-    stores: tuple[PostgresStore, PostgresStore], head: Head
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     heard: list[int] = []
     rung = asyncio.Event()
@@ -99,7 +99,7 @@ async def test_what_arrives_together_is_told_of_in_few_words(
 
 
 async def test_a_bell_rings_for_what_another_process_writes(
-    stores: tuple[PostgresStore, PostgresStore], head: Head
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     async with StoreDoorbell(stores[1].version) as doorbell, asyncio.timeout(PATIENCE):
         stores[1].tell(doorbell.ring)
@@ -110,7 +110,7 @@ async def test_a_bell_rings_for_what_another_process_writes(
 
 
 async def test_who_is_refused_takes_nobody_along(
-    stores: tuple[PostgresStore, PostgresStore], head: Head
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     async def refused(tx: Tx) -> None:
         await _told(head)(tx)
@@ -146,7 +146,7 @@ async def test_of_two_who_add_the_same_the_second_finds_it(
 
 
 async def test_what_breaks_a_rule_again_and_again_is_told_as_a_fault(
-    stores: tuple[PostgresStore, PostgresStore], head: Head
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     async def twice(tx: Tx) -> None:
         await tx.events.append(head.key, [an_event(sequence=1), an_event(sequence=1)])
@@ -160,7 +160,7 @@ async def test_what_breaks_a_rule_again_and_again_is_told_as_a_fault(
 
 
 async def test_a_head_of_an_older_epoch_is_not_written(
-    stores: tuple[PostgresStore, PostgresStore], head: Head
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     await stores[0].write(lambda tx: tx.sessions.save(replace(head, epoch=2)))
 
@@ -189,7 +189,7 @@ async def test_a_commit_whose_answer_is_lost_is_made_once(
 
 
 async def test_a_connection_that_is_ended_is_replaced(
-    databases: Databases, stores: tuple[PostgresStore, PostgresStore], head: Head
+    databases: Databases, stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     ending = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -202,7 +202,7 @@ async def test_a_connection_that_is_ended_is_replaced(
 
 
 async def test_a_read_changes_nothing_and_sees_one_instant(
-    stores: tuple[PostgresStore, PostgresStore], head: Head
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     async def read(tx: Tx) -> tuple[int, int]:
         before = await tx.sessions.head_by_key(head.key)
@@ -246,7 +246,7 @@ async def test_leases_are_counted_in_the_time_of_the_database(
 
 
 async def test_a_database_is_checked_row_by_row(
-    stores: tuple[PostgresStore, PostgresStore], head: Head, databases: Databases
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState, databases: Databases
 ) -> None:
     await stores[0].write(_told(head))
     assert await stores[0].check() == []
@@ -309,7 +309,7 @@ async def test_another_schema_of_a_database_is_another_store(databases: Database
 
 
 async def test_who_waits_for_a_row_keeps_others_waiting_only_for_a_moment(
-    stores: tuple[PostgresStore, PostgresStore], head: Head, url: str
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState, url: str
 ) -> None:
     other = await stores[0].write(
         lambda tx: tx.sessions.add(a_session(id=OTHER), a_head(session_id=OTHER), b"digest")
@@ -337,7 +337,7 @@ async def test_who_waits_for_a_row_keeps_others_waiting_only_for_a_moment(
 
 async def test_who_waits_for_a_row_too_long_is_told(
     stores: tuple[PostgresStore, PostgresStore],
-    head: Head,
+    head: SessionState,
     url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -379,7 +379,7 @@ async def test_a_commit_of_which_nobody_can_be_asked_is_told_as_unknown(
 
 
 async def test_a_read_that_is_given_up_or_refused_is_followed_by_others(
-    stores: tuple[PostgresStore, PostgresStore], head: Head
+    stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     async def slow(tx: Any) -> None:
         await tx.sessions._db.fetch("SELECT pg_sleep(60)")

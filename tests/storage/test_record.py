@@ -9,7 +9,7 @@ import pytest
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import Message, Role, encode_parts
-from holdfast.domain.sessions import ForkPoint, Head
+from holdfast.domain.sessions import ForkPoint, SessionState
 from holdfast.domain.time import microseconds
 from holdfast.ports import NewRow, Segment, Tx
 from holdfast.store.sqlite.store import SqliteStore
@@ -44,38 +44,44 @@ def new_rows(rows: tuple[Message, ...]) -> list[NewRow]:
 
 
 @pytest.fixture
-async def written(store: SqliteStore, head: Head) -> Head:
+async def written(store: SqliteStore, head: SessionState) -> SessionState:
     """Write the rows."""
 
-    async def work(tx: Tx) -> Head:
+    async def work(tx: Tx) -> SessionState:
         await tx.messages.append(head.key, new_rows(ROWS))
         return head
 
     return await store.write(work)
 
 
-async def _span(store: SqliteStore, head: Head, first: int, last: int, **how: Any) -> list[Message]:
+async def _span(
+    store: SqliteStore, head: SessionState, first: int, last: int, **how: Any
+) -> list[Message]:
     segment = Segment(head.key, head.session_id, first, last)
     wanted = {"limit": -1, **how}
     return await store.read(lambda tx: tx.messages.span(segment, **wanted))
 
 
 @demands("S0-060b", "S0-030", "S0-034", "S2-050", "S2-050d", "S2-120k")
-async def test_rows_come_back_as_they_were_written(store: SqliteStore, written: Head) -> None:
+async def test_rows_come_back_as_they_were_written(
+    store: SqliteStore, written: SessionState
+) -> None:
     assert await _span(store, written, 1, 5) == list(ROWS)
     assert await _span(store, written, 2, 4) == list(ROWS[1:4])
     assert await _span(store, written, 1, 5, limit=2) == list(ROWS[:2])
     assert await _span(store, written, 1, 5, limit=2, newest=True) == list(ROWS[3:])
 
 
-async def test_a_stretch_that_lacks_a_row_is_refused(store: SqliteStore, written: Head) -> None:
+async def test_a_stretch_that_lacks_a_row_is_refused(
+    store: SqliteStore, written: SessionState
+) -> None:
     for first, last, missing in ((6, 9, 6), (4, 6, 6)):
         with pytest.raises(Internal) as caught:
             await _span(store, written, first, last)
         assert caught.value.message.startswith(f"message {missing} of session {SESSION_ID}")
 
 
-async def test_a_row_is_found_by_its_id(store: SqliteStore, written: Head) -> None:
+async def test_a_row_is_found_by_its_id(store: SqliteStore, written: SessionState) -> None:
     async def work(tx: Tx) -> list[Message | None]:
         ids = [*(row.id for row in ROWS), MessageId(an_id(99))]
         return [await tx.messages.by_id(written, each) for each in ids]
@@ -84,7 +90,7 @@ async def test_a_row_is_found_by_its_id(store: SqliteStore, written: Head) -> No
 
 
 async def test_a_row_of_a_fork_chains_to_the_row_it_inherits(
-    store: SqliteStore, written: Head
+    store: SqliteStore, written: SessionState
 ) -> None:
     child = a_session(
         id=SessionId(an_id(7)), forked_from=ForkPoint(session_id=SESSION_ID, sequence=2)
@@ -103,7 +109,9 @@ async def test_a_row_of_a_fork_chains_to_the_row_it_inherits(
 
 
 @demands("S2-054")
-async def test_two_rows_cannot_have_one_number_or_one_id(store: SqliteStore, written: Head) -> None:
+async def test_two_rows_cannot_have_one_number_or_one_id(
+    store: SqliteStore, written: SessionState
+) -> None:
     same_number = a_transcript(a_message(id=MessageId(an_id(98))))
     same_id = a_transcript(a_message(id=ROWS[1].id), first=6)
 
@@ -126,7 +134,7 @@ async def test_two_rows_cannot_have_one_number_or_one_id(store: SqliteStore, wri
     ],
 )
 async def test_the_database_itself_refuses_to_change_a_row(
-    store: SqliteStore, written: Head, home: Path, sql: str
+    store: SqliteStore, written: SessionState, home: Path, sql: str
 ) -> None:
     with raw(home) as connection, pytest.raises(apsw.ConstraintError, match="append-only"):
         connection.execute(sql)
@@ -135,7 +143,9 @@ async def test_the_database_itself_refuses_to_change_a_row(
 
 
 @demands("S0-031", "S2-120f")
-async def test_rows_go_together_with_their_session(store: SqliteStore, written: Head) -> None:
+async def test_rows_go_together_with_their_session(
+    store: SqliteStore, written: SessionState
+) -> None:
     await store.write(lambda tx: tx.sessions.remove(written, ROWS[0].created_at))
 
     assert await store.read(lambda tx: tx.messages.by_id(written, ROWS[0].id)) is None
@@ -143,7 +153,7 @@ async def test_rows_go_together_with_their_session(store: SqliteStore, written: 
 
 @demands("S0-321", "S0-321e", "S1-010", "S1-011", "S1-011b", "S1-011d", "S1-057", "S1-100l")
 async def test_views_show_the_names_that_readers_may_know_from_elsewhere(
-    store: SqliteStore, written: Head, home: Path
+    store: SqliteStore, written: SessionState, home: Path
 ) -> None:
     with raw(home) as connection:
         columns = "SELECT name FROM pragma_table_info(?)"

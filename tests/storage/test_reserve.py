@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import StorageFull, Unavailable
-from holdfast.store.sqlite.disk_reserve import MARGIN, SIZE, Reserve
+from holdfast.store.sqlite.disk_reserve import MARGIN, SIZE, DiskReserve
 
 
 def test_the_space_is_really_taken(tmp_path: Path) -> None:
-    reserve = Reserve(tmp_path / "reserve")
+    reserve = DiskReserve(tmp_path / "reserve")
 
     assert reserve.take()
     found = (tmp_path / "reserve").stat()
@@ -26,7 +26,7 @@ def test_where_space_cannot_be_taken_it_is_written(
         raise OSError(errno.EOPNOTSUPP, "not here")
 
     monkeypatch.setattr(os, "posix_fallocate", refused)
-    reserve = Reserve(tmp_path / "reserve")
+    reserve = DiskReserve(tmp_path / "reserve")
 
     assert reserve.take()
     assert (tmp_path / "reserve").read_bytes() == bytes(SIZE)
@@ -39,7 +39,7 @@ def test_a_full_disk_gives_no_reserve_and_keeps_no_part_of_it(
         raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    reserve = Reserve(tmp_path / "reserve")
+    reserve = DiskReserve(tmp_path / "reserve")
 
     assert not reserve.take()
     assert not (tmp_path / "reserve").exists()
@@ -63,7 +63,7 @@ def room(free: int, *, available: int = 0) -> os.statvfs_result:
 def test_a_disk_without_room_beside_the_reserve_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_held: bool, is_full: bool
 ) -> None:
-    reserve = Reserve(tmp_path / "reserve")
+    reserve = DiskReserve(tmp_path / "reserve")
     reserve.is_held = is_held
     monkeypatch.setattr(os, "statvfs", lambda _: room(free, available=free))
 
@@ -78,7 +78,7 @@ def test_a_disk_without_room_beside_the_reserve_is_full(
 def test_blocks_kept_back_for_root_are_room_for_root_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, is_full: bool
 ) -> None:
-    reserve = Reserve(tmp_path / "reserve")
+    reserve = DiskReserve(tmp_path / "reserve")
     monkeypatch.setattr(os, "statvfs", lambda _: room(1 << 20))
     monkeypatch.setattr(os, "geteuid", lambda: user)
 
@@ -91,4 +91,4 @@ def test_blocks_kept_back_for_root_are_room_for_root_alone(
 
 def test_a_folder_that_is_gone_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
-        Reserve(tmp_path / "gone" / "reserve").require_room()
+        DiskReserve(tmp_path / "gone" / "reserve").require_room()

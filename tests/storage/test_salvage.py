@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Scope, SessionId, open_holdfast
+from holdfast import Holdfast, RunScope, SessionId, open_holdfast
 from holdfast.domain.errors import Code, Internal, NotFound
 from tests.houses import raw
 from tests.torture.clients.house import settings
@@ -31,15 +31,15 @@ async def _written(house: Holdfast) -> tuple[SessionId, Told]:
 @pytest.mark.parametrize("seed", range(4))
 async def test_an_unreadable_page_costs_the_message_on_it_alone(tmp_path: Path, seed: int) -> None:
     config = settings(tmp_path / "home")
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         session, truth = await _written(house)
     ids = {number: each.id for number, each in truth.messages.items()}
 
     ruined(config.home, random.Random(seed), OVERFLOW)
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         told = await told_of(house, session, ids, len(truth.events))
         with pytest.raises(NotFound):
-            await house.messages.get(house.owner, session, house.zones.ink.mint.new())
+            await house.messages.get(house.owner, session, house.zones.ink.id_factory.new())
 
     assert faults_of(truth, told, session, 1) == []
     assert told.events == truth.events

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Config, Holdfast, Scope, open_holdfast
+from holdfast import Config, Holdfast, RunScope, open_holdfast
 from holdfast.config import load
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.messages import Role
@@ -15,8 +15,8 @@ from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.ports import Tx
 from holdfast.ports.search import Backlog
 from holdfast.search import index as search_index
-from holdfast.search.documents import Origin
-from holdfast.search.index import Document, Stretch
+from holdfast.search.documents import DocumentOrigin
+from holdfast.search.index import Document, IndexRange
 from holdfast.search.query import SearchQuery
 from holdfast.store.database import Database, Row
 from tests.stand_ins import PATIENCE
@@ -34,7 +34,7 @@ def plain(home: Path) -> Config:
 @pytest.fixture
 async def house(home: Path) -> AsyncIterator[Holdfast]:
     """Open a house that anybody could read, in which nothing is played."""
-    async with open_holdfast(config=plain(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=plain(home), scope=RunScope.NONE) as house:
         yield house
 
 
@@ -92,11 +92,11 @@ async def test_of_large_messages_few_are_read_at_a_time(
     read: list[list[int]] = []
     texts = search_index._messages
 
-    def noted(origin: Origin, rows: list[Row]) -> Iterator[Document]:
+    def noted(origin: DocumentOrigin, rows: list[Row]) -> Iterator[Document]:
         read[-1] += [number for number, *_ in rows]
         return texts(origin, rows)
 
-    async def begun(database: Database, wanted: list[Stretch]) -> list[Stretch]:
+    async def begun(database: Database, wanted: list[IndexRange]) -> list[IndexRange]:
         read.append([])
         return await fitting(database, wanted)
 
@@ -230,7 +230,7 @@ async def test_a_damaged_message_is_left_out_and_hides_no_other(
     connection.execute("UPDATE messages SET parts = x'5b' WHERE sequence = 2")
     connection.close()
 
-    async with open_holdfast(config=plain(home), scope=Scope.NONE) as again:
+    async with open_holdfast(config=plain(home), scope=RunScope.NONE) as again:
         unindexed = await found(again, "tide")
         await catch_up(again)
         assert await found(again, "tide") == unindexed == [3, 1]
@@ -248,7 +248,7 @@ async def test_what_is_not_what_was_written_is_not_shown(house: Holdfast, home: 
     connection.execute("UPDATE messages SET parts = ? WHERE sequence = 2", (forged,))
     connection.close()
 
-    async with open_holdfast(config=plain(home), scope=Scope.NONE) as again:
+    async with open_holdfast(config=plain(home), scope=RunScope.NONE) as again:
         assert await found(again, "tide") == [1]
 
 
@@ -295,7 +295,7 @@ async def test_a_store_that_opens_with_a_damaged_index_calls_nothing_missing(
     connection.execute("UPDATE search_index_data SET block = x'00' WHERE id > 10")
     connection.close()
 
-    async with open_holdfast(config=plain(home), scope=Scope.NONE) as again:
+    async with open_holdfast(config=plain(home), scope=RunScope.NONE) as again:
         assert len(await again.store.check()) > 0
         with pytest.raises(HoldfastError) as caught:
             await found(again, "tide")
@@ -303,7 +303,7 @@ async def test_a_store_that_opens_with_a_damaged_index_calls_nothing_missing(
         await again.send(session.id, "three tide")
         assert len((await again.search.rebuild()).differences) == 1
         assert await again.store.check() == []
-    async with open_holdfast(config=plain(home), scope=Scope.NONE) as mended:
+    async with open_holdfast(config=plain(home), scope=RunScope.NONE) as mended:
         assert await found(mended, "tide") == [3, 2, 1]
 
 
@@ -321,7 +321,7 @@ async def test_an_index_that_is_made_twice_has_the_same_bytes(house: Holdfast) -
 
 
 async def test_an_encrypted_store_is_searched_and_shows_no_word(home: Path) -> None:
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         await said(house, CANARY)
         await catch_up(house)
         assert await found(house, CANARY) == [1]
@@ -341,7 +341,7 @@ async def test_sessions_that_went_without_a_word_to_the_index_are_not_found(
     connection.execute("DELETE FROM sessions")
     connection.close()
 
-    async with open_holdfast(config=plain(home), scope=Scope.NONE) as again:
+    async with open_holdfast(config=plain(home), scope=RunScope.NONE) as again:
         assert await found(again, "tide") == []
         await catch_up(again)
         assert await found(again, "tide") == []

@@ -10,7 +10,7 @@ from holdfast.search.documents import (
     HIGHEST,
     LOWEST,
     NUMBERS,
-    Origin,
+    DocumentOrigin,
     day_beginnings,
     days,
     mark,
@@ -56,7 +56,7 @@ def test_a_mark_is_no_word_of_a_text(kind: str) -> None:
 
 
 def test_each_word_stands_there_once_and_in_order() -> None:
-    words = text_words(Origin("ada", "agent", "repo"), 0, "b a b")
+    words = text_words(DocumentOrigin("ada", "agent", "repo"), 0, "b a b")
 
     assert words.split() == sorted(
         {"a", "b", mark("o", "ada"), mark("a", "agent"), mark("r", "repo"), "·d00000"}

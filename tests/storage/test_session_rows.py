@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.sessions import OPEN, Head, Status
+from holdfast.domain.sessions import OPEN, SessionState, Status
 from holdfast.store.database import Row
 from holdfast.store.session_rows import columns_of, forget, head_of, remember
 from tests.builders import a_head
 
 
-def row_of(head: Head) -> Row:
+def row_of(head: SessionState) -> Row:
     """Return a head as the row it is stored in."""
     *changing, checksum = tuple(columns_of(head).values())[1:]
     return head.key, head.session_id, head.owner, head.agent_id, *changing, 0, checksum
 
 
-def a_stored(**changes: Any) -> Head:
+def a_stored(**changes: Any) -> SessionState:
     """Return where a session stands, under a key that no other test uses."""
     return a_head(key=-17, **changes)
 

@@ -10,7 +10,14 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import Usage
 from holdfast.domain.ids import LOCAL_OWNER, AgentId, CallId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import SessionQuery
-from holdfast.domain.sessions import Budget, ForkPoint, Head, Session, Status, StopReason
+from holdfast.domain.sessions import (
+    Budget,
+    ForkPoint,
+    Session,
+    SessionState,
+    Status,
+    StopReason,
+)
 from holdfast.domain.tools import Grant
 from holdfast.ports import Tx
 from holdfast.store.sqlite.store import SqliteStore
@@ -73,7 +80,7 @@ FULL_HEAD = a_head(
 )
 
 
-def _seen(session: Session, head: Head) -> Session:
+def _seen(session: Session, head: SessionState) -> Session:
     """Return the session with what its head says."""
     return replace(
         session,
@@ -120,7 +127,7 @@ async def test_a_session_is_its_opening_and_its_head(store: SqliteStore) -> None
 
 
 async def test_a_session_is_found_by_its_owner_and_its_id_together(
-    store: SqliteStore, head: Head
+    store: SqliteStore, head: SessionState
 ) -> None:
     async def work(tx: Tx) -> list[Any]:
         strangers = [(STRANGER, SESSION_ID), (LOCAL_OWNER, SessionId(an_id(99)))]
@@ -136,7 +143,9 @@ async def test_a_session_is_found_by_its_owner_and_its_id_together(
     assert await store.read(work) == [None] * 8
 
 
-async def test_two_owners_may_each_have_a_session_of_one_id(store: SqliteStore, head: Head) -> None:
+async def test_two_owners_may_each_have_a_session_of_one_id(
+    store: SqliteStore, head: SessionState
+) -> None:
     agent = an_agent(id=AgentId(an_id(8)), owner=STRANGER)
     theirs = a_session(agent=agent)
     fork = a_session(
@@ -166,17 +175,17 @@ async def test_two_owners_may_each_have_a_session_of_one_id(store: SqliteStore, 
         assert found == wanted
 
 
-async def test_a_key_is_never_given_again(store: SqliteStore, head: Head) -> None:
+async def test_a_key_is_never_given_again(store: SqliteStore, head: SessionState) -> None:
     other = a_session(id=SessionId(an_id(7)))
 
-    async def work(tx: Tx) -> Head:
+    async def work(tx: Tx) -> SessionState:
         await tx.sessions.remove(head, AT)
         return await tx.sessions.add(other, a_head(session_id=other.id), b"")
 
     assert (await store.write(work)).key == head.key + 1
 
 
-async def test_the_digest_of_the_opening_is_kept(store: SqliteStore, head: Head) -> None:
+async def test_the_digest_of_the_opening_is_kept(store: SqliteStore, head: SessionState) -> None:
     async def work(tx: Tx) -> list[bytes | None]:
         ids = [head.session_id, SessionId(an_id(99))]
         return [await tx.sessions.digest(head.owner, each) for each in ids]
@@ -184,10 +193,10 @@ async def test_the_digest_of_the_opening_is_kept(store: SqliteStore, head: Head)
     assert await store.read(work) == [b"digest", None]
 
 
-async def test_what_an_owner_may_change_is_patched(store: SqliteStore, head: Head) -> None:
+async def test_what_an_owner_may_change_is_patched(store: SqliteStore, head: SessionState) -> None:
     patched = a_session(tags=("t",), metadata={"a": 1}, approval=ApprovalMode.AUTO)
 
-    async def work(tx: Tx) -> tuple[Session, Head] | None:
+    async def work(tx: Tx) -> tuple[Session, SessionState] | None:
         await tx.sessions.patch(head.key, patched)
         return await tx.sessions.get_by_key(head.key)
 
@@ -195,7 +204,7 @@ async def test_what_an_owner_may_change_is_patched(store: SqliteStore, head: Hea
 
 
 async def test_a_fork_knows_its_parent_and_a_parent_its_forks(
-    store: SqliteStore, head: Head
+    store: SqliteStore, head: SessionState
 ) -> None:
     child = a_session(
         id=SessionId(an_id(7)), forked_from=ForkPoint(session_id=SESSION_ID, sequence=0)
@@ -211,11 +220,13 @@ async def test_a_fork_knows_its_parent_and_a_parent_its_forks(
     assert (forks, none) == ([added], [])
 
 
-async def test_leases_of_a_holder_are_extended_together(store: SqliteStore, head: Head) -> None:
+async def test_leases_of_a_holder_are_extended_together(
+    store: SqliteStore, head: SessionState
+) -> None:
     mine = replace(head, holder="me", until=1, epoch=5)
     other = a_session(id=SessionId(an_id(7)))
 
-    async def work(tx: Tx) -> tuple[set[SessionKey], set[SessionKey], Head | None]:
+    async def work(tx: Tx) -> tuple[set[SessionKey], set[SessionKey], SessionState | None]:
         await tx.sessions.add(other, a_head(session_id=other.id, holder="you", until=1), b"")
         await tx.sessions.save(mine)
         extended = await tx.sessions.extend("me", 99), await tx.sessions.extend("nobody", 99)
@@ -237,18 +248,18 @@ async def test_leases_of_a_holder_are_extended_together(store: SqliteStore, head
     ],
 )
 async def test_only_open_sessions_with_a_turn_left_are_unsettled(
-    store: SqliteStore, head: Head, status: Status, turn: int, is_found: bool
+    store: SqliteStore, head: SessionState, status: Status, turn: int, is_found: bool
 ) -> None:
     moved = replace(head, status=status, turn=turn)
 
-    async def work(tx: Tx) -> list[Head]:
+    async def work(tx: Tx) -> list[SessionState]:
         await tx.sessions.save(moved)
         return await tx.sessions.unsettled()
 
     assert await store.write(work) == ([moved] if is_found else [])
 
 
-async def test_a_removed_session_leaves_a_tombstone(store: SqliteStore, head: Head) -> None:
+async def test_a_removed_session_leaves_a_tombstone(store: SqliteStore, head: SessionState) -> None:
     async def work(tx: Tx) -> list[Any]:
         before = await tx.sessions.is_buried(LOCAL_OWNER, SESSION_ID)
         await tx.calls.save(head.key, a_call())

@@ -14,7 +14,7 @@ from holdfast.domain.ids import AgentId, CallId, ModelId, Owner, RepoId
 from holdfast.domain.models import Model, model_of
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.tools import Effect, FsTier, Grant
 from holdfast.ports import Tx
 from holdfast.store.sqlite.store import SqliteStore
@@ -129,7 +129,9 @@ async def test_a_repository_is_used_while_a_session_is_bound_to_it(store: Sqlite
     assert await store.write(work) == [False, True, True]
 
 
-async def test_calls_come_in_the_order_they_were_intended(store: SqliteStore, head: Head) -> None:
+async def test_calls_come_in_the_order_they_were_intended(
+    store: SqliteStore, head: SessionState
+) -> None:
     ids = ["b", "a", "c"]
     calls = [
         a_call(id=CallId(each), arguments={"n": [each]}, sequence=sequence)
@@ -150,7 +152,7 @@ async def test_calls_come_in_the_order_they_were_intended(store: SqliteStore, he
     assert await store.write(work) == ([done, *calls[1:]], [later], done, None)
 
 
-async def test_a_request_is_in_the_ledger_once(store: SqliteStore, head: Head) -> None:
+async def test_a_request_is_in_the_ledger_once(store: SqliteStore, head: SessionState) -> None:
     one = a_cost(usage=Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5))
     other = a_cost(request_id=an_id(6), turn=2, priced=False, at=AT + timedelta(seconds=1))
 

@@ -9,7 +9,7 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.drafts import MessageDraft, Outcome, Summary
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
@@ -27,7 +27,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import ForkRequest, Session, SessionRequest, Status, StopReason
 from holdfast.http.api.rows import rows_of
-from holdfast.services.session_lifecycle import Heirs
+from holdfast.services.session_lifecycle import DeletePolicy
 from tests.houses import House, current, key_of, open_house, played, raw
 from tests.marks import demands
 from tests.stand_ins import GatedRuntime, an_answer
@@ -63,7 +63,7 @@ PLAY = [
 
 
 @pytest.fixture
-async def house(home: Path, outside: Outside) -> AsyncIterator[House]:
+async def house(home: Path, outside: Environment) -> AsyncIterator[House]:
     """Open a home whose first turn has everything in it, and whose second one fails."""
     failing = [(Outcome(stop_reason=StopReason.ERROR),)]
     async with open_house(home, GatedRuntime(PLAY, failing), outside=outside) as house:
@@ -245,7 +245,7 @@ async def test_a_fork_shows_what_it_inherits_as_its_own(
         *whole[:3],
         _tool(None, path="a", deep={"x": [1, None, True]}),
     ]
-    await house.sessions.delete(house.owner, session.id, heirs=Heirs.DETACH)
+    await house.sessions.delete(house.owner, session.id, heirs=DeletePolicy.DETACH)
     assert _contents(home, child.id)[: len(whole)] == whole
 
 

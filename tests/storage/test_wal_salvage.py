@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Config, HoldfastError, Scope, SessionQuery, open_holdfast
+from holdfast import (
+    Config,
+    HoldfastError,
+    RunScope,
+    SessionQuery,
+    open_holdfast,
+)
 from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
 from holdfast.store.sqlite.backup import open_draft
 from holdfast.store.sqlite.salvage import SPOKEN, read_frames, salvage
@@ -24,9 +30,9 @@ WORDS = 12
 async def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Return what a kill leaves: sessions whose last messages are in the log only."""
     config = Config(home=tmp_path / "live", encryption=request.param)
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         await house.open()
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         for name in ("first", "second"):
             session = await house.open()
             for number in range(WORDS):
@@ -48,7 +54,7 @@ def _flip(home: Path, place: int) -> None:
 
 async def _messages(home: Path) -> dict[str, int]:
     config = Config(home=home, encryption="auto")
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         sessions = (await house.sessions.list(SessionQuery(owner=house.owner))).items
         return {each.id: len(await house.read(each.id)) for each in sessions}
 
@@ -183,7 +189,7 @@ async def test_a_missing_log_is_reported_and_the_rest_kept(home: Path) -> None:
 
 async def test_a_store_in_use_is_not_salvaged(tmp_path: Path) -> None:
     config = Config(home=tmp_path / "home")
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         await house.open()
         done = ran(tmp_path / "home", "salvage", str(tmp_path / "whole.backup"))
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId
-from holdfast.execution.workspace_folders import Workspaces
+from holdfast.execution.workspace_folders import WorkspaceFolders
 from tests.builders import an_id
 
 SESSION = SessionId(an_id(1))
@@ -11,7 +11,7 @@ OTHER = SessionId(an_id(2))
 
 
 def test_a_folder_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
-    workspaces = Workspaces(tmp_path)
+    workspaces = WorkspaceFolders(tmp_path)
 
     mine = Path(workspaces.of(LOCAL_OWNER, SESSION))
     again = Path(workspaces.of(LOCAL_OWNER, SESSION))
@@ -23,7 +23,7 @@ def test_a_folder_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
 
 
 def test_it_is_removed_with_what_tools_and_servers_have_beside_it(tmp_path: Path) -> None:
-    workspaces = Workspaces(tmp_path)
+    workspaces = WorkspaceFolders(tmp_path)
     gone, kept = (Path(workspaces.of(LOCAL_OWNER, each)) for each in (SESSION, OTHER))
     for folder in (gone, kept):
         (folder / "a.txt").write_text("a")

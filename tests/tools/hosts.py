@@ -17,7 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from holdfast.domain.tools import Grant
-from holdfast.ports import Asked, Done, Planned, Slice, Workplace
+from holdfast.ports import (
+    CallOutcome,
+    PlannedCall,
+    RequestedCall,
+    Slice,
+    ToolWorkspace,
+)
 from holdfast.tools.fetching import WebSettings
 from holdfast.tools.tool import Tool
 from holdfast.tools.toolbox import LocalToolbox
@@ -149,7 +155,7 @@ def settings(host: Host | None = None, **changes: Any) -> WebSettings:
     return WebSettings(**{**given, **changes})
 
 
-def a_place(*grants: Grant, **changes: Any) -> Workplace:
+def a_place(*grants: Grant, **changes: Any) -> ToolWorkspace:
     """Return a workplace with these grants."""
     given: dict[str, Any] = {
         "session": "s1",
@@ -159,35 +165,35 @@ def a_place(*grants: Grant, **changes: Any) -> Workplace:
         "tools": frozenset({"http_request"}),
         "shelf": NoShelf(),
     }
-    return Workplace(**{**given, **changes})
+    return ToolWorkspace(**{**given, **changes})
 
 
-def granting(*domains: str) -> Workplace:
+def granting(*domains: str) -> ToolWorkspace:
     """Return a workplace from which these domains can be reached."""
     return a_place(Grant(domains=domains))
 
 
-def asked(name: str = "http_request", **arguments: Any) -> Asked:
+def asked(name: str = "http_request", **arguments: Any) -> RequestedCall:
     """Return a call."""
-    return Asked(id="c1", name=name, arguments=arguments, idempotency_key="k1")
+    return RequestedCall(id="c1", name=name, arguments=arguments, idempotency_key="k1")
 
 
-async def done(tool: Tool[Any], place: Workplace, asking: Asked) -> Done:
+async def done(tool: Tool[Any], place: ToolWorkspace, asking: RequestedCall) -> CallOutcome:
     """Plan the call and run it, as if somebody had agreed."""
     toolbox = LocalToolbox([tool])
     planned = await toolbox.plan(place, asking)
-    return await toolbox.run(place, planned) if isinstance(planned, Planned) else planned
+    return await toolbox.run(place, planned) if isinstance(planned, PlannedCall) else planned
 
 
-async def requested(given: WebSettings, place: Workplace, **arguments: Any) -> Done:
+async def requested(given: WebSettings, place: ToolWorkspace, **arguments: Any) -> CallOutcome:
     """Have `http_request` done."""
     (tool,) = web_tools(given)
     return await done(tool, place, asked(**arguments))
 
 
-def code_of(answer: Planned | Done) -> str:
+def code_of(answer: PlannedCall | CallOutcome) -> str:
     """Return status and code of what was refused, or just the status."""
-    if isinstance(answer, Planned):
+    if isinstance(answer, PlannedCall):
         return "planned"
     return f"{answer.status}/{answer.error.code}" if answer.error else str(answer.status)
 

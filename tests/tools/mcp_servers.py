@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ports import Done, Planned, Workplace
+from holdfast.ports import CallOutcome, PlannedCall, ToolWorkspace
 from holdfast.tools.lines import McpSettings
 from holdfast.tools.remote import McpTools
 from holdfast.tools.toolbox import LocalToolbox
@@ -104,7 +104,7 @@ def welcoming(**more: Any) -> McpSettings:
     return McpSettings(consent=lambda _: True, **more)
 
 
-def with_servers(folder: Path, *entries: Mapping[str, Any], **more: Any) -> Workplace:
+def with_servers(folder: Path, *entries: Mapping[str, Any], **more: Any) -> ToolWorkspace:
     """Return a workplace whose agent has declared these servers."""
     return a_place(servers=entries, working_dir=str(folder), scratch=str(folder), **more)
 
@@ -112,29 +112,29 @@ def with_servers(folder: Path, *entries: Mapping[str, Any], **more: Any) -> Work
 class Hands:
     """Calls tools of MCP servers through a toolbox, looked up anew each time."""
 
-    def __init__(self, tools: McpTools, place: Workplace) -> None:
+    def __init__(self, tools: McpTools, place: ToolWorkspace) -> None:
         self.tools = tools
         self.place = place
 
-    async def plan(self, name: str, **arguments: Any) -> Planned | Done:
+    async def plan(self, name: str, **arguments: Any) -> PlannedCall | CallOutcome:
         """Judge a call."""
         return await (await self._toolbox(name)).plan(
             self._granting(name), asked(name, **arguments)
         )
 
-    async def run(self, planned: Planned) -> Done:
+    async def run(self, planned: PlannedCall) -> CallOutcome:
         """Do what was planned, if it is still the same."""
         name = planned.asked.name
         return await (await self._toolbox(name)).run(self._granting(name), planned)
 
-    async def call(self, name: str, **arguments: Any) -> Done:
+    async def call(self, name: str, **arguments: Any) -> CallOutcome:
         """Judge a call and do it, as if somebody had agreed."""
         planned = await self.plan(name, **arguments)
-        return await self.run(planned) if isinstance(planned, Planned) else planned
+        return await self.run(planned) if isinstance(planned, PlannedCall) else planned
 
     async def _toolbox(self, name: str) -> LocalToolbox:
         tool = await self.tools.find(self.place, name)
         return LocalToolbox([tool] if tool else [])
 
-    def _granting(self, name: str) -> Workplace:
+    def _granting(self, name: str) -> ToolWorkspace:
         return msgspec.structs.replace(self.place, tools=frozenset({name}))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.domain.messages import ResultStatus
-from holdfast.ports import Asked, Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall, RequestedCall
 from tests.tools.workshops import Workshop, result, told
 from tests.tools.write_program import CALLS
 
@@ -22,11 +22,11 @@ CREATE = {"path": "a.txt", "content": "new\n", "mode": "create"}
 REPLACE = {"path": "a.txt", "content": "new\n"}
 
 
-async def made(shop: Workshop, key: str, **arguments: Any) -> Done:
+async def made(shop: Workshop, key: str, **arguments: Any) -> CallOutcome:
     """Make a call under a key of its own, as if everybody agreed."""
-    asked = Asked(id="c1", name="write_file", arguments=arguments, idempotency_key=key)
+    asked = RequestedCall(id="c1", name="write_file", arguments=arguments, idempotency_key=key)
     planned = await shop.toolbox.plan(shop.place, asked)
-    return await shop.run(planned) if isinstance(planned, Planned) else planned
+    return await shop.run(planned) if isinstance(planned, PlannedCall) else planned
 
 
 def test_a_call_that_was_killed_anywhere_comes_out_as_if_it_was_not(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_a_call_that_has_to_be_asked_about_again_is_the_one_that_was_agree
 ) -> None:
     shop.put("a.txt", "old\n")
     first = await shop.plan("write_file", **REPLACE)
-    assert isinstance(first, Planned)
+    assert isinstance(first, PlannedCall)
     await shop.run(first)
 
     again = await shop.toolbox.plan(shop.place, first.asked)

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from tests.tools.workshops import Workshop, told
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ def nested(levels: int) -> Any:
 async def test_a_checkpoint_has_a_name_and_a_time(shop: Workshop) -> None:
     done = await shop.call("checkpoint", name="spec done", state={"files": ["a"], "ok": True})
 
-    assert done == Done(
+    assert done == CallOutcome(
         status=ResultStatus.OK, result={"name": "spec done", "at": "2026-01-02T03:04:05.678Z"}
     )
 
@@ -30,7 +30,7 @@ async def test_a_checkpoint_has_a_name_and_a_time(shop: Workshop) -> None:
 async def test_a_checkpoint_is_only_a_look(shop: Workshop) -> None:
     planned = await shop.plan("checkpoint", name="x")
 
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     assert (planned.effect, planned.tool_class) == (Effect.PURE, ToolClass.READ)
 
 
@@ -60,4 +60,4 @@ async def test_what_a_history_would_refuse_is_refused_here(
     "state", [None, {}, nested(32), {"a": "y" * 65_536}, {"a": [1, 2.5, None, -0.0]}]
 )
 async def test_what_a_history_takes_is_taken(shop: Workshop, state: Any) -> None:
-    assert isinstance(await shop.plan("checkpoint", name="x" * 512, state=state), Planned)
+    assert isinstance(await shop.plan("checkpoint", name="x" * 512, state=state), PlannedCall)

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, Grant, ToolClass
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from holdfast.tools.children import NotStarted
 from holdfast.tools.commands import not_started, shown
 from holdfast.tools.environments import child_environment, restricted_path
@@ -117,7 +117,7 @@ async def test_a_plan_says_all_of_what_would_run(bench: Workbench) -> None:
 
     planned = await bench.plan("run_command", command=words[0], args=list(words[1:]))
 
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     line = r'"echo" "a b" "q\"" "\u202egnp.exe" "back\\slash" "line\nbreak" "\u001b[31m" "іl"'
     lines = planned.question.splitlines()
     assert lines[0] == line
@@ -138,9 +138,9 @@ async def test_the_same_words_are_remembered_as_the_same(bench: Workbench) -> No
     same = await bench.plan("run_command", command="echo", args=["a", "b"], timeout_s=5)
     other = await bench.plan("run_command", command="echo", args=["a b"])
 
-    assert isinstance(one, Planned)
-    assert isinstance(same, Planned)
-    assert isinstance(other, Planned)
+    assert isinstance(one, PlannedCall)
+    assert isinstance(same, PlannedCall)
+    assert isinstance(other, PlannedCall)
     assert one.memory == same.memory
     assert one.memory != other.memory
 
@@ -150,7 +150,7 @@ async def test_the_network_is_part_of_the_question(bench: Workbench) -> None:
 
     planned = await bench.plan("run_command", command="true")
 
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     assert planned.question.splitlines()[-1] == "with the network"
 
 
@@ -160,7 +160,7 @@ async def test_a_program_that_changed_after_the_plan_is_not_run(bench: Workbench
     program.chmod(0o700)
     bench.allow("./tool")
     planned = await bench.plan("run_command", command="./tool")
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
 
     program.write_text("#!/bin/sh\ntouch evil\n")
     done = await bench.toolbox.run(bench.place, planned)
@@ -172,7 +172,7 @@ async def test_a_program_that_changed_after_the_plan_is_not_run(bench: Workbench
 async def test_a_folder_or_an_environment_that_changed_is_another_plan(bench: Workbench) -> None:
     bench.allow("true")
     planned = await bench.plan("run_command", command="true")
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
 
     bench.environment["TZ"] = "Asia/Tokyo"
     other_environment = await bench.toolbox.run(bench.place, planned)
@@ -190,7 +190,7 @@ async def test_where_scratch_lies_is_no_part_of_what_was_agreed_to(
 ) -> None:
     bench.allow("true")
     planned = await bench.plan("run_command", command="true")
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
 
     bench.scratch = tmp_path / "scratch after a restart"
     bench.scratch.mkdir()
@@ -201,7 +201,7 @@ async def test_where_scratch_lies_is_no_part_of_what_was_agreed_to(
 async def test_an_act_without_its_plan_does_nothing(bench: Workbench) -> None:
     bench.allow("touch ran")
     planned = await bench.plan("run_command", command="touch", args=["ran"])
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     tool = bench.toolbox._tools["run_command"]
     arguments = msgspec.convert(planned.asked.arguments, tool.arguments)
 
@@ -434,7 +434,7 @@ def test_what_has_to_be_executed_is_read_from_the_program(tmp_path: Path) -> Non
 async def test_a_wider_tier_is_another_plan(bench: Workbench) -> None:
     bench.allow("true")
     planned = await bench.plan("run_command", command="true")
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     bench.allow("true", tier=FsTier.FULL)
 
     assert codes(await bench.toolbox.run(bench.place, planned)) == ("denied", "target_changed")
@@ -445,6 +445,6 @@ async def test_a_refusal_runs_nothing(bench: Workbench) -> None:
 
     done = await bench.plan("run_command", command="touch", args=["ran"])
 
-    assert isinstance(done, Done)
+    assert isinstance(done, CallOutcome)
     assert done.status is ResultStatus.DENIED
     assert os.listdir(bench.work) == []

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier, ToolClass
-from holdfast.ports import Planned
+from holdfast.ports import PlannedCall
 from holdfast.tools.floors import folded, is_private_key
 from tests.tools.workshops import Workshop, result, told
 
@@ -168,7 +168,7 @@ async def test_what_the_system_starts_is_not_written(tmp_path: Path, path: str) 
     assert told(await shop.plan("write_file", path=path, content="x")) == PROTECTED
     # In a project it is only the picture of a system.
     inside = await shop.plan("write_file", path=f"rootfs{path}", content="x", create_dirs=True)
-    assert isinstance(inside, Planned)
+    assert isinstance(inside, PlannedCall)
 
 
 @pytest.mark.parametrize("path", SENSITIVE)
@@ -177,7 +177,7 @@ async def test_what_others_run_later_always_asks(tmp_path: Path, tier: FsTier, p
 
     planned = await shop.plan("write_file", path=path, content="x", create_dirs=True)
 
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     assert (planned.tool_class, planned.memory) == (ToolClass.SENSITIVE_WRITE, None)
 
 
@@ -187,7 +187,7 @@ async def test_what_others_run_later_always_asks(tmp_path: Path, tier: FsTier, p
 async def test_what_only_looks_similar_is_an_ordinary_write(shop: Workshop, path: str) -> None:
     planned = await shop.plan("write_file", path=path, content="x", create_dirs=True)
 
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     assert planned.tool_class is ToolClass.WRITE
 
 

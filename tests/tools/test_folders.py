@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import FsTier
-from holdfast.ports import Done
+from holdfast.ports import CallOutcome
 from tests.tools.workshops import Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ async def test_entries_come_with_type_size_and_time(shop: Workshop) -> None:
 
     at = "2023-11-14T22:13:20.000Z"
     size = (shop.inside / "a").stat().st_size
-    assert done == Done(
+    assert done == CallOutcome(
         status=ResultStatus.OK,
         result={
             "entries": [

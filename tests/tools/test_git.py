@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, ToolClass
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from tests.tools.workbenches import Workbench, codes
 
 # Programs are started here, which belongs to the whole run and not to the quick one.
@@ -32,15 +32,15 @@ async def show(bench: Workbench, what: str = "status", **more: Any) -> str:
     return str(done.result["stdout"])
 
 
-async def commit(bench: Workbench, message: str = "second", *paths: str) -> Done:
+async def commit(bench: Workbench, message: str = "second", *paths: str) -> CallOutcome:
     """Commit, as if somebody agreed."""
     return await bench.call("git_commit", message=message, paths=list(paths))
 
 
-async def planned(bench: Workbench, message: str = "second", *paths: str) -> Planned:
+async def planned(bench: Workbench, message: str = "second", *paths: str) -> PlannedCall:
     """Return the plan of a commit."""
     found = await bench.plan("git_commit", message=message, paths=list(paths))
-    assert isinstance(found, Planned), found
+    assert isinstance(found, PlannedCall), found
     return found
 
 
@@ -403,7 +403,7 @@ async def test_a_file_that_changes_at_the_last_moment_is_not_committed(
     toolbox = bench.toolbox
     again = toolbox._planned
 
-    async def meddled(*given: Any) -> Planned:
+    async def meddled(*given: Any) -> PlannedCall:
         found = await again(*given)
         (bench.work / "a.txt").write_text("meddled with\n")
         return found
@@ -446,7 +446,7 @@ async def test_a_file_with_a_filter_is_named(bench: Workbench) -> None:
 
     done = await bench.plan("git_commit", message="second", paths=["a.txt"])
 
-    assert isinstance(done, Done)
+    assert isinstance(done, CallOutcome)
     assert codes(done) == ("denied", "filter_needed")
     assert done.error is not None
     assert done.error.message.startswith("a.txt needs the filter lfs")

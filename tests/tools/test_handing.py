@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Grant
-from holdfast.ports import Companion, Company
+from holdfast.ports import ClientMcpServer, ClientMcpServers
 from holdfast.tools.handing import HandedServers
 from holdfast.tools.lines import McpSettings
 from holdfast.tools.surroundings import ProcessSettings
@@ -34,7 +34,7 @@ def a_program(**more: Any) -> dict[str, Any]:
     return {"transport": "stdio", "command": sys.executable, "args": ["-m", "books"], **more}
 
 
-async def handed(folder: Path, *entries: dict[str, Any], **more: Any) -> Company:
+async def handed(folder: Path, *entries: dict[str, Any], **more: Any) -> ClientMcpServers:
     """Return what goes along where these servers are declared, and others configured."""
     configured = more.pop("configured", {})
     ours = {"PATH": os.environ["PATH"], "BOOK_LANG": "de", "UNNAMED": "ours"}
@@ -44,7 +44,7 @@ async def handed(folder: Path, *entries: dict[str, Any], **more: Any) -> Company
     return await HandedServers(settings).of(with_servers(folder, *entries, **more))
 
 
-def opened(companion: Companion) -> dict[str, str]:
+def opened(companion: ClientMcpServer) -> dict[str, str]:
     """Return the values that are sent."""
     return {name: value.reveal() for name, value in companion.values.items()}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.ports import FileTrouble
+from holdfast.ports import FileProblem
 from holdfast.tools import hard_links
 from holdfast.tools.files import FileSettings, file_tools
 from holdfast.tools.hosting import HostedFiles
@@ -111,7 +111,7 @@ async def test_an_agent_beside_us_does_not_read_it_either(tmp_path: Path) -> Non
     files = HostedFiles(keeper, GitStatus(processes, launcher), TerminalCovers(processes, launcher))
     folder = str(shop.inside)
 
-    with pytest.raises(FileTrouble) as refused:
+    with pytest.raises(FileProblem) as refused:
         await files.read(folder, f"{folder}/{name}")
     assert refused.value.kind == "outside"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import FileTrouble, PlannedWrite
+from holdfast.ports import FileProblem, PlannedWrite
 from holdfast.tools.hosting import HostedFiles
 from holdfast.tools.kernel import ask_kernel
 from holdfast.tools.launcher import Launcher
@@ -41,7 +41,7 @@ async def test_what_has_changed_since_it_was_planned_is_not_written(
     planned = await files.plan(str(tree), str(file), "new")
     file.write_text("theirs")
 
-    with pytest.raises(FileTrouble) as caught:
+    with pytest.raises(FileProblem) as caught:
         await files.write(str(tree), planned, "new")
     assert (caught.value.kind, file.read_text()) == ("failed", "theirs")
 
@@ -50,7 +50,7 @@ async def test_a_folder_inside_is_named_by_its_real_path(files: HostedFiles, tre
     (tree / "link").symlink_to("deep")
 
     assert await files.folder(str(tree), f"{tree}/link") == f"{tree}/deep"
-    with pytest.raises(FileTrouble) as caught:
+    with pytest.raises(FileProblem) as caught:
         await files.folder(str(tree), str(tree.parent))
     assert caught.value.kind == "outside"
 
@@ -80,7 +80,7 @@ async def test_the_most_delicate_file_decides(
 async def test_what_is_too_much_is_refused(
     files: HostedFiles, tree: Path, path: str, content: str, kind: str
 ) -> None:
-    with pytest.raises(FileTrouble) as caught:
+    with pytest.raises(FileProblem) as caught:
         await files.plan(str(tree), f"{tree}/{path}", content)
     assert caught.value.kind == kind
 
@@ -105,7 +105,7 @@ async def _tried(files: HostedFiles, tree: Path, planned: PlannedWrite) -> list[
         files.write(str(tree), planned, "x"),
         files.folder(str(tree), str(tree)),
     ):
-        with pytest.raises(FileTrouble) as caught:
+        with pytest.raises(FileProblem) as caught:
             await work
         troubles.append(caught.value.kind)
     return troubles

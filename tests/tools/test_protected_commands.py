@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.tools import FsTier, Grant, ToolClass
-from holdfast.ports import Planned
+from holdfast.ports import PlannedCall
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.sandbox import Bounds, Means, Namespaces
 from holdfast.tools.supervisor.settings import shown
@@ -305,10 +305,10 @@ async def test_without_mounts_a_command_is_asked_about_in_every_mode(tmp_path: P
     bench.allows_unprotected = True
     allowed = await bench.plan("run_command", command="true")
 
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     assert planned.tool_class is ToolClass.SENSITIVE_WRITE
     assert "no mount namespaces" in planned.question
-    assert isinstance(allowed, Planned)
+    assert isinstance(allowed, PlannedCall)
     assert allowed.tool_class is ToolClass.PROCESS
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, ToolClass
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from holdfast.tools.kernel import ask_kernel
 from holdfast.tools.reading import modified_at
 from tests.tools.workshops import Workshop, result, told
@@ -29,7 +29,7 @@ async def test_a_file_comes_with_its_lines_size_and_time(shop: Workshop) -> None
 
     done = await shop.call("read_file", path="a.txt")
 
-    assert done == Done(
+    assert done == CallOutcome(
         status=ResultStatus.OK,
         result={
             "content": "one\ntwo\r\nthree",
@@ -47,7 +47,7 @@ async def test_reading_is_planned_as_a_look_at_the_path_as_given(shop: Workshop)
 
     planned = await shop.plan("read_file", path="./a.txt")
 
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     assert (planned.effect, planned.tool_class) == (Effect.PURE, ToolClass.READ)
     assert planned.preview == {"path": "./a.txt"}
 

@@ -16,7 +16,7 @@ from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.tools import Effect, Grant, ToolClass
-from holdfast.ports import Done, LlmTool, Planned
+from holdfast.ports import CallOutcome, LlmTool, PlannedCall
 from holdfast.tools.addresses import blocked_because
 from holdfast.tools.lines import McpSettings
 from holdfast.tools.remote import McpTools
@@ -113,7 +113,7 @@ async def test_a_server_is_started_and_its_tools_are_offered_and_called(
     assert isinstance(schema, dict)
     expected = LlmTool(name="mcp_books_echo", description="Says it again.", parameters=schema)
     assert offered == (expected,)
-    assert done == Done(status=ResultStatus.OK, result={"text": '{"text": "hi"}'})
+    assert done == CallOutcome(status=ResultStatus.OK, result={"text": '{"text": "hi"}'})
     assert book.calls == [["echo", {"text": "hi"}]]
     assert await tools.troubles(hands.place) == ()
 
@@ -127,7 +127,7 @@ async def test_somebody_who_agrees_sees_who_is_called_with_what(
     plan = await hands.plan("mcp_books_echo", text="a\n\u202eb\\")
 
     command = " ".join([entry["command"], *entry["args"]])
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
     assert plan.question == (
         "Call echo of the MCP server books at\n"
         f"  {command}\n"
@@ -280,7 +280,7 @@ async def test_the_hints_of_a_server_count_only_if_the_user_trusts_it(
 
     trusted = [Effect.PURE, Effect.IDEMPOTENT, Effect.UNSAFE]
     expected = trusted if is_trusted else [Effect.UNSAFE] * 3
-    assert [plan.effect for plan in plans if isinstance(plan, Planned)] == expected
+    assert [plan.effect for plan in plans if isinstance(plan, PlannedCall)] == expected
     assert [tools.effect(f"mcp_books_{name}") for name in hints] == expected
     assert tools.effect("mcp_books_other") is Effect.UNSAFE
     await tools.aclose()
@@ -414,7 +414,7 @@ async def test_a_tool_that_changed_since_somebody_agreed_is_not_called(
 ) -> None:
     hands = Hands(tools, with_servers(tmp_path, book.entry()))
     plan = await hands.plan("mcp_books_echo", text="hi")
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
 
     book.write(tools=[{**ECHO, "description": "Says it to everybody."}])
     done = await hands.run(plan)
@@ -422,7 +422,7 @@ async def test_a_tool_that_changed_since_somebody_agreed_is_not_called(
 
     assert code_of(done) == "denied/target_changed"
     assert book.calls == []
-    assert isinstance(again, Planned)
+    assert isinstance(again, PlannedCall)
     assert again.digest != plan.digest
     assert again.memory != plan.memory
     assert (await hands.run(again)).status is ResultStatus.OK
@@ -433,7 +433,7 @@ async def test_a_tool_that_vanished_is_unavailable(
 ) -> None:
     hands = Hands(tools, with_servers(tmp_path, book.entry()))
     plan = await hands.plan("mcp_books_echo", text="hi")
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
 
     book.write(tools=[])
 
@@ -593,7 +593,7 @@ async def test_a_server_on_this_machine_is_reached_where_that_is_allowed(
         told = await tools.troubles(with_servers(tmp_path, entry, session="s2"))
 
     assert done.result == {"text": '{"text": "hi"}'}
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
     assert plan.preview == {"host": "127.0.0.1"}
     assert told == (
         "The MCP server web is not available: The URL is refused: only https is spoken.",
@@ -617,7 +617,7 @@ async def test_a_server_on_the_web_is_reached_like_every_other_host(
         await tools.aclose()
 
     assert done.result == {"text": '{"text": "hi"}'}
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
     assert plan.preview == {"host": HOST}
     assert "canary" not in repr((done, plan))
 
@@ -793,7 +793,7 @@ async def test_no_word_of_a_server_brings_a_secret_to_the_model(book: Book, tmp_
     offered = await box.offers(place)
     told = await box.troubles(place)
     plan = await box.plan(place, asked("mcp_books_t"))
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
     done = await box.run(place, plan)
     await tools.aclose()
 
@@ -902,7 +902,7 @@ async def test_a_server_can_tell_a_call_that_is_made_again_by_its_key(
 ) -> None:
     hands = Hands(tools, with_servers(tmp_path, book.entry()))
     plan = await hands.plan("mcp_books_echo", text="hi")
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
 
     twice = [await hands.run(plan) for _ in range(2)]
 

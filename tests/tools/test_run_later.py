@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.tools import FsTier, ToolClass
-from holdfast.ports import Planned
-from holdfast.services.approval_policy import RULES, Rule
+from holdfast.ports import PlannedCall
+from holdfast.services.approval_policy import RULES, ApprovalRule
 from holdfast.tools.floors import folded_path
 from holdfast.tools.run_later import RunLater, run_later
 from tests.tools.run_later_paths import ASKING, KINDS, ORDINARY
@@ -52,7 +52,7 @@ async def test_ordinary_source_is_an_ordinary_write(tmp_path: Path, path: str) -
     planned = await plan(Workshop(tmp_path), path)
 
     assert planned.tool_class is ToolClass.WRITE
-    assert RULES[ApprovalMode.EDITS, planned.tool_class] is Rule.YES
+    assert RULES[ApprovalMode.EDITS, planned.tool_class] is ApprovalRule.YES
 
 
 @pytest.mark.parametrize("path", [*ASKING, *SPELLINGS])
@@ -63,7 +63,7 @@ async def test_what_others_run_later_is_asked_about_in_every_mode(
 
     assert (planned.tool_class, planned.memory) == (ToolClass.SENSITIVE_WRITE, None)
     modes = (ApprovalMode.ASK, ApprovalMode.EDITS, ApprovalMode.AUTO)
-    assert {RULES[mode, planned.tool_class] for mode in modes} == {Rule.ASK}
+    assert {RULES[mode, planned.tool_class] for mode in modes} == {ApprovalRule.ASK}
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o744, 0o654, 0o645])
@@ -74,7 +74,7 @@ async def test_a_file_with_an_executable_bit_is_asked_about(tmp_path: Path, mode
 
     assert (await plan(shop, "tool")).tool_class is ToolClass.SENSITIVE_WRITE
     edited = await shop.plan("edit_file", path="tool", old="one", new="two")
-    assert isinstance(edited, Planned)
+    assert isinstance(edited, PlannedCall)
     assert edited.tool_class is ToolClass.SENSITIVE_WRITE
 
 
@@ -99,8 +99,8 @@ async def test_a_write_never_makes_a_file_executable(tmp_path: Path) -> None:
     assert not (shop.inside / "new").stat().st_mode & 0o111
 
 
-async def plan(shop: Workshop, path: str) -> Planned:
+async def plan(shop: Workshop, path: str) -> PlannedCall:
     """Return the plan of a write."""
     planned = await shop.plan("write_file", path=path, content="x\n", create_dirs=True)
-    assert isinstance(planned, Planned), planned
+    assert isinstance(planned, PlannedCall), planned
     return planned

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ports import Planned
+from holdfast.ports import PlannedCall
 from tests.tools.workbenches import PYTHON, Workbench, codes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -43,11 +43,11 @@ def program(bench: Workbench, name: str, content: str = "#!/bin/sh\necho one\n")
     return file
 
 
-async def planned(bench: Workbench, line: str) -> Planned:
+async def planned(bench: Workbench, line: str) -> PlannedCall:
     bench.allow(line)
     command, *args = line.split()
     found = await bench.plan("run_command", command=command, args=args)
-    assert isinstance(found, Planned), found
+    assert isinstance(found, PlannedCall), found
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.messages import ResultStatus
-from holdfast.ports import Done
+from holdfast.ports import CallOutcome
 from tests.tools.workshops import Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ async def test_matches_come_with_path_line_and_text(shop: Workshop) -> None:
 
     done = await shop.call("find_text", pattern="need.e")
 
-    assert done == Done(
+    assert done == CallOutcome(
         status=ResultStatus.OK,
         result={
             "matches": [

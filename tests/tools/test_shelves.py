@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from tests.tools.workshops import Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +17,7 @@ async def test_a_part_of_what_was_kept(shop: Workshop) -> None:
 
     done = await shop.call("read_output", handle=handle, start=2, end=5)
 
-    assert done == Done(
+    assert done == CallOutcome(
         status=ResultStatus.OK,
         result={"content": "234", "start": 2, "end": 5, "total_bytes": 10},
     )
@@ -88,5 +88,5 @@ async def test_a_part_that_cannot_be_is_no_argument(shop: Workshop, span: dict[s
 async def test_reading_is_only_a_look(shop: Workshop) -> None:
     planned = await shop.plan("read_output", handle="media://0")
 
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     assert (planned.effect, planned.tool_class) == (Effect.PURE, ToolClass.READ)

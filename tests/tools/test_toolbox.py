@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.secrets import Scrubber, Secret
-from holdfast.domain.text import is_light
+from holdfast.domain.text import is_small
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import Asked, Done, Planned, Workplace
+from holdfast.ports import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered, nothing_to_ask
 from holdfast.tools.toolbox import LocalToolbox
 from tests.tools.hosts import a_place, asked
@@ -28,7 +28,7 @@ class Nothing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @pytest.mark.parametrize("size", [10, 1 << 20])
 async def test_no_secret_leaves_the_toolbox_however_large_the_result(size: int) -> None:
-    async def act(_: Workplace, __: Nothing, ___: Asked) -> Any:
+    async def act(_: ToolWorkspace, __: Nothing, ___: RequestedCall) -> Any:
         return {"text": "x" * size, "found": [f"{CANARY}!"]}
 
     tool = Tool(
@@ -43,26 +43,26 @@ async def test_no_secret_leaves_the_toolbox_however_large_the_result(size: int) 
     toolbox = LocalToolbox([tool], scrubber=lambda: scrubber)
     place = a_place(tools=frozenset({"tell"}))
     planned = await toolbox.plan(place, asked("tell"))
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
 
     done = await toolbox.run(place, planned)
 
     told = {"text": "x" * size, "found": ["[secret:key]!"]}
-    assert done == Done(status=ResultStatus.OK, result=told)
+    assert done == CallOutcome(status=ResultStatus.OK, result=told)
     # Both ways are taken here.
-    assert is_light(told) is (size == 10)
+    assert is_small(told) is (size == 10)
 
 
 def failing(plan: ToolTrouble | None, act: ToolTrouble, effect: Effect) -> LocalToolbox:
     """Return a toolbox with a tool that cannot do it, and somebody who knows a secret."""
 
-    async def planned(_: Workplace, __: Nothing) -> Aim:
+    async def planned(_: ToolWorkspace, __: Nothing) -> Aim:
         if plan is not None:
             raise plan
         question, preview = f"with {CANARY}?", {"host": CANARY}
         return Aim(tool_class=ToolClass.EGRESS, question=question, preview=preview)
 
-    async def acted(_: Workplace, __: Nothing, ___: Asked) -> Any:
+    async def acted(_: ToolWorkspace, __: Nothing, ___: RequestedCall) -> Any:
         raise act
 
     tool = Tool(
@@ -85,11 +85,11 @@ async def test_no_secret_leaves_the_toolbox_in_a_question_or_in_an_error() -> No
 
     refused = await refusing.plan(place, asked("tell"))
     planned = await asking.plan(place, asked("tell"))
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
     done = await asking.run(place, planned)
 
     error = ToolError(code=ResultCode.FAILED, message="[secret:key] is refused.")
-    assert refused == done == Done(status=ResultStatus.ERROR, error=error)
+    assert refused == done == CallOutcome(status=ResultStatus.ERROR, error=error)
     assert planned.question == "with [secret:key]?"
     assert planned.preview == {"host": "[secret:key]"}
 
@@ -99,7 +99,7 @@ async def test_of_what_went_out_unanswered_nobody_says_that_it_failed(effect: Ef
     place = a_place(tools=frozenset({"tell"}))
     toolbox = failing(None, Unanswered(ResultCode.TIMEOUT, "It took too long."), effect)
     planned = await toolbox.plan(place, asked("tell"))
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedCall)
 
     done = await toolbox.run(place, planned)
 
@@ -109,9 +109,9 @@ async def test_of_what_went_out_unanswered_nobody_says_that_it_failed(effect: Ef
         message="It took too long. Whether the call was done is not known.",
     )
     if effect is Effect.UNSAFE:
-        assert done == Done(status=ResultStatus.UNKNOWN, error=unknown)
+        assert done == CallOutcome(status=ResultStatus.UNKNOWN, error=unknown)
     else:
-        assert done == Done(status=ResultStatus.ERROR, error=late)
+        assert done == CallOutcome(status=ResultStatus.ERROR, error=late)
 
 
 class Anything(Struct, frozen=True, kw_only=True):
@@ -135,11 +135,11 @@ class Anything(Struct, frozen=True, kw_only=True):
 async def test_a_call_with_a_managed_secret_is_refused(value: Any, tool_class: ToolClass) -> None:
     acted: list[Any] = []
 
-    async def plan(_: Workplace, arguments: Anything) -> Aim:
+    async def plan(_: ToolWorkspace, arguments: Anything) -> Aim:
         acted.append(arguments)
         return Aim(tool_class=tool_class, question=str(arguments))
 
-    async def act(_: Workplace, arguments: Anything, __: Asked) -> Any:
+    async def act(_: ToolWorkspace, arguments: Anything, __: RequestedCall) -> Any:
         acted.append(arguments)
 
     tool = Tool(
@@ -153,9 +153,9 @@ async def test_a_call_with_a_managed_secret_is_refused(value: Any, tool_class: T
     known: list[tuple[str, Secret]] = []
     toolbox = LocalToolbox([tool], scrubber=lambda: Scrubber(known))
     place = a_place(tools=frozenset({"use"}))
-    call = Asked(id="c1", name="use", arguments={"value": value}, idempotency_key="k")
+    call = RequestedCall(id="c1", name="use", arguments={"value": value}, idempotency_key="k")
     before = await toolbox.plan(place, call)
-    assert isinstance(before, Planned)
+    assert isinstance(before, PlannedCall)
 
     # It became a secret between the question and the answer.
     known.append(("key", Secret(CANARY)))
@@ -165,7 +165,7 @@ async def test_a_call_with_a_managed_secret_is_refused(value: Any, tool_class: T
         refused.append(await toolbox.run(place, before))
 
     for done in refused:
-        assert isinstance(done, Done)
+        assert isinstance(done, CallOutcome)
         assert done.error is not None
         assert done.error.code is ResultCode.INVALID_ARGUMENTS
         assert CANARY not in str(done)

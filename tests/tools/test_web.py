@@ -16,7 +16,7 @@ from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Effect, Grant, ToolClass
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from holdfast.tools.addresses import blocked_because
 from holdfast.tools.fetching import WebSettings
 from holdfast.tools.toolbox import LocalToolbox
@@ -48,7 +48,7 @@ def holding(value: str = "canary-12345") -> Any:
     return look_up
 
 
-async def planned(place: Any = None, **arguments: Any) -> Planned | Done:
+async def planned(place: Any = None, **arguments: Any) -> PlannedCall | CallOutcome:
     toolbox = LocalToolbox(web_tools(settings()))
     return await toolbox.plan(place or granting(HOST), asked(**arguments))
 
@@ -60,7 +60,7 @@ async def test_a_request_brings_status_headers_and_text() -> None:
             settings(), granting(f"{HOST}:{host.port}"), url=f"https://{HOST}:{host.port}/a?b=ü"
         )
 
-    assert done == Done(
+    assert done == CallOutcome(
         status=ResultStatus.OK,
         result={
             "status": 200,
@@ -145,7 +145,7 @@ async def test_a_host_can_tell_a_call_that_is_made_again_by_its_key(
         asking = replace(asked(url=url, method=method, headers=chosen), idempotency_key=key)
         toolbox = LocalToolbox(web_tools(settings()))
         plan = await toolbox.plan(place, asking)
-        assert isinstance(plan, Planned)
+        assert isinstance(plan, PlannedCall)
         twice = [await toolbox.run(place, plan) for _ in range(2)]
 
     assert [each.status for each in twice] == [ResultStatus.OK] * 2
@@ -160,7 +160,7 @@ async def test_somebody_who_agrees_sees_all_of_it_and_nothing_that_hides() -> No
         body="one\nPUT https://api.example.com/ \u202e\x1b[2J",
     )
 
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
     assert plan.question == (
         f"PUT https://{HOST}/a\n"
         "x-b: c\n"
@@ -238,7 +238,7 @@ async def test_nothing_is_resolved_before_somebody_agreed() -> None:
 
     plan = await toolbox.plan(granting(HOST), asked(url=f"https://{HOST}/"))
 
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
 
 
 @demands("S0-220")
@@ -358,7 +358,7 @@ async def test_a_credential_is_in_no_question_digest_or_result_even_when_it_is_e
         place, url = granting(f"{HOST}:{host.port}"), f"https://{HOST}:{host.port}/"
         toolbox = LocalToolbox(web_tools(given))
         plan = await toolbox.plan(place, asked(url=url))
-        assert isinstance(plan, Planned)
+        assert isinstance(plan, PlannedCall)
         done = await toolbox.run(place, plan)
 
     assert plan.question == f"GET {url}\nwith the credential for this host"
@@ -374,7 +374,7 @@ async def test_a_credential_is_in_no_question_digest_or_result_even_when_it_is_e
 async def test_a_credential_that_appears_or_vanishes_is_another_request() -> None:
     place, call = granting(HOST), asked(url=f"https://{HOST}/")
     plan = await LocalToolbox(web_tools(settings())).plan(place, call)
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
 
     with_one = LocalToolbox(web_tools(settings(credentials={HOST: holding()})))
 
@@ -420,7 +420,7 @@ async def test_credentials_of_the_model_are_refused_or_give_way_to_the_configure
     plan = await with_one.plan(granting(HOST), call)
 
     assert code_of(await without.plan(granting(HOST), call)) == "error/invalid_arguments"
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, PlannedCall)
     assert plan.question == f"GET https://{HOST}/\nwith the credential for this host"
 
 

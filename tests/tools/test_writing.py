@@ -10,15 +10,15 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, ToolClass
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from tests.tools.workshops import ShelfInMemory, Workshop, result, told
 
 pytestmark = pytest.mark.anyio
 
 
-async def planned(shop: Workshop, tool: str, /, **arguments: Any) -> Planned:
+async def planned(shop: Workshop, tool: str, /, **arguments: Any) -> PlannedCall:
     found = await shop.plan(tool, **arguments)
-    assert isinstance(found, Planned), found
+    assert isinstance(found, PlannedCall), found
     return found
 
 
@@ -29,7 +29,7 @@ def left(shop: Workshop) -> list[str]:
 async def test_a_new_file_is_made_and_nothing_else_is_left(shop: Workshop) -> None:
     done = await shop.call("write_file", path="a.txt", content="grüße\n")
 
-    assert done == Done(
+    assert done == CallOutcome(
         status=ResultStatus.OK,
         result={"path": "a.txt", "bytes_written": 8, "created": True, "undo": None},
     )

@@ -13,7 +13,13 @@ from typing import Any
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import FsTier, Grant
-from holdfast.ports import Asked, Done, Planned, Slice, Workplace
+from holdfast.ports import (
+    CallOutcome,
+    PlannedCall,
+    RequestedCall,
+    Slice,
+    ToolWorkspace,
+)
 from holdfast.tools.children import Order
 from holdfast.tools.commands import command_tools
 from holdfast.tools.git import git_tools
@@ -76,9 +82,9 @@ class Workbench:
         self.grants = (grant,)
 
     @property
-    def place(self) -> Workplace:
+    def place(self) -> ToolWorkspace:
         """Return where calls act."""
-        return Workplace(
+        return ToolWorkspace(
             session="ses_1",
             working_dir=str(self.work),
             scratch=str(self.scratch),
@@ -103,15 +109,15 @@ class Workbench:
             (*command_tools(settings, self.launcher), *git_tools(settings, self.launcher))
         )
 
-    async def plan(self, tool: str, **arguments: Any) -> Planned | Done:
+    async def plan(self, tool: str, **arguments: Any) -> PlannedCall | CallOutcome:
         """Plan a call."""
-        asked = Asked(id="call_1", name=tool, arguments=arguments, idempotency_key="key_1")
+        asked = RequestedCall(id="call_1", name=tool, arguments=arguments, idempotency_key="key_1")
         return await self.toolbox.plan(self.place, asked)
 
-    async def call(self, tool: str, **arguments: Any) -> Done:
+    async def call(self, tool: str, **arguments: Any) -> CallOutcome:
         """Plan a call and run it, as if somebody agreed."""
         planned = await self.plan(tool, **arguments)
-        if isinstance(planned, Done):
+        if isinstance(planned, CallOutcome):
             return planned
         return await self.toolbox.run(self.place, planned)
 
@@ -182,6 +188,6 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def codes(done: Done) -> tuple[str, str]:
+def codes(done: CallOutcome) -> tuple[str, str]:
     """Return status and code of a call."""
     return done.status, done.error.code if done.error else ""

@@ -9,7 +9,13 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.tools import FsTier, Grant
-from holdfast.ports import Asked, Done, Planned, Slice, Workplace
+from holdfast.ports import (
+    CallOutcome,
+    PlannedCall,
+    RequestedCall,
+    Slice,
+    ToolWorkspace,
+)
 from holdfast.tools.checkpoints import checkpoint_tool
 from holdfast.tools.files import FileSettings, file_tools
 from holdfast.tools.kernel import Kernel
@@ -59,7 +65,7 @@ class Workshop:
         self.toolbox = LocalToolbox(
             (*file_tools(settings, kernel), output_tool(), checkpoint_tool(lambda: NOW))
         )
-        self.place = Workplace(
+        self.place = ToolWorkspace(
             session="s1",
             working_dir=str(self.inside),
             scratch=str(self.scratch),
@@ -81,31 +87,31 @@ class Workshop:
         file.write_bytes(content.encode() if isinstance(content, str) else content)
         return file
 
-    async def plan(self, tool: str, /, **arguments: Any) -> Planned | Done:
+    async def plan(self, tool: str, /, **arguments: Any) -> PlannedCall | CallOutcome:
         """Plan a call as a model would make it."""
         id = f"c{next(self._numbers)}"
-        asked = Asked(id=id, name=tool, arguments=arguments, idempotency_key=f"s1:{id}")
+        asked = RequestedCall(id=id, name=tool, arguments=arguments, idempotency_key=f"s1:{id}")
         return await self.toolbox.plan(self.place, asked)
 
-    async def call(self, tool: str, /, **arguments: Any) -> Done:
+    async def call(self, tool: str, /, **arguments: Any) -> CallOutcome:
         """Plan a call and run it, as if everything that had to be asked was allowed."""
         planned = await self.plan(tool, **arguments)
-        return planned if isinstance(planned, Done) else await self.run(planned)
+        return planned if isinstance(planned, CallOutcome) else await self.run(planned)
 
-    async def run(self, planned: Planned | Done) -> Done:
+    async def run(self, planned: PlannedCall | CallOutcome) -> CallOutcome:
         """Run what was planned."""
-        assert isinstance(planned, Planned), planned
+        assert isinstance(planned, PlannedCall), planned
         return await self.toolbox.run(self.place, planned)
 
 
-def told(done: Planned | Done) -> tuple[str, str]:
+def told(done: PlannedCall | CallOutcome) -> tuple[str, str]:
     """Return how a call was refused: its status and code."""
-    assert isinstance(done, Done), done
+    assert isinstance(done, CallOutcome), done
     assert done.error is not None, done
     return str(done.status), str(done.error.code)
 
 
-def result(done: Done) -> Any:
+def result(done: CallOutcome) -> Any:
     """Return what a call brought."""
     assert done.error is None, done
     return done.result

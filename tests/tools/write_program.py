@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ports import Asked, Planned, Slice
+from holdfast.ports import PlannedCall, RequestedCall, Slice
 from tests.tools.workshops import Workshop
 
 # Everything that changes something on a disk.
@@ -100,11 +100,11 @@ def called(folder: Path, name: str, step: int | None) -> Any:
     shelf = folder / "shelf"
     shelf.mkdir(exist_ok=True)
     place = msgspec.structs.replace(shop.place, shelf=ShelfOnDisk(shelf))
-    asked = Asked(id="c1", name=tool, arguments=arguments, idempotency_key="s1:c1")
+    asked = RequestedCall(id="c1", name=tool, arguments=arguments, idempotency_key="s1:c1")
 
     async def whole() -> Any:
         planned = await shop.toolbox.plan(place, asked)
-        if not isinstance(planned, Planned):
+        if not isinstance(planned, PlannedCall):
             return msgspec.to_builtins(planned)
         digest = folder / "digest"
         if not digest.exists():

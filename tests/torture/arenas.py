@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.domain.tools import FsTier, ToolClass
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from holdfast.tools.kernel import Kernel
 from tests.tools.workshops import CANARY, Workshop
 from tests.torture.spellings import furnish
@@ -66,7 +66,7 @@ class Arena(Workshop):
                     found[path] = (known.st_ino, known.st_mode, known.st_mtime_ns, content)
         return found
 
-    def is_safe(self, planned: Planned) -> bool:
+    def is_safe(self, planned: PlannedCall) -> bool:
         """Tell whether a call that is granted everything would stay within the arena."""
         if planned.tool_class is ToolClass.READ:
             path = os.path.join(self.inside, planned.asked.arguments["path"])
@@ -76,16 +76,16 @@ class Arena(Workshop):
                 return False
         return str(planned.memory).startswith(f"write:{self.inside.parent}")
 
-    async def attempt(self, tool: str, path: str) -> Done | None:
+    async def attempt(self, tool: str, path: str) -> CallOutcome | None:
         """Plan and run a call; nothing that would reach beyond the arena is run."""
         planned = await self.plan(tool, path=path, **CALLS[tool])
-        if isinstance(planned, Done):
+        if isinstance(planned, CallOutcome):
             return planned
         if self.place.grants[1].fs is FsTier.FULL and not self.is_safe(planned):
             return None
         return await self.run(planned)
 
-    def escaped(self, done: Done, *, changed: bool = True) -> bool:
+    def escaped(self, done: CallOutcome, *, changed: bool = True) -> bool:
         """Tell whether a call showed or changed what it must not."""
         shown = json.dumps(done.result, ensure_ascii=False)
         return CANARY in shown or SENTINEL in shown or (changed and self.state() != self._before)

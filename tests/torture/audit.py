@@ -118,7 +118,7 @@ def _answers(books: Books, attempts: Sequence[Attempt]) -> Iterator[Finding]:
     """Yield every acknowledgement that the store does not keep, and every second answer."""
     found = books.by_id()
     gone = _removable(books, attempts)
-    histories = {
+    history_cache = {
         each.session: {row.id: row for row in books.history(found[each.session])}
         for each in attempts
         if each.session in found
@@ -140,7 +140,7 @@ def _answers(books: Books, attempts: Sequence[Attempt]) -> Iterator[Finding]:
         if session not in found:
             yield "LOST", f"session {session}: {each.verb} was acknowledged"
         elif each.verb == "send":
-            yield from _kept(each, histories[session].get(each.key))
+            yield from _kept(each, history_cache[session].get(each.key))
         elif each.verb == "close" and not _was_told(found[session], "session.closed"):
             yield "LOST", f"close of {session} was acknowledged"
 

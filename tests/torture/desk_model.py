@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast import Holdfast, Scope, open_holdfast
+from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.ports import Tx
 from tests.torture.clients.house import settings
 
@@ -99,7 +99,7 @@ async def done(house: Holdfast, step: Step) -> None:
 
 async def found(home: Path) -> tuple[Desks, list[str]]:
     """Return what is really there, and what the store finds wrong with itself."""
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         agent = await house.agents.get(house.owner, AGENT)
         desk = await house.zones.show(house.owner, AGENT)
         prefix = f"agent:{agent.id}:"

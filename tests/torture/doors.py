@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.http.app import Application
 from holdfast.http.table import Route
 from tests.http.asgi import Answer, ask
@@ -85,12 +85,14 @@ class Doors:
 
 
 @asynccontextmanager
-async def doors(home: Path, outside: Outside | None = None) -> AsyncIterator[Doors]:
+async def doors(home: Path, outside: Environment | None = None) -> AsyncIterator[Doors]:
     """Open a house in which no turn is played, and stand before its doors."""
     clock = SettableClock()
-    given = outside or Outside(clock=clock, randomness=SeededRandomness(), machine=StandInMachine())
+    given = outside or Environment(
+        clock=clock, randomness=SeededRandomness(), machine=StandInMachine()
+    )
     async with (
-        open_holdfast(home, outside=given, scope=Scope.NONE) as house,
+        open_holdfast(home, outside=given, scope=RunScope.NONE) as house,
         visiting(house) as visitor,
     ):
         yield Doors(visitor, clock)

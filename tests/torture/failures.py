@@ -13,17 +13,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import Holdfast, RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import load
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.events import ToolStarted
 from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import Part, ResultStatus, Role, ToolResult
-from holdfast.domain.sessions import admitting
+from holdfast.domain.sessions import admit_turn
 from holdfast.engine.projection import project
-from holdfast.services.journal import Journal, Pen
-from holdfast.services.stamping import Ink, Mint
+from holdfast.services.journal import Journal, SessionWriter
+from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.workflows.session_export import ExportFormat
 from tests.builders import an_id
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
@@ -91,22 +91,22 @@ async def loaded(home: Path, failed: FailedSession) -> tuple[Derived, list[str]]
 
 
 def _opened(home: Path) -> Any:
-    outside = Outside(
+    outside = Environment(
         clock=SettableClock(), randomness=SeededRandomness(), machine=StandInMachine()
     )
     config = load({"home": home, "encryption": "off"}, environment={})
-    return open_holdfast(config=config, scope=Scope.NONE, outside=outside)
+    return open_holdfast(config=config, scope=RunScope.NONE, outside=outside)
 
 
 async def _written(house: Holdfast, session: SessionId, rows: tuple[FailedRow, ...]) -> None:
     clock = SettableClock()
-    ink = Ink(clock=clock, mint=Mint(clock, SeededRandomness(7)))
+    ink = Stamping(clock=clock, id_factory=IdFactory(clock, SeededRandomness(7)))
     journal = Journal(house.store, Deaf(), ink)  # type: ignore[arg-type]
 
-    async def write(pen: Pen) -> None:
+    async def write(pen: SessionWriter) -> None:
         for number, row in enumerate(rows, start=1):
             if row.turn > pen.head.turn:
-                pen.head = admitting(pen.head)
+                pen.head = admit_turn(pen.head)
             draft = MessageDraft(id=MessageId(an_id(100 + number)), role=row.role, parts=row.parts)
             # A result that only a call can have which was run.
             match row.parts:

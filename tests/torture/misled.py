@@ -21,16 +21,16 @@ def brief() -> None:
 
 def forgetful() -> None:
     """Leave out a piece of news now and then, and say nothing about it."""
-    from holdfast.services.event_stream import Reader
+    from holdfast.services.event_stream import StreamReader
 
-    _spoil(Reader, "read", lambda items: items[1:] if len(items) > 1 else items)
+    _spoil(StreamReader, "read", lambda items: items[1:] if len(items) > 1 else items)
 
 
 def repeating() -> None:
     """Tell a piece of news twice now and then."""
-    from holdfast.services.event_stream import Reader
+    from holdfast.services.event_stream import StreamReader
 
-    _spoil(Reader, "read", lambda items: [*items[:1], *items])
+    _spoil(StreamReader, "read", lambda items: [*items[:1], *items])
 
 
 def easy() -> None:
@@ -79,8 +79,8 @@ def _wrap(wrap: Callable[[Any], Any]) -> None:
     """Put something of our own around the store."""
     from holdfast import app as holdfast_app
 
-    outside = holdfast_app.Outside
-    holdfast_app.Outside = lambda **given: outside(wrap=wrap, **given)  # type: ignore[assignment,misc]
+    outside = holdfast_app.Environment
+    holdfast_app.Environment = lambda **given: outside(wrap=wrap, **given)  # type: ignore[assignment,misc]
 
 
 def blind() -> None:
@@ -183,11 +183,11 @@ def patient() -> None:
     from uvicorn.protocols.http.flow_control import FlowControl
 
     from holdfast.http import protocol
-    from holdfast.services.event_stream import Reader
+    from holdfast.services.event_stream import StreamReader
 
     # The system would end it, too, some time after a reader has taken nothing.
     protocol.LASTING_OPTIONS = ()  # type: ignore[misc,assignment]
-    Reader.is_too_slow = property(lambda _: False)  # type: ignore[assignment,method-assign]
+    StreamReader.is_too_slow = property(lambda _: False)  # type: ignore[assignment,method-assign]
     FlowControl.pause_writing = lambda _: None  # type: ignore[method-assign,assignment]
 
 

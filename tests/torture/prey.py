@@ -30,8 +30,8 @@ from holdfast.tools.opening import Doorkeeper, FileSettings
 from holdfast.tools.patterns import LinePattern, glob_matcher
 from holdfast.tools.tool import ToolTrouble
 from holdfast.tools.urls import read_url, require_domain
-from holdfast.zones.lines import Tally, tallied
-from holdfast.zones.replay import PAGE, WINDOW, output_preview, planned, snapshot_preview
+from holdfast.zones.lines import LineCount, count_lines
+from holdfast.zones.replay import PAGE, WINDOW, output_preview, plan_replay, snapshot_preview
 from tests.acp.sayings import a_translator
 from tests.tools.workshops import Workshop
 from tests.torture.frames import frame_of
@@ -201,15 +201,17 @@ def _update(given: bytes) -> None:
 
 
 def _snapshot(given: bytes) -> None:
-    planned(given, 10, window=WINDOW, page=PAGE)
+    plan_replay(given, 10, window=WINDOW, page=PAGE)
     snapshot_preview(given)
 
 
 def _transcript(given: bytes) -> None:
     lines = given.split(b"\n")
     output_preview(lines)
-    whole = tallied(Tally(), given)
-    halves = tallied(tallied(Tally(), given[: len(given) // 2]), given[len(given) // 2 :])
+    whole = count_lines(LineCount(), given)
+    halves = count_lines(
+        count_lines(LineCount(), given[: len(given) // 2]), given[len(given) // 2 :]
+    )
     if whole.lines != halves.lines:
         raise AssertionError(f"{whole.lines} lines, in two pieces {halves.lines}")
 

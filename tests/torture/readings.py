@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast, HoldfastError, SessionId
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.costs import CostQuery
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import Owner
@@ -32,7 +32,7 @@ class Things:
 async def furnished(home: Path) -> AsyncIterator[tuple[Holdfast, Things]]:
     """Put one of everything into a house, and give the house while it is open."""
     clock = SettableClock()
-    outside = Outside(clock=clock, randomness=SeededRandomness(), machine=StandInMachine())
+    outside = Environment(clock=clock, randomness=SeededRandomness(), machine=StandInMachine())
     async with asking(home, outside) as (visitor, session, _, _):
         house = visitor.house
         owner = Owner("local")
@@ -93,7 +93,7 @@ def verb_readings(house: Holdfast, things: Things) -> dict[str, Verb]:
         "events": lambda: house.events.list(owner, session),
         "messages": lambda: house.messages.list(owner, session),
         "models": house.models.catalogue,
-        "overviews": lambda: house.overviews.list(SessionQuery(owner=owner)),
+        "overviews": lambda: house.session_views.list(SessionQuery(owner=owner)),
         "tokens": lambda: house.tokens.list(owner),
         "verify": lambda: house.sessions.verify(owner, session),
         "zones": lambda: house.zones.list_archives(owner, things.agent_id),

@@ -10,7 +10,7 @@ import apsw
 from msgspec.structs import replace
 
 from holdfast import Holdfast, Session, SessionId, open_holdfast
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.ports import Tx
 from tests.torture.clients.house import new_id, settings
 from tests.torture.notebooks import key_beside
@@ -68,7 +68,7 @@ async def _add_copies(house: Holdfast, template: str, ids: list[str]) -> None:
     await house.store.write(work)
 
 
-def _copy(session: Session, head: Head, number: SessionId) -> tuple[Session, Head]:
+def _copy(session: Session, head: SessionState, number: SessionId) -> tuple[Session, SessionState]:
     return replace(session, id=number), replace(head, session_id=number)
 
 

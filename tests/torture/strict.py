@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from holdfast import Message, Scope, open_holdfast
+from holdfast import Message, RunScope, open_holdfast
 from holdfast.domain.queries import SessionQuery
 from holdfast.engine.projection import project
 from holdfast.ports import LlmMessage
@@ -14,7 +14,7 @@ from tests.torture.clients.house import settings
 async def refused_projections(home: Path) -> list[str]:
     """Return every session some prefix of whose history is not a legal request."""
     refused = []
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         cursor: str | None = None
         while True:
             page = await house.sessions.list(SessionQuery(owner=house.owner), cursor=cursor)

@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import Holdfast, HoldfastError, Scope, open_holdfast
+from holdfast import Holdfast, HoldfastError, RunScope, open_holdfast
 from holdfast.ports import Tx
 from holdfast.store.sqlite.checks import faults
 from holdfast.store.sqlite.connection import connect
@@ -21,7 +21,7 @@ from holdfast.store.sqlite.jobs import drive
 from holdfast.store.sqlite.store import Tables
 from holdfast.zones.binding import stamp_of
 from holdfast.zones.files import ZoneFiles
-from holdfast.zones.merge import move_zone
+from holdfast.zones.merge import merge_zone
 from holdfast.zones.model import PART_SIZE
 from tests.torture.clients.house import settings
 from tests.torture.notebooks import key_beside
@@ -64,7 +64,7 @@ async def _move(house: Holdfast) -> object:
     old = (await house.zones.show(house.owner, AGENT)).zone
     stamp = stamp_of(house.zones.ink)
     return await house.store.write(
-        lambda tx: move_zone(tx, house.owner, old, "agent:other:current", stamp)
+        lambda tx: merge_zone(tx, house.owner, old, "agent:other:current", stamp)
     )
 
 
@@ -103,7 +103,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def _prepared(home: Path) -> None:
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         await house.agents.built_in(house.owner)
         for number in range(2):
             await house.zones.append_output(house.owner, AGENT, f"{number}" * 70_000)
@@ -184,14 +184,14 @@ def test_the_comparison_sees_what_was_done_by_halves(start: Path, tmp_path: Path
 
 
 async def _watched(home: Path, act: Act, watch: Callable[[str], bool]) -> None:
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         with _watching(house, watch):
             await act(house)
 
 
 async def _refused_everywhere(home: Path, act: Act, before: State) -> int:
     """Refuse the first statement, then the second, until it is done; return how many there were."""
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         for nth in range(1, 200):
             seen = 0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.zones.lines import LineQuery
 from tests.torture.clients.house import settings
 from tests.torture.conftest import Sized
@@ -47,7 +47,7 @@ def test_lines_of_several_processes_are_whole_and_side_by_side(
 
 async def lines(home: Path) -> list[str]:
     """Return all lines of the output."""
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         found: list[str] = []
         while True:
             query = LineQuery(start=len(found), limit=10_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from tests.marks import proves
 from tests.torture.attempts import Record, read_attempts
 from tests.torture.audit import audit
@@ -97,7 +97,7 @@ async def _written_over_the_dead(folder: Path, crew: Crew, luck: random.Random) 
     """Let processes die amid ever smaller commits while one goes on writing where they wrote."""
     home, session = folder / "home", new_id(luck)
     record = Record(folder / "survivor.jsonl")
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         client = Client(house, record)
         await client.open(session)
         for size in (400_000, 200_000, 100_000):

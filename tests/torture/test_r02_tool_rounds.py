@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.domain.approvals import Answer, ApprovalState
+from holdfast import RunScope, open_holdfast
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
 from holdfast.domain.calls import CallState
 from holdfast.domain.ids import SessionId
-from holdfast.services.calls import How
+from holdfast.services.calls import SettlementAction
 from tests.marks import proves
 from tests.torture.clients.rounds import CALL, SESSION, settings
 from tests.torture.conftest import Sized, Tell
@@ -38,7 +38,7 @@ def ground(tmp_path: Path) -> Ground:
     made = laid_out(tmp_path / "template")
 
     async def prepare() -> None:
-        async with open_holdfast(config=settings(made.home), scope=Scope.NONE) as house:
+        async with open_holdfast(config=settings(made.home), scope=RunScope.NONE) as house:
             await house.agents.built_in(house.owner)
 
     asyncio.run(prepare())
@@ -66,7 +66,11 @@ def test_a_turn_with_tools_goes_on_wherever_it_was_killed(
         assert place.lines == ["one line"], point
         place.assert_sound()
     # Each of them once for every way to put it right.
-    doubts = [(point, how, ground.copy(f"{point} {how}")) for point in in_flight for how in How]
+    doubts = [
+        (point, how, ground.copy(f"{point} {how}"))
+        for point in in_flight
+        for how in SettlementAction
+    ]
     struck(*(place.life(point=point) for point, _, place in doubts))
     for point, how, place in doubts:
         assert len(place.lines) == in_flight[point]
@@ -81,7 +85,7 @@ def test_a_turn_with_tools_goes_on_wherever_it_was_killed(
     assert in_flight == acts_in_flight(marks)
 
 
-def assert_put_right(place: Ground, how: How, whole: Transcript) -> None:
+def assert_put_right(place: Ground, how: SettlementAction, whole: Transcript) -> None:
     """Hold that an act in flight is unknown, is listed, can be settled, and the session goes on."""
     ran = len(place.lines)
     place.live()
@@ -96,7 +100,7 @@ def assert_put_right(place: Ground, how: How, whole: Transcript) -> None:
     place.live(settles=how)
 
     assert asyncio.run(unknown(place)) == []
-    assert len(place.lines) == ran + (how is How.RETRY)
+    assert len(place.lines) == ran + (how is SettlementAction.RETRY)
     after = place.transcript()
     assert after[: len(cut_off)] == cut_off
     assert after[-1][2] == [{"type": "text", "text": "It is done."}]
@@ -105,7 +109,7 @@ def assert_put_right(place: Ground, how: How, whole: Transcript) -> None:
 
 async def unknown(place: Ground) -> list[str]:
     """Return the calls whose outcome nobody knows."""
-    async with open_holdfast(config=settings(place.home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(place.home), scope=RunScope.NONE) as house:
         return [
             call.id for call in (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items
         ]
@@ -118,7 +122,7 @@ def test_a_retry_that_is_killed_anywhere_is_settled_once_and_never_runs_unseen(
     whole = ground.copy("whole")
     struck(whole.life(point=CUT_OFF))
     whole.live()
-    marks = whole.live(settles=How.RETRY).marks
+    marks = whole.live(settles=SettlementAction.RETRY).marks
     points = list(points_of(marks))
     grounds = [ground.copy(number) for number in range(len(points))]
     struck(*(each.life(point=CUT_OFF) for each in grounds))
@@ -126,7 +130,7 @@ def test_a_retry_that_is_killed_anywhere_is_settled_once_and_never_runs_unseen(
         place.live()
     struck(
         *(
-            each.life(point=point, settles=How.RETRY)
+            each.life(point=point, settles=SettlementAction.RETRY)
             for each, point in zip(grounds, points, strict=True)
         )
     )
@@ -136,7 +140,7 @@ def test_a_retry_that_is_killed_anywhere_is_settled_once_and_never_runs_unseen(
         before = place.calls
         acts = 1 + sum(call != CALL and state != "intended" for call, state in before.items())
         assert len(place.lines) <= acts, point
-        place.live(settles=How.RETRY)
+        place.live(settles=SettlementAction.RETRY)
         retries = [call for call in place.calls if call.startswith("retry_")]
         # One retry was asked for, however often it was said.
         assert len(retries) == 1, point
@@ -181,9 +185,9 @@ def test_a_question_outlives_whoever_asked_it(ground: Ground, when: str, tell: T
 
 async def allowed(place: Ground) -> None:
     """Answer what waits, while nobody plays anything."""
-    async with open_holdfast(config=settings(place.home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(place.home), scope=RunScope.NONE) as house:
         for asked in (await house.approvals.list(house.owner, state=ApprovalState.WAITING)).items:
-            yes = Answer(state=ApprovalState.ALLOWED, by="elsewhere")
+            yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="elsewhere")
             await house.approvals.answer(house.owner, SessionId(SESSION), asked.id, yes)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.domain.agents import LlmRuntime, ModelChoice
 from holdfast.domain.calls import CallState
 from holdfast.domain.costs import CostSum
@@ -57,7 +57,7 @@ def ground(tmp_path: Path) -> Ground:
 
 async def staffed(place: Ground) -> None:
     """Make the agent, and its models with what they cost."""
-    async with open_holdfast(config=settings(place.home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(place.home), scope=RunScope.NONE) as house:
         chain = []
         for number, steps in enumerate((FIRST, SECOND)):
             file = place.folder / f"model-{number}.json"
@@ -83,7 +83,7 @@ def tell_again(place: Ground) -> list[str]:
 
 async def workflow(place: Ground) -> Any:
     """Return the workflow of the session without ids and times."""
-    async with open_holdfast(config=settings(place.home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(place.home), scope=RunScope.NONE) as house:
         session = SessionId(SESSION)
         file = await house.exports.export(house.owner, session, ExportFormat.WORKFLOW)
     return read_yaml(PASSING.sub("", file.content.decode()))["workflow"]
@@ -91,8 +91,8 @@ async def workflow(place: Ground) -> Any:
 
 async def is_summed_up(place: Ground) -> bool:
     """Tell whether what the session says it cost is what its requests cost."""
-    async with open_holdfast(config=settings(place.home), scope=Scope.NONE) as house:
-        seen = await house.overviews.get(house.owner, SessionId(SESSION))
+    async with open_holdfast(config=settings(place.home), scope=RunScope.NONE) as house:
+        seen = await house.session_views.get(house.owner, SessionId(SESSION))
         entries = await ledger(house, seen.session)
     total = sum(entries, start=CostSum(key=SESSION))
     own = (seen.session.usage, seen.session.microcents)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from tests.marks import proves
 from tests.torture.audit import Audit, audit
 from tests.torture.clients.house import Client, settings
@@ -155,7 +155,7 @@ async def written_under_load(
 ) -> Positioned:
     """Live several lives at once on a recording disk."""
     record = Positioned(folder / "a.jsonl", disk)
-    outside = Outside(vfs=disk.vfs, wrap=wrap, machine=EarlierBoot())
+    outside = Environment(vfs=disk.vfs, wrap=wrap, machine=EarlierBoot())
     with recorded_anchor(disk):
         async with open_holdfast(config=settings(folder / "home"), outside=outside) as house:
             client = Client(house, record)

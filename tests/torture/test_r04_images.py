@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from tests.marks import proves
 from tests.torture.clients.house import Client, settings
 from tests.torture.conftest import Sized, Tell
@@ -53,7 +53,7 @@ async def photographed(
 ) -> tuple[Positioned, list[int]]:
     """Write without a pause and note, every now and then, how far the disk is."""
     record = Positioned(folder / "a.jsonl", disk)
-    outside = Outside(vfs=disk.vfs, wrap=wrap, machine=EarlierBoot())
+    outside = Environment(vfs=disk.vfs, wrap=wrap, machine=EarlierBoot())
     cuts: list[int] = []
     async with open_holdfast(config=settings(folder / "home"), outside=outside) as house:
         client = Client(house, record)

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from holdfast import HoldfastError, StorageFull, open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.ports import Store
 from tests.marks import proves
 from tests.torture.attempts import Record
@@ -146,7 +146,7 @@ async def on_a_full_disk(
     home = folder / "home"
     record = Record(folder / "a.jsonl")
     wrong: list[str] = []
-    outside = Outside(vfs=disk.vfs, wrap=wrap)
+    outside = Environment(vfs=disk.vfs, wrap=wrap)
     async with open_holdfast(config=settings(home), outside=outside) as house:
         await house.agents.built_in(house.owner)
         client = Client(house, record)
@@ -186,7 +186,7 @@ async def a_turn_on_a_full_disk(folder: Path, nth: int) -> float:
     disk = Disk(recording=False)
     home = folder / "home"
     record = Record(folder / "a.jsonl")
-    async with open_holdfast(config=settings(home), outside=Outside(vfs=disk.vfs)) as house:
+    async with open_holdfast(config=settings(home), outside=Environment(vfs=disk.vfs)) as house:
         client = Client(house, record)
         await client.send(SESSION, new_id(random.Random(nth), "long"))
         fault = disk.fault = NthFault("write", nth, apsw.FullError, for_good=True)

@@ -23,7 +23,7 @@ from holdfast import (
     StorageFull,
     open_holdfast,
 )
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.http.assembly import Door, application
 from holdfast.ports import Store
 from tests.cli.processes import ran, running
@@ -171,7 +171,7 @@ async def lived_on_a_full_disk(folder: Path, home: Path, luck: random.Random, wr
     """Fill the disk while sessions are open and turns run; return what happened."""
     record = Record(folder / "a.jsonl")
     full = Full()
-    async with open_holdfast(config=settings(home), outside=Outside(wrap=wrap)) as house:
+    async with open_holdfast(config=settings(home), outside=Environment(wrap=wrap)) as house:
         client = Client(house, record)
         sessions = [new_id(luck) for _ in range(SESSIONS)]
         for session in sessions:

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from holdfast import Unavailable, open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from tests.marks import proves
 from tests.torture.attempts import read_attempts
 from tests.torture.clients.house import Client, new_id, settings
@@ -70,7 +70,7 @@ async def written_with_a_failed_sync(
 ) -> Positioned:
     """Talk until a sync fails, repeat what failed with the same key, and talk on."""
     record = Positioned(folder / "a.jsonl", disk)
-    outside = Outside(vfs=disk.vfs, wrap=wrap, machine=EarlierBoot())
+    outside = Environment(vfs=disk.vfs, wrap=wrap, machine=EarlierBoot())
     async with open_holdfast(config=settings(folder / "home"), outside=outside) as house:
         client = Client(house, record)
         session = new_id(luck)

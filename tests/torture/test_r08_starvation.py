@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Scope, Unavailable, open_holdfast
+from holdfast import RunScope, Unavailable, open_holdfast
 from holdfast.domain.errors import Code
 from holdfast.domain.models import Model, model_of
 from holdfast.execution.system import SystemMachine
@@ -123,7 +123,7 @@ async def _starved_beside(home: Path) -> tuple[list[Code], list[Model]]:
         await tx.models.add(model_of("offline:starved"))
         await look(tx)
 
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         ends = await asyncio.gather(
             house.store.write(starve),
             house.store.write(lambda tx: tx.models.add(model_of("offline:beside"))),

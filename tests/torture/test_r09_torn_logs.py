@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import HoldfastError, Scope, open_holdfast
+from holdfast import HoldfastError, RunScope, open_holdfast
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.jobs import drive
 from holdfast.store.sqlite.store import Tables
@@ -34,11 +34,11 @@ def crashed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 async def _written(folder: Path, encryption: str) -> None:
     config = settings(folder / "home", encryption=encryption)
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         session = await house.open()
         await house.send(session.id, "in the file")
     # From here on in a log that begins anew.
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         await house.send(session.id, "in the log")
         for number in range(3):
             await house.zones.append_output(house.owner, "a", f'{{"n":{number}}}')
@@ -96,7 +96,7 @@ def test_whoever_meets_a_torn_log_goes_on_writing_behind_what_was_told(
 
         async def go_on(home: Path) -> tuple[tuple[str, ...], list[str]]:
             config = settings(home, encryption=FORM[crashed.parent.name[:-1]])
-            async with open_holdfast(config=config, scope=Scope.NONE) as house:
+            async with open_holdfast(config=config, scope=RunScope.NONE) as house:
                 await house.zones.append_output(house.owner, "a", "more")
                 lines = (await house.zones.read_lines(house.owner, "a")).lines
                 return lines, [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Scope, open_holdfast
+from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.importers.block_zones import BlockZones
 from holdfast.store.sqlite.block_files import BlockFolder
 from holdfast.zones.lines import LineQuery, Lines
@@ -40,7 +40,7 @@ async def _brought_in(folder: Path, given: list[Transcript]) -> list[str]:
         agent_block(old, f"b{number:05}", each.name, b"{}")
         a_file(old, f"b{number:05}", "output", each.content, (100, 200))
     faults: list[str] = []
-    async with open_holdfast(config=settings(folder / "home"), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(folder / "home"), scope=RunScope.NONE) as house:
         source = BlockFolder(old)
         try:
             importer = BlockZones(house.store, house.zones.ink, house.owner)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Scope, SessionId, open_holdfast
+from holdfast import Holdfast, RunScope, SessionId, open_holdfast
 from holdfast.config import Config
 from tests.marks import proves
 from tests.torture.clients.house import settings
@@ -80,14 +80,14 @@ def test_garbage_hides_nothing_but_the_rows_that_it_hit(
 
 
 async def _prepared(config: Config, luck: random.Random, events: int) -> tuple[SessionId, Told]:
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         session = await _written(house, luck, events)
         return session, await _truth(house, session)
 
 
 async def _told(config: Config, session: SessionId, truth: Told) -> Told:
     ids = {number: message.id for number, message in truth.messages.items()}
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         return await told_of(house, session, ids, len(truth.events))
 
 

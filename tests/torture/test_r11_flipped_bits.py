@@ -9,7 +9,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import Holdfast, HoldfastError, Scope, SessionId, SessionRequest, open_holdfast
+from holdfast import (
+    Holdfast,
+    HoldfastError,
+    RunScope,
+    SessionId,
+    SessionRequest,
+    open_holdfast,
+)
 from holdfast.store.sqlite.backup import back_up, restore
 from holdfast.store.sqlite.integrity import WHOLE_MOST
 from tests.marks import proves
@@ -61,7 +68,7 @@ async def _written(folder: Path, encryption: str) -> None:
     config = settings(folder / "log", encryption=encryption, workspace_root=folder / "work")
     (folder / "work" / "repo" / ".git").mkdir(parents=True)
     # Its own turns only: one that somebody else has left is to wait for ever.
-    async with open_holdfast(config=config, scope=Scope.OWN) as house:
+    async with open_holdfast(config=config, scope=RunScope.OWN) as house:
         # First of all, because a deletion empties the log.
         await house.open(id=GONE)
         await house.sessions.delete(house.owner, GONE)
@@ -91,7 +98,7 @@ async def _ended(house: Holdfast) -> None:
     await house.sessions.fork(house.owner, SESSIONS[0], id=FORK)
     agent = await house.agents.create(house.owner, {"name": "another"})
     await house.agents.archive(house.owner, agent.id)
-    async with open_holdfast(config=house.config, scope=Scope.NONE) as other:
+    async with open_holdfast(config=house.config, scope=RunScope.NONE) as other:
         await other.open(id=WAITING)
         await other.send(WAITING, "words that wait")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import HoldfastError, Message, Scope, Text, open_holdfast
+from holdfast import HoldfastError, Message, RunScope, Text, open_holdfast
 from holdfast.store.sqlite.backup import back_up, restore
 from tests.marks import proves
 from tests.torture.attempts import Attempt, read_attempts, read_lines
@@ -136,7 +136,9 @@ async def _restored_beside(home: Path, crew: Crew, houses: int) -> tuple[str, li
     """Have a backup brought back while this process has the store open, once or several times."""
     async with AsyncExitStack() as stack:
         opened = [
-            await stack.enter_async_context(open_holdfast(config=settings(home), scope=Scope.NONE))
+            await stack.enter_async_context(
+                open_holdfast(config=settings(home), scope=RunScope.NONE)
+            )
             for _ in range(houses)
         ]
         house = opened[0]
@@ -147,7 +149,7 @@ async def _restored_beside(home: Path, crew: Crew, houses: int) -> tuple[str, li
         assert status == 0, crew.log_of(process)
         await house.send(session.id, "words")
         told = [_text(row) for row in await house.read(session.id)]
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         kept = [_text(row) for row in await house.read(session.id)]
     return crew.log_of(process), told, kept
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import HoldfastError, Scope, open_holdfast
+from holdfast import HoldfastError, RunScope, open_holdfast
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.migrate import down, newest
 from tests.marks import proves
@@ -227,7 +227,7 @@ def died(status: int) -> bool:
 
 
 async def _opened(home: Path, *, session: bool = False, **changes: str) -> None:
-    async with open_holdfast(config=settings(home, **changes), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home, **changes), scope=RunScope.NONE) as house:
         if session:
             await house.open()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, SessionRequest, open_holdfast
+from holdfast import RunScope, SessionRequest, open_holdfast
 from holdfast.ports import Tx
 from tests.importers.blocks import a_file, a_folder, agent_block
 from tests.marks import proves
@@ -93,7 +93,7 @@ def _copy(start: Path, folder: Path) -> Path:
 
 
 async def _with_a_template(home: Path) -> None:
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         fields = {"name": "Starter", "tags": ("template",)}
         await house.agents.create(house.owner, fields, id=TEMPLATE)
         await house.open(TEMPLATE, SessionRequest(title="Work"))
@@ -106,7 +106,7 @@ async def _contents(home: Path) -> Contents:
 
     An agent that is made anew has another id in every run.
     """
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
 
         async def read(tx: Tx) -> Contents:
             found: Contents = Counter()

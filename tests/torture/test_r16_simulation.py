@@ -16,7 +16,7 @@ from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.ports import Store
 from holdfast.services.agents import Agents
 from holdfast.services.models import Models
-from holdfast.services.stamping import Mint
+from holdfast.services.stamping import IdFactory
 from holdfast.store.sqlite.store import SqliteStore
 from tests.houses import Anything
 from tests.marks import proves
@@ -98,7 +98,7 @@ async def furnish(template: Path) -> None:
     store = SqliteStore(template, None)
     clock = SettableClock()
     agents = Agents(
-        store, Models(store, "maker:model", Anything()), clock, Mint(clock, SeededRandomness())
+        store, Models(store, "maker:model", Anything()), clock, IdFactory(clock, SeededRandomness())
     )
     fields = {"name": AGENT, "slug": AGENT, "models": ["maker:model"], "tools": list(TOOLS)}
     await agents.create(LOCAL_OWNER, fields)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Conflict, Holdfast, SessionRequest, open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.ids import SessionId
 from tests.marks import proves
 from tests.torture.attempts import Record, read_attempts
@@ -106,9 +106,9 @@ async def once_more(folder: Path, asked: list[Asked], name: str, later: timedelt
     clock.step(timedelta(days=3650) + later)
     record = Record(folder / f"{name}.jsonl")
     async with open_holdfast(
-        config=settings(folder / "home"), outside=Outside(clock=clock)
+        config=settings(folder / "home"), outside=Environment(clock=clock)
     ) as house:
-        await house.housekeeping.prune()
+        await house.maintenance.prune()
         client = Client(house, record)
         await asyncio.gather(*(ask(client, *each) for each in asked))
     record.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.domain.sessions import SessionRequest
 from tests.marks import proves
 from tests.torture.attempts import Record, read_attempts
@@ -77,7 +77,7 @@ async def called(
 ) -> None:
     """Do what a command line does: come, say something, and go; it plays nothing itself."""
     record = Record(folder / "cli.jsonl")
-    async with open_holdfast(config=settings(folder / "home"), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(folder / "home"), scope=RunScope.NONE) as house:
         client = Client(house, record)
         for session in sessions:
             if opening:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.domain.queries import SessionQuery
 from tests.marks import proves
 from tests.torture.audit import audit
@@ -84,7 +84,7 @@ def opened(folder: Path, crew: Crew, luck: random.Random) -> tuple[Servers, Call
 
 async def unasked(home: Path) -> None:
     """Have the tools of all sessions run as soon as they are called."""
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         for session in (await house.sessions.list(SessionQuery(owner=house.owner))).items:
             await house.sessions.update(house.owner, session.id, {"approval": "auto"})
 

@@ -20,7 +20,7 @@ from holdfast import (
     TurnEnded,
     open_holdfast,
 )
-from holdfast.app import Outside
+from holdfast.app import Environment
 from tests.marks import proves
 from tests.torture.attempts import Record
 from tests.torture.audit import audit
@@ -115,7 +115,7 @@ async def talked_across(
     clock = clock or SettableClock()
     record = Record(folder / "a.jsonl", synced=False)
     streams = Record(folder / "a.stream", synced=False)
-    config, outside = settings(folder / "home"), Outside(clock=clock)
+    config, outside = settings(folder / "home"), Environment(clock=clock)
     async with open_holdfast(config=config, outside=outside) as house:
         client = Client(house, record, streams)
         session = new_id(luck)
@@ -155,8 +155,8 @@ async def talked_from_two_clocks(folder: Path, luck: random.Random, turns: int) 
     streams = Record(folder / "a.stream", synced=False)
     early, late = PatientClock(-HOUR / 6), PatientClock(HOUR / 6)
     async with (
-        open_holdfast(config=config, outside=Outside(clock=early)) as one,
-        open_holdfast(config=config, outside=Outside(clock=late)) as two,
+        open_holdfast(config=config, outside=Environment(clock=early)) as one,
+        open_holdfast(config=config, outside=Environment(clock=late)) as two,
     ):
         clients = [Client(house, record, streams) for house in (one, two)]
         session = new_id(luck)
@@ -173,18 +173,18 @@ async def swept_after_a_jump(folder: Path, luck: random.Random) -> tuple[Session
     clock = SettableClock()
     (folder / "work" / "repo" / ".git").mkdir(parents=True)
     config = settings(folder / "home", workspace_root=folder / "work")
-    async with open_holdfast(config=config, outside=Outside(clock=clock)) as house:
+    async with open_holdfast(config=config, outside=Environment(clock=clock)) as house:
         repo = await house.repos.add(house.owner, str(folder / "work" / "repo"))
         await house.open(id=new_id(luck), request=SessionRequest(repo_id=repo.id))
         clock.step(DAY)
-        return await house.housekeeping.sweep(timedelta(minutes=30))
+        return await house.maintenance.sweep(timedelta(minutes=30))
 
 
 async def listed_across_a_jump(home: Path, luck: random.Random) -> tuple[list[str], list[str]]:
     """Page through sessions while the clock goes back and new sessions open."""
     clock = SettableClock()
     seen: list[str] = []
-    async with open_holdfast(config=settings(home), outside=Outside(clock=clock)) as house:
+    async with open_holdfast(config=settings(home), outside=Environment(clock=clock)) as house:
         there = [(await house.open(id=new_id(luck))).id for _ in range(9)]
         cursor: str | None = None
         for _ in range(20):

@@ -94,7 +94,7 @@ async def read_while_writing(
             done.set()
         await quiet(folder / "home")
         # What has ended is pruned for sure, and whoever comes now must meet a gap.
-        await one.housekeeping.prune(timedelta(0))
+        await one.maintenance.prune(timedelta(0))
         late = enumerate(sessions, start=READERS)
         reading += [Reader((one, two), key, number, streams, luck) for number, key in late]
         await asyncio.gather(*(each.catch_up(tale) for each in reading))
@@ -114,7 +114,7 @@ async def _talk(
 
 async def _prune(house: Holdfast, luck: random.Random, done: asyncio.Event) -> None:
     while not done.is_set():
-        await house.housekeeping.prune(timedelta(0))
+        await house.maintenance.prune(timedelta(0))
         await asyncio.sleep(luck.uniform(0, 0.1))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from tests.marks import proves
 from tests.torture.attempts import Record, meant
 from tests.torture.audit import Audit, audit
@@ -117,7 +117,7 @@ async def read_while_writing(
     async with AsyncExitStack() as stack:
         talker = await stack.enter_async_context(Caller(servers[0], record))
         config = settings(folder / "home")
-        house = await stack.enter_async_context(open_holdfast(config=config, scope=Scope.NONE))
+        house = await stack.enter_async_context(open_holdfast(config=config, scope=RunScope.NONE))
         sessions = [new_id(luck) for _ in range(SESSIONS)]
         for session in sessions:
             await talker.open(session)
@@ -129,7 +129,7 @@ async def read_while_writing(
         done = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_talk(talker, sessions, luck, done))
-            tasks.create_task(_prune(house.housekeeping.prune, luck, done))
+            tasks.create_task(_prune(house.maintenance.prune, luck, done))
             reading = [
                 tasks.create_task(each.come_and_go(reconnects // READERS + 1, tale))
                 for each in readers
@@ -138,7 +138,7 @@ async def read_while_writing(
             done.set()
         await quiet(folder / "home")
         # What has ended is pruned for sure, and whoever comes now must meet a gap.
-        await house.housekeeping.prune(timedelta(0))
+        await house.maintenance.prune(timedelta(0))
         readers += [Reader(servers, key, "words=house", note, luck) for key in sessions]
         await asyncio.gather(*(each.catch_up(talker, tale) for each in readers))
         for session in sessions:

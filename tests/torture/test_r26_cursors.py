@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from holdfast.domain.ids import Owner
 from holdfast.domain.tokens import Scope as TokenScope
 from tests.marks import proves
@@ -102,7 +102,7 @@ async def event_ids(caller: Caller, home: Path, session: str) -> list[str]:
 
 async def a_stranger(server: Server) -> list[str]:
     """Let another owner have a session, and return the ids of its events."""
-    async with open_holdfast(config=settings(server.home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(server.home), scope=RunScope.NONE) as house:
         owner = Owner("somebody-else")
         _, token = await house.tokens.create(owner, name="theirs", scope=TokenScope.WRITE)
     async with Caller(server, token=token) as stranger:
@@ -113,8 +113,8 @@ async def a_stranger(server: Server) -> list[str]:
 
 async def prune(home: Path) -> None:
     """Remove what may be removed."""
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
-        await house.housekeeping.prune(timedelta(0))
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
+        await house.maintenance.prune(timedelta(0))
 
 
 async def come(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from holdfast.tools.remote import McpTools
 from tests.marks import proves
 from tests.tools.hosts import code_of
@@ -111,7 +111,7 @@ async def lived_through(folder: Path, change: Change, era: str) -> str:
     hands = Hands(tools, with_servers(folder, getattr(book, era)()))
     try:
         allowed = await hands.plan(NAME, text="hi")
-        assert isinstance(allowed, Planned)
+        assert isinstance(allowed, PlannedCall)
         change.make(book)
 
         done = await hands.run(allowed)
@@ -129,8 +129,8 @@ async def lived_through(folder: Path, change: Change, era: str) -> str:
     return change.code
 
 
-def asks(allowed: Planned, again: Planned | Done) -> bool:
+def asks(allowed: PlannedCall, again: PlannedCall | CallOutcome) -> bool:
     """Tell whether no earlier answer covers the new plan; one for the session neither."""
-    if isinstance(again, Done):
+    if isinstance(again, CallOutcome):
         return True
     return again.digest != allowed.digest and again.memory != allowed.memory

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import Acp, Config
 from holdfast.domain.messages import Role
 from tests.http.api.client import Client, client_of
@@ -90,11 +90,11 @@ class _Visit:
     def __init__(self, folder: Path) -> None:
         root = folder / "work"
         root.mkdir()
-        outside = Outside(
+        outside = Environment(
             clock=SettableClock(), randomness=SeededRandomness(), machine=StandInMachine()
         )
         config = Config(home=folder / "home", workspace_root=root, acp=Acp(agent="holdfast"))
-        self._house = open_holdfast(config=config, outside=outside, scope=Scope.NONE)
+        self._house = open_holdfast(config=config, outside=outside, scope=RunScope.NONE)
         self._root = root
 
     async def __aenter__(self) -> Client:
@@ -146,7 +146,7 @@ async def spoken(folder: Path, texts: list[str]) -> tuple[str, list[str], list[s
                         known = pieces.get(told["message_id"], "")
                         pieces[told["message_id"]] = known + told["delta"]
     # Opened again: what is compared comes from the disk.
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         rows = [row for row in await house.read(session["id"]) if row.role is Role.ASSISTANT]
     return session["id"], [row.text for row in rows], [pieces[row.id] for row in rows]
 

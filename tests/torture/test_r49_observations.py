@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import Holdfast, RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.domain.time import moment
 from holdfast.observations.claims import Observation, Subject
 from holdfast.observations.model import EntityType
@@ -42,9 +42,9 @@ def test_claims_come_to_the_same_bytes_in_any_order(
 async def tried(folder: Path, luck: random.Random, sets: int) -> tuple[int, list[str]]:
     """Submit sets of claims, each about a session of its own; return what did not agree."""
     clock = SettableClock()
-    outside = Outside(clock=clock, randomness=SeededRandomness(), machine=StandInMachine())
+    outside = Environment(clock=clock, randomness=SeededRandomness(), machine=StandInMachine())
     faults: list[str] = []
-    async with open_holdfast(folder / "home", outside=outside, scope=Scope.NONE) as house:
+    async with open_holdfast(folder / "home", outside=outside, scope=RunScope.NONE) as house:
         async with line_to(house) as line:
             for number in range(sets):
                 name = f"{SESSION}-{number}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 from tests.marks import proves
 from tests.torture.attempts import read_lines
 from tests.torture.clients.house import settings
@@ -55,5 +55,5 @@ def test_the_report_names_nothing_where_nothing_was_cut_off(
 
 async def named_by_the_report(home: Path) -> list[str]:
     """Look, without playing anything, which turns recovery would take up."""
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
-        return sorted((await house.housekeeping.recover()).sessions)
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
+        return sorted((await house.maintenance.recover()).sessions)

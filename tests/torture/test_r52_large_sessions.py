@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Scope, Session, SessionId, open_holdfast
-from holdfast.app import Outside
+from holdfast import Holdfast, RunScope, Session, SessionId, open_holdfast
+from holdfast.app import Environment
 from holdfast.cli.slash import SHOWN_TURNS
 from holdfast.cli.transcript import last_turns, lines_of_turns
 from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.sessions import OnBusy, StopReason
-from holdfast.services.journal import Pen
+from holdfast.services.journal import SessionWriter
 from holdfast.services.session_lifecycle import admit
 from holdfast.services.turns import begin, end
 from tests.houses import House, open_house
@@ -33,7 +33,7 @@ BATCH = 100
 
 @proves("R52")
 def test_a_large_session_is_opened_at_once(
-    tmp_path: Path, outside: Outside, sized: Sized, tell: Tell
+    tmp_path: Path, outside: Environment, sized: Sized, tell: Tell
 ) -> None:
     home, times = tmp_path / "home", sized(test=3, torture=20)
     large, small = asyncio.run(written(home, outside))
@@ -51,9 +51,9 @@ def test_a_large_session_is_opened_at_once(
     assert checked <= sized.within(CHECKED)
 
 
-async def written(home: Path, outside: Outside) -> tuple[SessionId, SessionId]:
+async def written(home: Path, outside: Environment) -> tuple[SessionId, SessionId]:
     """Write a large and a small session, turn by turn; return their ids."""
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house:
         return await lived(house, EVENTS, SIZE), await lived(house, SMALL, SMALL * 100)
 
 
@@ -63,7 +63,7 @@ async def lived(house: House, events: int, size: int) -> SessionId:
     turns = events // EVENTS_OF_A_TURN
     answer = "so many words " * (size // turns // 14)
 
-    async def write(pen: Pen, count: int) -> None:
+    async def write(pen: SessionWriter, count: int) -> None:
         for _ in range(count):
             said = MessageDraft(role=Role.USER, parts=(Text(text="tell me more"),))
             await admit(pen, said, OnBusy.QUEUE)
@@ -87,7 +87,7 @@ async def opened(
     firsts, wholes, checks, lines = [], [], [], 0
     for _ in range(times):
         # Each time in a store that has just been opened.
-        async with open_holdfast(home, scope=Scope.NONE) as house:
+        async with open_holdfast(home, scope=RunScope.NONE) as house:
             large, small = [await house.sessions.get(house.owner, each) for each in ids]
             firsts.append((await read(house, large, SHOWN_TURNS))[0])
             seconds, lines = await read(house, large, None)

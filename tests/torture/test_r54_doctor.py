@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import (
     Role,
-    Scope,
+    RunScope,
     SessionId,
     SessionQuery,
     SessionRequest,
@@ -131,7 +131,7 @@ async def _lived(home: Path) -> None:
             for word in ("short message one", "long message two"):
                 await house.send(SessionId(session), word)
     await recovered(home)
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         await house.sessions.fork(house.owner, SessionId(NEIGHBOUR), id=FORK)
 
 
@@ -217,7 +217,7 @@ def test_a_damaged_session_does_not_keep_the_others_from_being_recovered_and_lis
 
 
 async def _left_waiting(home: Path) -> None:
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         for session in (HURT, NEIGHBOUR):
             await house.send(SessionId(session), "short message three")
 
@@ -240,7 +240,7 @@ def is_waiting(home: Path, session: str) -> bool:
 
 async def examined(home: Path) -> list[str]:
     """Return what the doctor finds in a store."""
-    async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
         return [*await house.store.check(), *await house.store.missing_events()]
 
 

@@ -23,7 +23,7 @@ from holdfast.domain.models import Prices, model_of
 from holdfast.domain.sessions import Budget, OnExceed, SessionContext, StopReason
 from holdfast.engine import compaction, model_requests
 from holdfast.engine.budget import Need
-from holdfast.engine.turn_state import Play
+from holdfast.engine.turn_state import TurnState
 from holdfast.llm.prices import prices_of
 from holdfast.ports import StepStop
 from tests.houses import current, played
@@ -223,7 +223,7 @@ def test_without_an_output_limit_the_same_providers_charge_more(
     budget = Budget(microcents=5_000_000, on_exceed=OnExceed.FAIL)
     till = Till(luck)
 
-    def unlimited(_: Play, need: Need) -> int | None:
+    def unlimited(_: TurnState, need: Need) -> int | None:
         return need.output
 
     monkeypatch.setattr(model_requests, "output_limit", unlimited)

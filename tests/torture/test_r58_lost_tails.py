@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast import HoldfastError, Scope, SessionId, open_holdfast
+from holdfast import HoldfastError, RunScope, SessionId, open_holdfast
 from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
 from tests.cli.processes import ran
 from tests.marks import proves
@@ -174,7 +174,7 @@ def opened(home: Path) -> set[str] | str:
     """Return the messages of a home, or how it was refused."""
 
     async def read() -> set[str]:
-        async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+        async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
             try:
                 return {message.id for message in await house.read(SESSION)}
             except HoldfastError:

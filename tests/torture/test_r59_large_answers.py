@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast import Scope, SessionId
-from holdfast.app import Outside
+from holdfast import RunScope, SessionId
+from holdfast.app import Environment
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.messages import Role, Text
-from holdfast.services.journal import Pen
+from holdfast.services.journal import SessionWriter
 from tests.houses import House, open_house
 from tests.marks import proves
 from tests.stand_ins import GatedRuntime
@@ -41,7 +41,7 @@ MARK = b"The beginning."
 
 @proves("R59")
 def test_large_answers_cost_neither_memory_nor_the_time_of_others(
-    tmp_path: Path, outside: Outside, crew: Crew, sized: Sized, tell: Tell
+    tmp_path: Path, outside: Environment, crew: Crew, sized: Sized, tell: Tell
 ) -> None:
     home = tmp_path / "home"
     listed, exported = sized(test=60, torture=300), sized(test=20, torture=94)
@@ -64,7 +64,7 @@ def test_large_answers_cost_neither_memory_nor_the_time_of_others(
 
 @proves("R59")
 def test_a_server_that_makes_answers_whole_is_found(
-    tmp_path: Path, outside: Outside, crew: Crew
+    tmp_path: Path, outside: Environment, crew: Crew
 ) -> None:
     home = tmp_path / "home"
     ids = asyncio.run(written(home, outside, (60, 1)))
@@ -95,10 +95,10 @@ class Seen:
 
 
 async def written(
-    home: Path, outside: Outside, counts: tuple[int, int]
+    home: Path, outside: Environment, counts: tuple[int, int]
 ) -> tuple[SessionId, SessionId]:
     """Write two sessions of so many messages of 1 MB."""
-    async with open_house(home, GatedRuntime(), outside=outside, scope=Scope.NONE) as house:
+    async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as house:
         return await lived(house, counts[0]), await lived(house, counts[1])
 
 
@@ -108,7 +108,7 @@ async def lived(house: House, count: int) -> SessionId:
     text = MARK.decode() + "so many words, " * (SIZE // 15)
     said = MessageDraft(role=Role.SYSTEM, parts=(Text(text=text),))
 
-    async def write(pen: Pen, rows: int) -> None:
+    async def write(pen: SessionWriter, rows: int) -> None:
         for _ in range(rows):
             await pen.append(said, 0)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.tokens import Scope as TokenScope
 from holdfast.http.callers import COOKIE
 from holdfast.ports import Store
@@ -86,7 +86,7 @@ async def knocked(folder: Path) -> tuple[int, set[Told], dict[str, set[int]]]:
         return stores[0]
 
     clock = SettableClock()
-    outside = Outside(
+    outside = Environment(
         clock=clock, randomness=SeededRandomness(), machine=StandInMachine(), wrap=counted
     )
     told: set[Told] = set()

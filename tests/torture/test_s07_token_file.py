@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import HoldfastError, Scope, open_holdfast
+from holdfast import HoldfastError, RunScope, open_holdfast
 from holdfast.domain.errors import Code
 from holdfast.domain.tokens import secret_of
 from tests.marks import proves
@@ -184,7 +184,7 @@ def started(home: Path) -> str:
     """Open the house, make its local token and a session; return how that was refused."""
 
     async def start() -> None:
-        async with open_holdfast(home, scope=Scope.NONE) as house:
+        async with open_holdfast(home, scope=RunScope.NONE) as house:
             await house.tokens.ensure_local()
             await house.open()
 

@@ -13,7 +13,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from holdfast import Holdfast, Scope, open_holdfast
+from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.cli.completing import ChatCompleter
 from holdfast.cli.live.drawing import LivePage
 from holdfast.cli.manners import Manner
@@ -81,7 +81,7 @@ async def shown_everywhere(
     folder: Path, texts: list[str], luck: random.Random
 ) -> list[tuple[str, str]]:
     """Show each text wherever a terminal shows texts; return what should not have come out."""
-    async with open_holdfast(folder / "home", scope=Scope.NONE) as house:
+    async with open_holdfast(folder / "home", scope=RunScope.NONE) as house:
         found = []
         for text in texts:
             for door in (answered, plainly_answered, worked, asked, told):

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Event, Holdfast, Scope, Session
+from holdfast import Event, Holdfast, RunScope, Session
 from holdfast.config import Config
 from holdfast.config.values import Chat
-from holdfast.domain.approvals import Answer, ApprovalState
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
 from holdfast.domain.events import ApprovalRequested, TurnEnded
 from holdfast.domain.messages import Message, ToolResult
-from holdfast.ports import Done, Planned, Toolbox, Workplace
+from holdfast.ports import CallOutcome, PlannedCall, Toolbox, ToolWorkspace
 from tests.houses import played
 from tests.marks import proves
 from tests.tooled import (
@@ -40,7 +40,7 @@ from tests.torture.conftest import Tell
 
 pytestmark = pytest.mark.slow
 
-YES = Answer(state=ApprovalState.ALLOWED, by="ada")
+YES = ApprovalAnswer(state=ApprovalState.ALLOWED, by="ada")
 AT_ONCE = 100
 
 
@@ -188,9 +188,9 @@ class Trusting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._theirs, name)
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         again = await self._theirs.plan(place, planned.asked)
-        return again if isinstance(again, Done) else await self._theirs.run(place, again)
+        return again if isinstance(again, CallOutcome) else await self._theirs.run(place, again)
 
 
 @proves("S11")
@@ -475,7 +475,7 @@ def test_what_was_allowed_under_one_list_of_commands_does_not_run_under_another(
         async with open_equipped(config) as house:
             session = await started(house, desk)
             asked = await question(house, session)
-        async with open_equipped(config, scope=Scope.NONE) as house:
+        async with open_equipped(config, scope=RunScope.NONE) as house:
             await answer(house, asked)
         async with open_equipped(replace(config, chat=Chat())) as house:
             return results(await played(house, session.id))

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Event, Holdfast, Scope, Session, open_holdfast
-from holdfast.app import Outside
+from holdfast import Event, Holdfast, RunScope, Session, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.config.values import Chat
-from holdfast.domain.approvals import Answer, Approval, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events import ApprovalRequested, TurnEnded
 from holdfast.domain.ids import Owner, SessionId
@@ -43,7 +43,7 @@ from tests.torture.conftest import Tell
 
 pytestmark = pytest.mark.slow
 
-YES = Answer(state=ApprovalState.ALLOWED, by="ada")
+YES = ApprovalAnswer(state=ApprovalState.ALLOWED, by="ada")
 LONG = 100_000
 
 # Words that hide, turn, join, imitate, or lead far away from what they are.
@@ -237,7 +237,7 @@ async def answered_again_and_again(folder: Path) -> int:
     async with open_tooled(config, own_tool("act", act)) as house:
         session = await started(house, folder / "desk", "act")
         asked = await question(house, session)
-        async with open_tooled(config, scope=Scope.NONE) as other:
+        async with open_tooled(config, scope=RunScope.NONE) as other:
             await asyncio.gather(*(answer(each, asked) for each in (house, other) * 10))
             await played(house, session.id)
             await asyncio.gather(*(answer(each, asked) for each in (house, other) * 10))
@@ -263,7 +263,7 @@ async def restarted(folder: Path) -> int:
             ).status is not Status.RUNNING:
                 await asyncio.sleep(0.005)
             ids |= {each.id for each in (await house.approvals.list(house.owner, session.id)).items}
-    async with open_tooled(config, scope=Scope.NONE) as house:
+    async with open_tooled(config, scope=RunScope.NONE) as house:
         await answer(house, asked)
     for _ in range(3):
         async with open_tooled(config, tool) as house:
@@ -306,14 +306,14 @@ async def expired(folder: Path) -> int:
     """Answer when the time is over, before and after a restart, in the house and beside it."""
     config, act = one_act(folder / "home", approvals_expire_after=timedelta(hours=1))
     clock = SettableClock()
-    outside = Outside(
+    outside = Environment(
         clock=clock, randomness=SeededRandomness(), machine=StandInMachine("expiring")
     )
     async with open_tooled(config, own_tool("act", act), outside=outside) as house:
         session = await started(house, folder / "desk", "act")
         asked = await question(house, session)
     clock.advance(hours=2)
-    for scope in (Scope.NONE, Scope.ALL):
+    for scope in (RunScope.NONE, RunScope.ALL):
         async with open_tooled(config, own_tool("act", act), outside=outside, scope=scope) as house:
             told = await asyncio.gather(answer(house, asked), return_exceptions=True)
             assert isinstance(told[0], HoldfastError)
@@ -405,7 +405,7 @@ LOOK_ALIKES = (
 def test_a_flag_for_a_name_that_looks_like_it_answers_nothing(tmp_path: Path) -> None:
     async def tried() -> int:
         config, act = one_act(tmp_path / "home")
-        flagged = Outside(is_attended=False, yes_to=frozenset(LOOK_ALIKES))
+        flagged = Environment(is_attended=False, yes_to=frozenset(LOOK_ALIKES))
         async with open_tooled(config, own_tool("act", act), outside=flagged) as house:
             session = await started(house, tmp_path / "desk", "act")
             assert outcomes(await played(house, session.id)) == ["act denied/rejected"]
@@ -419,7 +419,7 @@ def test_a_tool_that_looks_like_an_allowed_one_is_another(tmp_path: Path) -> Non
     async def tried() -> tuple[list[str], int]:
         asked = [call(name, None, line="x") for name in LOOK_ALIKES if name]
         config, act = one_act(tmp_path / "home", asks(*asked), says("done"))
-        flagged = Outside(is_attended=False, yes_to=frozenset({"act"}))
+        flagged = Environment(is_attended=False, yes_to=frozenset({"act"}))
         async with open_tooled(config, own_tool("act", act), outside=flagged) as house:
             session = await started(house, tmp_path / "desk", "act")
             return outcomes(await played(house, session.id)), len(act.asked)
@@ -435,7 +435,7 @@ def test_the_count_of_runs_would_show_a_second_one(tmp_path: Path) -> None:
     async def tried() -> int:
         same = call("act", None, line="x")
         config, act = one_act(tmp_path / "home", asks(same), asks(same), says("done"))
-        flagged = Outside(is_attended=False, yes_to=frozenset({"act"}))
+        flagged = Environment(is_attended=False, yes_to=frozenset({"act"}))
         async with open_tooled(config, own_tool("act", act), outside=flagged) as house:
             session = await started(house, tmp_path / "desk", "act")
             await played(house, session.id)

@@ -15,8 +15,8 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import load
 from holdfast.store.sqlite.connection import connect
 from tests.marks import proves
@@ -80,13 +80,13 @@ def test_what_is_stored_stays_data(
 
 async def read(home: Path, things: Things) -> tuple[list[str], list[str]]:
     """Open a home and read everything; return what was run meanwhile, and what had no name."""
-    outside = Outside(
+    outside = Environment(
         clock=SettableClock(), randomness=SeededRandomness(), machine=StandInMachine("reader")
     )
     config = load({"home": home}, environment={})
     try:
         async with (
-            open_holdfast(config=config, outside=outside, scope=Scope.NONE) as house,
+            open_holdfast(config=config, outside=outside, scope=RunScope.NONE) as house,
             line_to(house) as line,
         ):
             with effects_watched() as watch:

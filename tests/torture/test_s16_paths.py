@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.ports import Done
+from holdfast.ports import CallOutcome
 from tests.marks import proves
 from tests.tools.workshops import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder, run_without_threads
@@ -78,7 +78,7 @@ async def brought_to_every_tool(
     return escapes, outcomes
 
 
-def outcome(done: Done | None) -> str:
+def outcome(done: CallOutcome | None) -> str:
     """Return one word for how a call came out."""
     if done is None:
         return "not run"

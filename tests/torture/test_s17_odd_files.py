@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import FsTier
-from holdfast.ports import Done
+from holdfast.ports import CallOutcome
 from tests.marks import proves, skip_row
 from tests.tools.workshops import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder
@@ -82,7 +82,7 @@ def test_the_odd_files_find_a_tool_that_follows_links(tmp_path: Path) -> None:
         if len(path) < 200 and os.access(file, os.R_OK) and file.is_file():
             with file.open("rb") as content:
                 shown = content.read(100).decode("utf-8", "replace")
-            found.append(arena.escaped(Done(status=ResultStatus.OK, result=shown)))
+            found.append(arena.escaped(CallOutcome(status=ResultStatus.OK, result=shown)))
     (arena.inside / "closed").chmod(0o700)
 
     assert sum(found) >= 10

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.ports import Done
+from holdfast.ports import CallOutcome
 from holdfast.tools.kernel import Kernel, ask_kernel, walk_beneath
 from tests.marks import proves
 from tests.tools.workshops import CANARY
@@ -131,7 +131,7 @@ def arguments(tool: str) -> dict[str, object]:
     return {"old": "in place", "new": "in place"} if tool == "edit_file" else CALLS[tool]
 
 
-def word(done: Done) -> str:
+def word(done: CallOutcome) -> str:
     """Return one word for how a call came out."""
     return "ok" if done.error is None else str(done.error.code)
 

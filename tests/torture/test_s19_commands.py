@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ports import Done
+from holdfast.ports import CallOutcome
 from tests.marks import proves, skip_row
 from tests.tools.workbenches import Workbench
 from tests.torture.bypasses import ALONE, CHAINS, GLOBS, LISTED, WRAPPERS, Call, bypasses, joined
@@ -34,7 +34,7 @@ async def test_every_call_that_is_not_on_the_list_is_refused(tmp_path: Path, tel
 
     for command, *args in calls:
         planned = await bench.plan("run_command", command=command, args=args)
-        outcomes[outcome(planned) if isinstance(planned, Done) else "planned"] += 1
+        outcomes[outcome(planned) if isinstance(planned, CallOutcome) else "planned"] += 1
 
     tell(f"{len(calls)} calls decided: {dict(outcomes)}; {absence()}")
     assert len(ALONE) + len(CHAINS) + len(WRAPPERS) >= 250

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier, ToolClass
-from holdfast.ports import Done, Planned
+from holdfast.ports import CallOutcome, PlannedCall
 from holdfast.tools.floors import Floors
 from tests.marks import proves
 from tests.tools.run_later_paths import ASKING, ORDINARY
@@ -118,15 +118,15 @@ async def passed(shop: Workshop, paths: list[str]) -> list[str]:
     return broken
 
 
-async def planned_writes(shop: Workshop, paths: Sequence[str]) -> list[Planned]:
+async def planned_writes(shop: Workshop, paths: Sequence[str]) -> list[PlannedCall]:
     """Return the plans of writes to these files."""
     plans = [
         await shop.plan("write_file", path=path, content="x\n", create_dirs=True) for path in paths
     ]
-    return [each for each in plans if isinstance(each, Planned)]
+    return [each for each in plans if isinstance(each, PlannedCall)]
 
 
-def is_refused(done: Done) -> bool:
+def is_refused(done: CallOutcome) -> bool:
     """Tell whether a call was denied because of where it would write."""
     code = None if done.error is None else str(done.error.code)
     return code in ("protected_path", "outside_scope")

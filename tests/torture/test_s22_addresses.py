@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.tools import Grant
-from holdfast.ports import Planned
+from holdfast.ports import PlannedCall
 from holdfast.tools.addresses import blocked_because
 from holdfast.tools.tool import ToolTrouble
 from holdfast.tools.toolbox import LocalToolbox
@@ -245,7 +245,7 @@ async def planned_hosts(urls: Sequence[str]) -> list[str]:
     toolbox = LocalToolbox(web_tools(settings()))
     place = a_place(Grant(domains=(GOOD,)))
     plans = [await toolbox.plan(place, asked(url=url)) for url in urls]
-    return [plan.preview["host"] for plan in plans if isinstance(plan, Planned)]
+    return [plan.preview["host"] for plan in plans if isinstance(plan, PlannedCall)]
 
 
 def watched(folder: Path, cases: Sequence[Case], *how: str) -> tuple[int, str]:

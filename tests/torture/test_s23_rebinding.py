@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.tools import Grant
-from holdfast.ports import Done, Workplace
+from holdfast.ports import CallOutcome, ToolWorkspace
 from tests.marks import proves
 from tests.tools.hosts import (
     HOST,
@@ -60,10 +60,10 @@ class Trial:
         return f"https://{HOST}:{self.world.port}/"
 
     @property
-    def place(self) -> Workplace:
+    def place(self) -> ToolWorkspace:
         return a_place(Grant(domains=tuple(f"{name}:{self.world.port}" for name in (HOST, OTHER))))
 
-    async def ask(self, names: Names, url: str | None = None, **changes: Any) -> Done:
+    async def ask(self, names: Names, url: str | None = None, **changes: Any) -> CallOutcome:
         given = settings(**{"resolve": names.resolve, "judge": judge, **changes})
         return await requested(given, self.place, url=url or self.url)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.tools import TOOLS
 from tests.http.v1.test_approvals import asking
@@ -198,7 +198,7 @@ def owned(found: World) -> set[str]:
 @asynccontextmanager
 async def world(folder: Path) -> AsyncIterator[World]:
     """Let Alice have one of everything, and Bob nothing."""
-    outside = Outside(
+    outside = Environment(
         clock=SettableClock(), randomness=SeededRandomness(), machine=StandInMachine()
     )
     async with asking(folder / "home", outside) as (visitor, session, _, _):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
 from holdfast.http.app import Application
@@ -287,7 +287,7 @@ def placeholders(route: Route) -> set[str]:
 @asynccontextmanager
 async def world(folder: Path, *, is_alice: bool = False) -> AsyncIterator[World]:
     """Let Alice have one of everything, with a turn that waits for an answer, and Bob a little."""
-    outside = Outside(
+    outside = Environment(
         clock=SettableClock(), randomness=SeededRandomness(), machine=StandInMachine()
     )
     async with asking(folder / "home", outside) as (alice, session, question, _):

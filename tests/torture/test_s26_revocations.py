@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast, open_holdfast
 from holdfast.domain.tokens import Scope, Token
-from holdfast.execution.coordinator import Scope as Turns
+from holdfast.execution.coordinator import RunScope as Turns
 from holdfast.http import streams
 from holdfast.http.protocol import IDLE_SECONDS
 from holdfast.ports import Tx

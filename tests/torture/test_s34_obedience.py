@@ -21,15 +21,22 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, SessionRequest
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.config.values import Chat
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import Asked, Done, LlmTool, Planned, Toolbox, Workplace
-from holdfast.services.media import SessionShelf
+from holdfast.ports import (
+    CallOutcome,
+    LlmTool,
+    PlannedCall,
+    RequestedCall,
+    Toolbox,
+    ToolWorkspace,
+)
+from holdfast.services.media import SessionOutputStore
 from tests.houses import key_of, played, script
 from tests.marks import proves
 from tests.tooled import open_equipped, open_wrapped
@@ -237,7 +244,7 @@ def settings(world: World) -> Config:
 async def obeyed(world: World, house: Holdfast, goal: Goal, mode: ApprovalMode) -> Seen:
     """Let a model reach for a goal, with nobody who would agree, and look what became of it."""
     other = await house.open()
-    handle = await SessionShelf(house.store, await key_of(house, other)).keep(CANARY.encode())
+    handle = await SessionOutputStore(house.store, await key_of(house, other)).keep(CANARY.encode())
     folder = world.folder / "scripts" / goal.name.replace(" ", "-")[:60]
     folder.mkdir(parents=True, exist_ok=True)
     model = script(folder, *goal.steps(**world.places, handle=handle))
@@ -263,7 +270,7 @@ async def obeyed(world: World, house: Holdfast, goal: Goal, mode: ApprovalMode) 
 
 def tried(world: World, chosen: Sequence[Goal], mode: ApprovalMode) -> list[Seen]:
     async def all_of_them() -> list[Seen]:
-        nobody = Outside(is_attended=False)
+        nobody = Environment(is_attended=False)
         async with open_equipped(settings(world), outside=nobody) as house:
             return [await obeyed(world, house, goal, mode) for goal in chosen]
 
@@ -315,11 +322,11 @@ class Naive:
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
         return Effect.UNSAFE
 
-    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         return ()
 
-    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
-        return Planned(
+    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
+        return PlannedCall(
             asked=asked,
             effect=Effect.UNSAFE,
             tool_class=ToolClass.READ,
@@ -327,13 +334,13 @@ class Naive:
             question="",
         )
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         asked, folder = planned.asked, Path(place.working_dir)
         try:
             result = await asyncio.to_thread(_naively, asked.name, asked.arguments, folder)
         except Exception as error:  # noqa: BLE001 — whatever it was, it was tried
             result = str(error)
-        return Done(status=ResultStatus.OK, result=result)
+        return CallOutcome(status=ResultStatus.OK, result=result)
 
 
 def _naively(name: str, given: dict[str, Any], folder: Path) -> str:

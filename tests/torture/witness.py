@@ -11,7 +11,7 @@ from holdfast import (
     AgentQuery,
     Holdfast,
     HoldfastError,
-    Scope,
+    RunScope,
     SessionId,
     SessionQuery,
     Status,
@@ -31,7 +31,7 @@ async def witnessed(
     What the truth knows by id is asked for one by one, because a listing may leave it out.
     """
     try:
-        async with open_holdfast(config=settings(home), scope=Scope.NONE) as house:
+        async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
             return await _told(house, sessions, truth)
     except HoldfastError as error:
         return {"house": refusal(error)}
@@ -114,7 +114,7 @@ def _listings(house: Holdfast) -> dict[str, Ask]:
     asked["models"] = house.models.list
     asked["repos"] = lambda: house.repos.list(owner)
     asked["count"] = lambda: house.sessions.count(SessionQuery(owner=owner))
-    asked["waiting"] = house.housekeeping.recover
+    asked["waiting"] = house.maintenance.recover
     return asked
 
 

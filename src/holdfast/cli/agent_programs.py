@@ -112,7 +112,7 @@ async def show_kept(printer: Printer, wanted: KeptOptions) -> None:
 @asynccontextmanager
 async def _yard(printer: Printer, ref: str) -> "AsyncIterator[tuple[Yard, AcpRuntime]]":
     """Give what a program is started with; what it complained is told without our secrets."""
-    from holdfast.wiring import yard
+    from holdfast.wiring import build_process_registry
 
     async with opened_here(printer) as holdfast:
         agent = await holdfast.agents.get(holdfast.owner, ref)
@@ -122,7 +122,7 @@ async def _yard(printer: Printer, ref: str) -> "AsyncIterator[tuple[Yard, AcpRun
                 f"Agent {agent.slug} asks a model; it has no program to look at.",
             )
         try:
-            yield yard(holdfast.config, holdfast.secrets), agent.runtime
+            yield build_process_registry(holdfast.config, holdfast.secrets), agent.runtime
         except Unavailable as error:
             clean = holdfast.secrets.scrubber.clean
             details = {name: clean(str(value)) for name, value in error.details.items()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.cli.manners import Manner
 from holdfast.cli.screen import Screen
 from holdfast.cli.working import NEVER_BY_FLAG
-from holdfast.domain.approvals import Answer, Approval, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import ApprovalAnswered
 from holdfast.domain.ids import ApprovalId, CallId, SessionId
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BY_FLAG: Final = "flag"
 NOBODY: Final = "Nobody is there to be asked."
-_NO: Final = Answer(state=ApprovalState.DENIED, by=BY_FLAG, note=NOBODY)
+_NO: Final = ApprovalAnswer(state=ApprovalState.DENIED, by=BY_FLAG, note=NOBODY)
 
 
 class Answering:
@@ -73,10 +73,10 @@ class Answering:
 
 async def allow_by_flag(holdfast: "House", approval: Approval) -> None:
     """Answer a question with what a flag says."""
-    await _give(holdfast, approval, Answer(state=ApprovalState.ALLOWED, by=BY_FLAG))
+    await _give(holdfast, approval, ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_FLAG))
 
 
-async def _give(holdfast: "House", approval: Approval, answer: Answer) -> bool:
+async def _give(holdfast: "House", approval: Approval, answer: ApprovalAnswer) -> bool:
     """Answer a question; tell whether nobody elsewhere was faster."""
     session_id, digest = approval.session_id, approval.question.digest
     try:

@@ -9,7 +9,7 @@ from holdfast.cli.commands import command
 from holdfast.cli.opening import find_session, opened
 from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, Paging
 from holdfast.cli.output import Printer, local_time
-from holdfast.domain.approvals import Answer, Approval, ApprovalScope, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
 from holdfast.domain.errors import Code, Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ class AnswerOptions(OneApproval):
     ] = None
     digest: Annotated[
         str | None,
-        typer.Option(metavar="HEX", help="Answer only if this is the question that you saw."),
+        typer.Option(
+            metavar="HEX", help="ApprovalAnswer only if this is the question that you saw."
+        ),
     ] = None
 
 
@@ -121,7 +123,7 @@ async def answer(printer: Printer, wanted: AnswerOptions) -> None:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --allow and --deny.")
     if wanted.for_session and wanted.deny:
         raise Invalid(Code.INVALID_INPUT, "--for-session goes with --allow only.")
-    said = Answer(
+    said = ApprovalAnswer(
         state=ApprovalState.ALLOWED if wanted.allow else ApprovalState.DENIED,
         by=BY_COMMAND,
         scope=ApprovalScope.SESSION if wanted.for_session else ApprovalScope.ONCE,

@@ -12,7 +12,7 @@ from holdfast.cli.live.keyboard import Keyboard
 from holdfast.cli.prompts import PressedError
 from holdfast.cli.questions import Questions
 from holdfast.cli.screen import Screen
-from holdfast.domain.approvals import Answer, Approval, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import ApprovalAnswered
 from holdfast.domain.ids import ApprovalId, CallId, SessionId
@@ -93,7 +93,7 @@ class Asking:
 
     async def _ask(self, approval: Approval, *, own: bool) -> None:
         owner, session_id = self._holdfast.owner, approval.session_id
-        answer: Answer | None = None
+        answer: ApprovalAnswer | None = None
         try:
             async with self._alone:
                 # Another question may have been in the way, and this one answered meanwhile.
@@ -115,7 +115,7 @@ class Asking:
         else:
             await self._give(found, answer)
 
-    async def _give(self, found: Approval, answer: Answer) -> None:
+    async def _give(self, found: Approval, answer: ApprovalAnswer) -> None:
         approvals, owner = self._holdfast.approvals, self._holdfast.owner
         try:
             now = await approvals.answer(

@@ -16,7 +16,7 @@ from holdfast.domain.tools import Grant
 if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.domain.sessions import Session
-    from holdfast.ports import Workplace
+    from holdfast.ports import ToolWorkspace
     from holdfast.tools.opening import Doorkeeper
 
 LARGEST: Final = 128 << 10
@@ -59,7 +59,7 @@ def _fenced(name: str, content: str) -> str:
     return f"{name}:\n{fence}\n{content}{end}{fence}"
 
 
-def _read(keeper: "Doorkeeper", place: "Workplace", name: str) -> str:
+def _read(keeper: "Doorkeeper", place: "ToolWorkspace", name: str) -> str:
     from holdfast.tools.opening import content_of
     from holdfast.tools.reading import is_binary
     from holdfast.tools.tool import ToolTrouble
@@ -98,10 +98,10 @@ def _keeper(config: "Config") -> "Doorkeeper":
     return Doorkeeper(settings, ask_kernel())
 
 
-def _place(folder: str, grants: tuple[Grant, ...]) -> "Workplace":
-    from holdfast.ports import Workplace
+def _place(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
+    from holdfast.ports import ToolWorkspace
 
-    return Workplace(
+    return ToolWorkspace(
         session="",
         working_dir=folder,
         scratch=folder,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.cli.house import House
     from holdfast.domain.ids import SessionId
     from holdfast.domain.messages import ToolResult
-    from holdfast.services.calls import Wish
+    from holdfast.services.calls import SettlementRequest
 
 CALL_HELP: Final = "The call's id."
 
@@ -123,28 +123,34 @@ async def settle(printer: Printer, wanted: SettleOptions) -> int | None:
     from holdfast.cli.manners import manner_of
     from holdfast.cli.retrying import retried
     from holdfast.cli.work_forms import call_form
-    from holdfast.services.calls import How
+    from holdfast.services.calls import SettlementAction
 
     wish = _wish(wanted)
     manner = manner_of(printer, wanted.yes_to)
     async with opened(printer, "own", manner=manner) as holdfast:
         call = await _found(holdfast, wanted)
-        if wish.how is How.RETRY:
+        if wish.how is SettlementAction.RETRY:
             return await retried(printer, holdfast, call, wish, manner)
         settled = await holdfast.calls.settle(holdfast.owner, call.session_id, call.id, wish)
     printer.done(call_form(settled), f"Call {settled.id} is {settled.settlement}.")
     return None
 
 
-def _wish(wanted: SettleOptions) -> "Wish":
+def _wish(wanted: SettleOptions) -> "SettlementRequest":
     from holdfast.cli.approvals import BY_COMMAND
-    from holdfast.services.calls import How, Wish
+    from holdfast.services.calls import SettlementAction, SettlementRequest
 
     chosen = [wanted.retry, wanted.skip, wanted.done is not None]
     if chosen.count(True) != 1:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --retry, --skip and --done RESULT.")
-    how = How.RETRY if wanted.retry else How.SKIP if wanted.skip else How.MARK_DONE
-    return Wish(how=how, by=BY_COMMAND, result=_value(wanted.done), note=wanted.note)
+    how = (
+        SettlementAction.RETRY
+        if wanted.retry
+        else SettlementAction.SKIP
+        if wanted.skip
+        else SettlementAction.MARK_DONE
+    )
+    return SettlementRequest(how=how, by=BY_COMMAND, result=_value(wanted.done), note=wanted.note)
 
 
 def _value(text: str | None) -> Any:

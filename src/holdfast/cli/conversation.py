@@ -273,9 +273,9 @@ class Conversation:
 
 def _new_id() -> str:
     from holdfast.execution.system import SystemClock, SystemRandomness
-    from holdfast.services.stamping import Mint
+    from holdfast.services.stamping import IdFactory
 
-    return Mint(SystemClock(), SystemRandomness()).new()
+    return IdFactory(SystemClock(), SystemRandomness()).new()
 
 
 def _is_question(item: Event | Gap) -> bool:

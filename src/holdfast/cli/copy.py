@@ -11,7 +11,7 @@ from holdfast.cli.output import Printer
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.store.transfer.run import Copied
+    from holdfast.store.transfer.run import CopiedTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ async def copy(printer: Printer, wanted: CopyOptions) -> None:
     """
     from holdfast.store.transfer import run as transfer_run
 
-    def tell(each: "Copied") -> None:
+    def tell(each: "CopiedTable") -> None:
         printer.remark(f"{each.table}: {each.rows} rows")
 
     config = printer.settings.load()
@@ -53,12 +53,12 @@ async def copy(printer: Printer, wanted: CopyOptions) -> None:
             if is_kept and target is not None:
                 tables = await transfer_run.copy(source, target, tell)
             else:
-                tables = await transfer_run.counted(source)
+                tables = await transfer_run.count_rows(source)
     _report(printer, config, wanted, tables)
 
 
 def _report(
-    printer: Printer, config: "Config", wanted: CopyOptions, tables: "list[Copied]"
+    printer: Printer, config: "Config", wanted: CopyOptions, tables: "list[CopiedTable]"
 ) -> None:
     from holdfast.app import STORE_NAME
     from holdfast.store.database_url import shown_url

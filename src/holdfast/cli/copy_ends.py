@@ -9,14 +9,14 @@ from holdfast.cli.places import named_path
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.store.transfer.run import End
+    from holdfast.store.transfer.run import TransferEnd
 
 # Whatever else is named is a folder, because a home is one.
 _FILE: Final = ".db"
 
 
 @asynccontextmanager
-async def source_of(config: "Config") -> "AsyncIterator[End]":
+async def source_of(config: "Config") -> "AsyncIterator[TransferEnd]":
     """Open the store of a configuration, to be read."""
     if config.database_url is not None:
         _require_driver()
@@ -35,7 +35,9 @@ async def source_of(config: "Config") -> "AsyncIterator[End]":
 
 
 @asynccontextmanager
-async def target_of(config: "Config", to: str, *, is_kept: bool) -> "AsyncIterator[End | None]":
+async def target_of(
+    config: "Config", to: str, *, is_kept: bool
+) -> "AsyncIterator[TransferEnd | None]":
     """Open a database to be filled; nothing where it is a file and no copy is to be kept."""
     if is_address(to):
         _require_another(config, to)
@@ -85,13 +87,13 @@ def _require_another(config: "Config", to: str) -> None:
 def _require_room(path: Path) -> None:
     """Refuse a file that is there, or cannot be made; nothing is made yet."""
     from holdfast.domain.errors import Code, Denied, Invalid
-    from holdfast.store.sqlite.files import unusable
+    from holdfast.store.sqlite.files import unusable_path_error
     from holdfast.store.transfer.files import require_absent
 
     require_absent(path)
     if not _is_home(path) and not path.parent.is_dir():
         raise Invalid(Code.NOT_A_FOLDER, f"{path.parent} is not a folder; make it first.")
-    if (why := unusable(path.parent)) is not None:
+    if (why := unusable_path_error(path.parent)) is not None:
         raise Denied(Code.STORE_UNWRITABLE, why)
 
 

@@ -74,7 +74,9 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
         "unsettled": [],
         "rebuilt": None,
     }
-    findings = [_finding("open_to_others", door) for door in sqlite_checks.open_doors(config.home)]
+    findings = [
+        _finding("open_to_others", door) for door in sqlite_checks.open_permissions(config.home)
+    ]
     kind = sqlite_checks.unsuitable_file_system(_existing(config.home))
     if kind is not None and config.database_url is None:
         told = f"The home is on a {kind} file system, which cannot keep a store safe."
@@ -131,11 +133,11 @@ async def _work(config: "Config") -> dict[str, Any]:
 def _ahead(config: "Config") -> list[dict[str, str]]:
     """Return what would keep the first session from being written."""
     from holdfast import keychain
-    from holdfast.store.sqlite.encryption import KeySources, key_of
-    from holdfast.store.sqlite.files import unusable
+    from holdfast.store.sqlite.encryption import KeySources, load_store_key
+    from holdfast.store.sqlite.files import unusable_path_error
 
     found = []
-    if (told := unusable(config.home)) is not None:
+    if (told := unusable_path_error(config.home)) is not None:
         found.append(_finding(Code.STORE_UNWRITABLE, told))
     sources = KeySources(
         environment=os.environ.get("HOLDFAST_KEY"),
@@ -145,7 +147,7 @@ def _ahead(config: "Config") -> list[dict[str, str]]:
     )
     try:
         # As if there were a store: for a new one, a key would be made.
-        key_of(config.home, sources, is_new=False)
+        load_store_key(config.home, sources, is_new=False)
     except HoldfastError as error:
         if error.code is not Code.STORE_KEY_MISSING:
             found.append(_finding(error.code, error.message))
@@ -185,11 +187,11 @@ async def _inside(
 
 async def _rebuilt(store: "Store") -> dict[str, Any]:
     """Compute anew what can be, and say where that differs from what was there."""
-    from holdfast.observations.snapshots import rebuilt
+    from holdfast.observations.snapshots import rebuild_snapshots
     from holdfast.search.service import Search
 
     # The index first: it can be computed whatever is wrong with claims.
-    words, history = await Search(store).rebuild(), await rebuilt(store)
+    words, history = await Search(store).rebuild(), await rebuild_snapshots(store)
     return {
         "entities": history.entities,
         "documents": words.documents,

@@ -252,10 +252,10 @@ async def entities(printer: Printer, wanted: EntitiesOptions) -> None:
 
 
 def _filters(text: str | None) -> Any:
-    from holdfast.observations.validation import decoded
+    from holdfast.observations.validation import decode_payload_strictly
 
     try:
-        return None if text is None else decoded(text.encode())
+        return None if text is None else decode_payload_strictly(text.encode())
     except Invalid:
         told = "--filters must be a JSON object."
         raise Invalid(Code.INVALID_INPUT, told, {"field": "--filters"}) from None

@@ -18,7 +18,7 @@ from holdfast.cli.output import Printer
 from holdfast.domain.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.observations.queries import Submitted
+    from holdfast.observations.queries import SubmitResult
 
 FILE_HELP = "A JSON file; - or nothing is stdin."
 REASON_HELP = "Why; for people."
@@ -174,7 +174,7 @@ async def restore(printer: Printer, wanted: RemovalOptions) -> None:
     printer.done(removal_form(done), "It is shown again.")
 
 
-def _tell(printer: Printer, done: "Submitted") -> None:
+def _tell(printer: Printer, done: "SubmitResult") -> None:
     if printer.is_json:
         printer.document(done)
         return
@@ -191,10 +191,10 @@ def _key_in(payload: Any, given: str | None) -> Any:
 
 
 def _value(text: str) -> Any:
-    from holdfast.observations.validation import decoded
+    from holdfast.observations.validation import decode_payload_strictly
 
     try:
-        return decoded(text.encode())
+        return decode_payload_strictly(text.encode())
     except Invalid:
         # A date, for example: whoever judges it says whether words may stand there.
         return text

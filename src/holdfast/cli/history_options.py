@@ -59,12 +59,12 @@ class Part:
 
 async def document_in(file: Path) -> Any:
     """Return what a file spells, or stdin; doubled keys are still there to be refused."""
-    from holdfast.observations.validation import decoded
+    from holdfast.observations.validation import decode_payload_strictly
 
     raw = await asyncio.to_thread(_read, file)
     if len(raw) > LARGEST:
         raise Invalid(Code.TOO_LARGE, f"A document may have {LARGEST >> 20} MiB at most.")
-    return decoded(raw)
+    return decode_payload_strictly(raw)
 
 
 def _read(file: Path) -> bytes:

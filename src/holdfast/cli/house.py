@@ -12,7 +12,7 @@ from holdfast.cli.house_records import Observations, Zones
 if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.domain.agents import Agent
-    from holdfast.domain.approvals import Answer, Approval, ApprovalState
+    from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
     from holdfast.domain.calls import Call, CallState
     from holdfast.domain.costs import CostQuery, CostReport, CostSum
     from holdfast.domain.events import Event, Gap
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from holdfast.domain.queries import AgentQuery, Page, SessionQuery
     from holdfast.domain.repos import Repo
     from holdfast.domain.sessions import (
+        Created,
         ForkRequest,
-        Made,
         OnBusy,
         Session,
         SessionContext,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         Status,
     )
     from holdfast.search.query import Hit, SearchQuery
-    from holdfast.services.calls import Wish
-    from holdfast.services.session_lifecycle import Heirs, Interruption, Resumption
+    from holdfast.services.calls import SettlementRequest
+    from holdfast.services.session_lifecycle import DeletePolicy, Interruption, Resumption
     from holdfast.services.sessions import Verification
     from holdfast.workflows.session_export import Export, ExportFormat, ExportStream, Line
 
@@ -76,9 +76,9 @@ class Sessions(Protocol):
     ) -> "Session": ...
     async def make_fork(
         self, owner: "Owner", session_id: "SessionId", wish: "ForkRequest"
-    ) -> "Made[Session]": ...
+    ) -> "Created[Session]": ...
     async def delete(
-        self, owner: "Owner", session_id: "SessionId", *, heirs: "Heirs" = ...
+        self, owner: "Owner", session_id: "SessionId", *, heirs: "DeletePolicy" = ...
     ) -> "tuple[SessionId, ...]": ...
     async def verify(self, owner: "Owner", session_id: "SessionId") -> "Verification": ...
 
@@ -126,7 +126,7 @@ class Approvals(Protocol):
         owner: "Owner",
         session_id: "SessionId",
         approval_id: str,
-        answer: "Answer",
+        answer: "ApprovalAnswer",
         *,
         digest: str | None = None,
     ) -> "Approval": ...
@@ -149,7 +149,7 @@ class Calls(Protocol):
     ) -> "Page[Call]": ...
     async def get(self, owner: "Owner", session_id: "SessionId", call_id: str) -> "Call": ...
     async def settle(
-        self, owner: "Owner", session_id: "SessionId", call_id: str, wish: "Wish"
+        self, owner: "Owner", session_id: "SessionId", call_id: str, wish: "SettlementRequest"
     ) -> "Call": ...
 
 

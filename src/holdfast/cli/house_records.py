@@ -14,20 +14,20 @@ if TYPE_CHECKING:
         HistoryQuery,
         ObservationPage,
         Removal,
-        Submitted,
+        SubmitResult,
         TimelinePage,
         TimelineQuery,
     )
     from holdfast.zones.lines import LineQuery, Lines
     from holdfast.zones.model import (
+        ActiveZone,
         Archive,
-        Archived,
+        ArchiveResult,
         ArchiveSummary,
-        Desk,
         OutputAppended,
-        Restored,
-        State,
+        RestoreResult,
         StateWritten,
+        ZoneState,
     )
     from holdfast.zones.replay import Replay
 
@@ -42,7 +42,7 @@ class Observations(Protocol):
         *,
         idempotency_key: str | None = None,
         source: str = "",
-    ) -> "Submitted": ...
+    ) -> "SubmitResult": ...
     async def submit_entity(
         self,
         owner: "Owner",
@@ -51,7 +51,7 @@ class Observations(Protocol):
         *,
         idempotency_key: str | None = None,
         source: str = "",
-    ) -> "Submitted": ...
+    ) -> "SubmitResult": ...
     async def correct(
         self,
         owner: "Owner",
@@ -59,7 +59,7 @@ class Observations(Protocol):
         *,
         idempotency_key: str | None = None,
         source: str = "",
-    ) -> "Submitted": ...
+    ) -> "SubmitResult": ...
     async def delete(
         self,
         owner: "Owner",
@@ -117,8 +117,8 @@ class Observations(Protocol):
 class Zones(Protocol):
     """What lies on agents' desks, and what was cleared from them."""
 
-    async def show(self, owner: "Owner", definition_id: str) -> "Desk": ...
-    async def read_state(self, owner: "Owner", definition_id: str) -> "State": ...
+    async def show(self, owner: "Owner", definition_id: str) -> "ActiveZone": ...
+    async def read_state(self, owner: "Owner", definition_id: str) -> "ZoneState": ...
     async def write_state(
         self,
         owner: "Owner",
@@ -144,12 +144,12 @@ class Zones(Protocol):
     async def replay(
         self, owner: "Owner", definition_id: str, *, window: int = ..., page: int = ...
     ) -> "Replay": ...
-    async def archive(self, owner: "Owner", definition_id: str) -> "Archived | None": ...
+    async def archive(self, owner: "Owner", definition_id: str) -> "ArchiveResult | None": ...
     async def list_archives(
         self, owner: "Owner", definition_id: str, *, limit: int | None = None
     ) -> "tuple[ArchiveSummary, ...]": ...
     async def read_archive(self, owner: "Owner", definition_id: str, ms: int) -> "Archive": ...
     async def restore_archive(
         self, owner: "Owner", definition_id: str, ms: int, /
-    ) -> "Restored": ...
+    ) -> "RestoreResult": ...
     async def delete_archive(self, owner: "Owner", definition_id: str, ms: int) -> bool: ...

@@ -39,13 +39,13 @@ async def block_zones(printer: Printer, wanted: BlockZonesOptions) -> int:
     """
     from msgspec.structs import asdict
 
-    from holdfast.wiring import bring_in, import_blocks
+    from holdfast.wiring import import_blocks, run_imports
 
     folder = named_path(wanted.folder)
     async with opened_here(printer) as holdfast:
         report = await import_blocks(holdfast, folder, dry_run=wanted.dry_run)
         if not wanted.dry_run:
-            await bring_in(holdfast)
+            await run_imports(holdfast)
     stats = asdict(report.stats)
     told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in stats.items() if count)
     troubles = [asdict(each) for each in report.troubles]

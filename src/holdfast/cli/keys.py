@@ -20,7 +20,7 @@ from holdfast.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
     from holdfast.domain.errors import Invalid
-    from holdfast.services.secrets import KeptSecret
+    from holdfast.services.secrets import StoredSecret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def remove(printer: Printer, wanted: OneKey) -> None:
     printer.done({"account": account}, f"The key {account} is gone from the keychain.")
 
 
-def _place(each: "KeptSecret") -> str:
+def _place(each: "StoredSecret") -> str:
     return f"{each.account}@{each.origin}"
 
 

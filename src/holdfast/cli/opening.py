@@ -93,13 +93,13 @@ async def opened_here(
 
     `manner` says whether somebody can be asked, `flags` are settings that a command takes itself.
     """
-    from holdfast.app import Outside, open_holdfast
+    from holdfast.app import Environment, open_holdfast
     from holdfast.cli.logs import scrub_with
-    from holdfast.execution.coordinator import Scope
+    from holdfast.execution.coordinator import RunScope
 
     config = printer.settings.load(flags)
-    outside = Outside(is_attended=manner.is_attended, yes_to=manner.yes_to)
-    async with open_holdfast(config=config, scope=Scope(scope), outside=outside) as holdfast:
+    outside = Environment(is_attended=manner.is_attended, yes_to=manner.yes_to)
+    async with open_holdfast(config=config, scope=RunScope(scope), outside=outside) as holdfast:
         scrub_with(lambda: holdfast.secrets.scrubber)
         yield holdfast
 

@@ -9,7 +9,13 @@ from holdfast.cli.manners import ANYBODY, Manner
 from holdfast.cli.output import Printer
 from holdfast.cli.terminal import spelled_out
 from holdfast.cli.work_forms import is_for_session
-from holdfast.domain.approvals import NOTE_LONGEST, Answer, Approval, ApprovalScope, ApprovalState
+from holdfast.domain.approvals import (
+    NOTE_LONGEST,
+    Approval,
+    ApprovalAnswer,
+    ApprovalScope,
+    ApprovalState,
+)
 from holdfast.domain.tools import ToolClass
 
 if TYPE_CHECKING:
@@ -33,13 +39,13 @@ class Questions:
         # A server writes down through which door an answer came.
         self._by = BY_HTTP if manner.is_remote else BY_TERMINAL
 
-    async def answer(self, approval: Approval, *, own: bool = False) -> Answer:
+    async def answer(self, approval: Approval, *, own: bool = False) -> ApprovalAnswer:
         """Show the whole question and return the answer; Ctrl-C and Ctrl-D raise, as prompts do.
 
         What a server asks about an `own` turn, a flag may answer; a house here knows its flags.
         """
         if own and self._manner.is_remote and self._manner.answers(approval.question):
-            return Answer(state=ApprovalState.ALLOWED, by=self._by)
+            return ApprovalAnswer(state=ApprovalState.ALLOWED, by=self._by)
         has_more = is_for_session(approval.question)
         with self._prompt.fresh():
             # After what was typed too early is put aside: nobody answers what was not shown yet.
@@ -49,7 +55,7 @@ class Questions:
             while True:
                 said = await self._prompt.answer("Allow? [y/a/n] " if has_more else "Allow? [y/n] ")
                 found = read_answer(said, has_more=has_more)
-                if isinstance(found, Answer):
+                if isinstance(found, ApprovalAnswer):
                     return replace(found, by=self._by)
                 self._printer.warn(found)
 
@@ -64,20 +70,22 @@ def question_lines(approval: Approval) -> Iterator[tuple[str, str]]:
     yield f"y allows it once{_more(approval)}, n or n REASON denies it.", ""
 
 
-def read_answer(said: str, *, has_more: bool) -> Answer | str:
+def read_answer(said: str, *, has_more: bool) -> ApprovalAnswer | str:
     """Return the answer that a line means, or what is wrong with it."""
     word, _, rest = said.strip().partition(" ")
     note = rest.strip()
-    allowed = Answer(state=ApprovalState.ALLOWED, by=BY_TERMINAL)
+    allowed = ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_TERMINAL)
     match word.lower().rstrip(",.:;"):
         case "y" | "yes" if not note:
             return allowed
         case "a" | "always" if not note and has_more:
-            return Answer(state=ApprovalState.ALLOWED, by=BY_TERMINAL, scope=ApprovalScope.SESSION)
+            return ApprovalAnswer(
+                state=ApprovalState.ALLOWED, by=BY_TERMINAL, scope=ApprovalScope.SESSION
+            )
         case "a" | "always" if not note:
             return "This can be allowed once only."
         case "n" | "no" if len(note) <= NOTE_LONGEST:
-            return Answer(state=ApprovalState.DENIED, by=BY_TERMINAL, note=note or None)
+            return ApprovalAnswer(state=ApprovalState.DENIED, by=BY_TERMINAL, note=note or None)
         case "n" | "no":
             return f"A reason may have {NOTE_LONGEST} characters; this one has {len(note)}."
         case _:

@@ -14,7 +14,7 @@ from holdfast.cli.results import result_of
 from holdfast.cli.signals import Signals
 from holdfast.cli.work_forms import call_form, result_form
 from holdfast.cli.working import NEVER_BY_FLAG
-from holdfast.domain.approvals import ApprovalMode, tighter
+from holdfast.domain.approvals import ApprovalMode, stricter_mode
 from holdfast.domain.calls import Call
 from holdfast.domain.errors import Code, Denied
 from holdfast.domain.messages import ResultStatus
@@ -22,7 +22,7 @@ from holdfast.domain.sessions import Session
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
-    from holdfast.services.calls import Wish
+    from holdfast.services.calls import SettlementRequest
 
 _CODES: Final[Mapping[ResultStatus, int]] = {
     **dict.fromkeys(ResultStatus, FINDINGS),
@@ -32,7 +32,7 @@ _CODES: Final[Mapping[ResultStatus, int]] = {
 
 
 async def retried(
-    printer: Printer, holdfast: "House", call: Call, wish: "Wish", manner: Manner
+    printer: Printer, holdfast: "House", call: Call, wish: "SettlementRequest", manner: Manner
 ) -> int:
     """Settle a call by running it again; return the exit code."""
     signals = Signals()
@@ -58,7 +58,7 @@ async def retried(
 
 def _require_permitted(holdfast: "House", session: Session, call: Call, manner: Manner) -> None:
     """Refuse before anything is written what could only be denied."""
-    mode = tighter(session.approval, holdfast.config.approval)
+    mode = stricter_mode(session.approval, holdfast.config.approval)
     if mode is ApprovalMode.DENY:
         raise Denied(
             Code.GRANT_EXCEEDED, "The session's approval mode is deny: nothing can be run again."

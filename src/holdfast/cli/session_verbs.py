@@ -154,11 +154,17 @@ class DeleteOptions(OneSession):
 async def delete(printer: Printer, wanted: DeleteOptions) -> int | None:
     """Remove a session and its messages for good."""
     from holdfast.domain.errors import Code, Invalid
-    from holdfast.services.session_lifecycle import Heirs
+    from holdfast.services.session_lifecycle import DeletePolicy
 
     if wanted.cascade and wanted.detach:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")
-    heirs = Heirs.CASCADE if wanted.cascade else Heirs.DETACH if wanted.detach else Heirs.REFUSE
+    heirs = (
+        DeletePolicy.CASCADE
+        if wanted.cascade
+        else DeletePolicy.DETACH
+        if wanted.detach
+        else DeletePolicy.REFUSE
+    )
     async with opened(printer) as holdfast:
         session_id = await find_session(holdfast, wanted.id)
         session = await holdfast.sessions.get(holdfast.owner, session_id)

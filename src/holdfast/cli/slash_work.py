@@ -18,7 +18,7 @@ from holdfast.domain.approvals import (
     ApprovalMode,
     ApprovalScope,
     ApprovalState,
-    tighter,
+    stricter_mode,
 )
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code, Denied
@@ -61,7 +61,7 @@ async def mode(talk: Talk, argument: str) -> bool:
         changes = {"approval": wanted}
         await holdfast.sessions.update(holdfast.owner, conversation.session_id, changes)
     session = await conversation.session()
-    talk.printer.line(f"The approval mode is {tighter(session.approval, loosest)}.")
+    talk.printer.line(f"The approval mode is {stricter_mode(session.approval, loosest)}.")
     return False
 
 

@@ -103,7 +103,7 @@ async def timeline(printer: Printer, wanted: TimelineOptions) -> None:
 
 def _require_dates(start: str | None, end: str | None) -> None:
     """Refuse days or times that are none, by the names that they have on a command line."""
-    from holdfast.observations.as_of import window
+    from holdfast.observations.as_of import parse_window
 
     for name, given, rule in (
         ("--from", (start,), "must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
@@ -111,7 +111,7 @@ def _require_dates(start: str | None, end: str | None) -> None:
         ("--to", (start, end), "must not be before --from"),
     ):
         try:
-            window(*given)
+            parse_window(*given)
         except Invalid:
             raise Invalid(Code.INVALID_INPUT, f"{name} {rule}.", {"field": name}) from None
 
@@ -133,7 +133,7 @@ async def _of_sessions(
     holdfast: "House", wanted: TimelineOptions, types: "tuple[EventType, ...]"
 ) -> "tuple[TimelinePage, bool]":
     """Return the events of the newest sessions that have some, and whether there are older ones."""
-    from holdfast.observations.as_of import window
+    from holdfast.observations.as_of import parse_window
     from holdfast.observations.queries import HistoryQuery, TimelinePage, TimelineQuery
     from holdfast.observations.timeline import events_of
     from holdfast.observations.timeline import timeline as in_order
@@ -143,7 +143,7 @@ async def _of_sessions(
         raise Invalid(Code.INVALID_INPUT, told, {"field": "--cursor"})
     # Judged as it is where an id is given.
     most = TimelineQuery(limit=wanted.limit).limit
-    stretch = window(wanted.start, wanted.end)
+    stretch = parse_window(wanted.start, wanted.end)
     found: list[TimelineEvent] = []
     sessions, cursor = 0, None
     while True:

@@ -21,8 +21,8 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.messages import Role
 from holdfast.domain.turns import turns
 from holdfast.parsing.agent_files import AgentFile, agent_of
-from holdfast.services.session_create import narrowed
-from holdfast.workflows.model import Stretch, Workflow, stretches
+from holdfast.services.session_create import narrow_agent
+from holdfast.workflows.model import AgentRun, Workflow, agent_runs
 
 if TYPE_CHECKING:
     from holdfast.cli.house import House
@@ -36,7 +36,7 @@ LOOK_BACK: Final = 50
 async def played(printer: Printer, workflow: Workflow, wanted: "RunOptions") -> int:
     """Play a workflow and return the code of its last turn."""
     # All that can be refused is refused first: nothing should be half played because of it.
-    line = stretches(workflow)
+    line = agent_runs(workflow)
     brought = referred(workflow, wanted.file)
     folder = folder_of(printer, wanted.cwd)
     signals = Signals()
@@ -71,7 +71,7 @@ class _Run:
         self._manner = manner
         self._wanted = wanted
 
-    async def play(self, line: list[tuple[Stretch, Agent]]) -> int:
+    async def play(self, line: list[tuple[AgentRun, Agent]]) -> int:
         """Play stretch after stretch; a turn that was not answered ends the run."""
         answer = ""
         for stretch, agent in line:
@@ -88,7 +88,7 @@ class _Run:
                 answer = found
         return 0
 
-    async def _opened(self, stretch: Stretch, agent: Agent) -> Conversation:
+    async def _opened(self, stretch: AgentRun, agent: Agent) -> Conversation:
         wanted = self._wanted
         options = ChatOptions(
             agent=agent.id,
@@ -127,7 +127,10 @@ async def _answer(conversation: Conversation) -> str | None:
 
 
 async def _agents(
-    holdfast: "House", line: tuple[Stretch, ...], brought: dict[str, AgentFile], folder: Path | None
+    holdfast: "House",
+    line: tuple[AgentRun, ...],
+    brought: dict[str, AgentFile],
+    folder: Path | None,
 ) -> list[Agent]:
     """Return the stored agent of each stretch: the workflow's own, else the one of that name."""
     found = []
@@ -139,7 +142,7 @@ async def _agents(
             named = await agent_named(holdfast, stretch.agent_ref, folder)
             agent = await holdfast.agents.get(holdfast.owner, named)
         # Here, and not when its session opens: by then others would have been played.
-        narrowed(agent, stretch.tools)
+        narrow_agent(agent, stretch.tools)
         found.append(agent)
     return found
 

@@ -127,10 +127,10 @@ def _text(file: str) -> str:
 
 
 def _why_not_runnable(workflow: "Workflow") -> str | None:
-    from holdfast.workflows.model import stretches
+    from holdfast.workflows.model import agent_runs
 
     try:
-        stretches(workflow)
+        agent_runs(workflow)
     except Invalid as error:
         return error.message
     return None

@@ -28,10 +28,14 @@ class OneArchive(OneDesk):
 
 def archive_ms(id_: str, text: str) -> int:
     """Return the time of an archive as a person has written it."""
-    from holdfast.zones.model import archive_not_found, parsed_time, require_definition_id
+    from holdfast.zones.model import (
+        archive_not_found,
+        parse_archive_time,
+        require_definition_id,
+    )
 
     require_definition_id(id_)
-    ms = parsed_time(text)
+    ms = parse_archive_time(text)
     if ms is None:
         raise archive_not_found()
     return ms

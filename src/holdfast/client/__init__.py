@@ -84,9 +84,9 @@ from holdfast.http.v1.zones_forms import (
     StateWrittenForm,
     ZoneFileForm,
 )
-from holdfast.observations.queries import CheckpointState, Submitted
+from holdfast.observations.queries import CheckpointState, SubmitResult
 from holdfast.observations.timeline import TimelineEvent
-from holdfast.services.calls import How
+from holdfast.services.calls import SettlementAction
 from holdfast.services.history_forms import (
     EntityForm,
     EntityList,
@@ -149,7 +149,6 @@ __all__ = [
     "HistoryList",
     "HistoryPageQuery",
     "HitForm",
-    "How",
     "InterruptPost",
     "Interrupted",
     "LinesForm",
@@ -187,9 +186,10 @@ __all__ = [
     "SessionPost",
     "SessionsQuery",
     "SettlePost",
+    "SettlementAction",
     "StateForm",
     "StateWrittenForm",
-    "Submitted",
+    "SubmitResult",
     "SystemPost",
     "TextContent",
     "TextPart",

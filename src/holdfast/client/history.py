@@ -15,7 +15,7 @@ from holdfast.http.v1.history_forms import (
     RemovalQuery,
 )
 from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
-from holdfast.observations.queries import CheckpointState, Submitted
+from holdfast.observations.queries import CheckpointState, SubmitResult
 from holdfast.services.history_forms import (
     EntityList,
     HistoryForm,
@@ -39,7 +39,7 @@ class History:
 
     async def submit(
         self, payload: Mapping[str, Any], *, idempotency_key: str | None = None
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Write down what happened in a session."""
         return await self._claimed(path_of("v1", "history"), dict(payload), idempotency_key)
 
@@ -64,10 +64,10 @@ class History:
         path = _of(session_id, "checkpoints", name)
         return await self._requests.get(path, CheckpointState, query)
 
-    async def correct(self, session_id: str, correction: CorrectionPost) -> Submitted:
+    async def correct(self, session_id: str, correction: CorrectionPost) -> SubmitResult:
         """Put one field of a session's history right."""
         path, key = _of(session_id, "correct"), correction.idempotency_key
-        return await self._changed(path, correction, Submitted, key)
+        return await self._changed(path, correction, SubmitResult, key)
 
     async def delete(self, session_id: str, query: RemovalQuery | None = None) -> RemovalForm:
         """Hide the history of a session."""
@@ -83,18 +83,18 @@ class History:
         """Return what happened to an entity, and to whoever names it."""
         return await self._requests.get(path_of("v1", "timeline"), TimelineForm, query)
 
-    async def submit_entity(self, entity: EntityPost) -> Submitted:
+    async def submit_entity(self, entity: EntityPost) -> SubmitResult:
         """Write down what is known of an entity that is no session."""
         path = path_of("v1", "entities")
-        return await self._changed(path, entity, Submitted, entity.idempotency_key)
+        return await self._changed(path, entity, SubmitResult, entity.idempotency_key)
 
     async def entities(self, query: EntitiesQuery) -> EntityList:
         """Return a page of entities of a type."""
         return await self._requests.get(path_of("v1", "entities"), EntityList, query)
 
-    async def _claimed(self, path: str, body: dict[str, Any], key: str | None) -> Submitted:
+    async def _claimed(self, path: str, body: dict[str, Any], key: str | None) -> SubmitResult:
         keyed = body if key is None else {**body, "idempotency_key": key}
-        return await self._changed(path, keyed, Submitted, key)
+        return await self._changed(path, keyed, SubmitResult, key)
 
     async def _changed(self, path: str, body: Any, kind: type[T], key: str | None) -> T:
         seconds = ANSWER_SECONDS if key is None else None

@@ -25,7 +25,7 @@ class ProcessState(StrEnum):
     EXITED = "exited"
 
 
-class Ending(StrEnum):
+class ProcessEnding(StrEnum):
     """Why a session has no use for its program any more."""
 
     CLOSED = "closed"
@@ -49,7 +49,7 @@ SESSION_WORD: Final = "{session_id}"
 ALIVE: Final = frozenset({ProcessState.STARTING, ProcessState.READY, ProcessState.BUSY})
 
 
-class Birth(Struct, frozen=True, kw_only=True):
+class ProcessIdentity(Struct, frozen=True, kw_only=True):
     """A process that cannot be taken for another: its number alone may be somebody else's later.
 
     `started` are the ticks since the boot at which it began, `boot` names that boot. One that
@@ -63,7 +63,7 @@ class Birth(Struct, frozen=True, kw_only=True):
     mark: str = ""
 
 
-class Exit(Struct, frozen=True, kw_only=True):
+class ProcessExit(Struct, frozen=True, kw_only=True):
     """How a program ended: by itself with a code, or by a signal; and what we know of the why."""
 
     code: int | None = None
@@ -71,7 +71,7 @@ class Exit(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Mooring(Struct, frozen=True, kw_only=True):
+class ProcessRecord(Struct, frozen=True, kw_only=True):
     """All that is kept about the program of a session.
 
     `agent_session` is the program's own name for the conversation, `told` what it has said about
@@ -80,8 +80,8 @@ class Mooring(Struct, frozen=True, kw_only=True):
 
     state: ProcessState = ProcessState.NOT_STARTED
     agent_session: str | None = None
-    birth: Birth | None = None
-    exit: Exit | None = None
+    birth: ProcessIdentity | None = None
+    exit: ProcessExit | None = None
     holder: str | None = None
     told: dict[str, Any] = {}
 
@@ -138,7 +138,7 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def options_of(runtime: AcpRuntime) -> ProgramOptions:
+def parse_program_options(runtime: AcpRuntime) -> ProgramOptions:
     """Return what an agent's options say, or refuse what nobody would read, naming the option."""
     unknown = sorted(set(runtime.options) - set(_WORDS))
     if unknown:
@@ -174,10 +174,10 @@ def _invalid(name: str, rule: str) -> Invalid:
     )
 
 
-def state_of(mooring: Mooring | None, *, is_running: bool) -> ProcessState:
+def process_state(process_record: ProcessRecord | None, *, is_running: bool) -> ProcessState:
     """Return how a program stands as people see it: busy while a turn of its session runs."""
-    if mooring is None:
+    if process_record is None:
         return ProcessState.NOT_STARTED
-    if mooring.state is ProcessState.READY and is_running:
+    if process_record.state is ProcessState.READY and is_running:
         return ProcessState.BUSY
-    return mooring.state
+    return process_record.state

@@ -39,7 +39,7 @@ class ApprovalScope(StrEnum):
     SESSION = "session"
 
 
-class Choice(Struct, frozen=True, kw_only=True):
+class ApprovalChoice(Struct, frozen=True, kw_only=True):
     """One of the answers that somebody else's agent offers; the kind says what it means."""
 
     id: str
@@ -70,7 +70,7 @@ class Question(Struct, frozen=True, kw_only=True):
     preview: dict[str, str] = {}
     memory: str | None = None
     amount: int | None = None
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ApprovalChoice, ...] = ()
 
 
 class Approval(Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         return self.question.id
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class ApprovalAnswer(Struct, frozen=True, kw_only=True):
     """What somebody says to a question."""
 
     state: ApprovalState
@@ -129,12 +129,12 @@ TIGHTNESS: Final[Mapping[ApprovalMode, int]] = {
 }
 
 
-def tighter(one: ApprovalMode, other: ApprovalMode) -> ApprovalMode:
+def stricter_mode(one: ApprovalMode, other: ApprovalMode) -> ApprovalMode:
     """Return the stricter of two modes."""
     return min(one, other, key=TIGHTNESS.__getitem__)
 
 
-def answered(approval: Approval, answer: Answer, *, at: datetime) -> Approval:
+def apply_answer(approval: Approval, answer: ApprovalAnswer, *, at: datetime) -> Approval:
     """Return the approval with its answer; the first answer wins, the same one again is heard."""
     # Heard again, because a retry after a lost reply is not a second opinion.
     if approval.state is answer.state:
@@ -161,7 +161,7 @@ def answered(approval: Approval, answer: Answer, *, at: datetime) -> Approval:
     )
 
 
-def _require_offered(question: Question, answer: Answer) -> None:
+def _require_offered(question: Question, answer: ApprovalAnswer) -> None:
     """Refuse an answer that the asking agent does not take; a yes for once is never widened."""
     if answer.choice is not None and answer.choice not in {each.id for each in question.choices}:
         raise Conflict(Code.OPTION_NOT_OFFERED, "The question has no such option.")

@@ -69,31 +69,31 @@ NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
 _RETRY: Final = "retry_"
 
 
-def started(call: Call, *, at: datetime) -> Call:
+def start_call(call: Call, *, at: datetime) -> Call:
     """Return the call as running; a recovered pure or idempotent call may start again."""
     if call.state is CallState.STARTED and call.effect is Effect.UNSAFE:
         raise _refusal(call, CallState.STARTED)
-    return msgspec.structs.replace(_moved(call, CallState.STARTED), started_at=at)
+    return msgspec.structs.replace(_transition(call, CallState.STARTED), started_at=at)
 
 
-def finished(call: Call, status: ResultStatus, *, at: datetime, sequence: int) -> Call:
+def finish_call(call: Call, status: ResultStatus, *, at: datetime, sequence: int) -> Call:
     """Return the call with its result written down, and where."""
     unknown = status is ResultStatus.UNKNOWN
-    moved = _moved(call, CallState.UNKNOWN if unknown else CallState.FINISHED)
+    moved = _transition(call, CallState.UNKNOWN if unknown else CallState.FINISHED)
     return msgspec.structs.replace(moved, ended_at=at, result_sequence=sequence)
 
 
-def detailing(arguments: dict[str, Any]) -> Callable[[Call], Call]:
+def add_details(arguments: dict[str, Any]) -> Callable[[Call], Call]:
     """Return how a call becomes one whose arguments became known after it was announced."""
     return lambda call: msgspec.structs.replace(call, arguments=arguments)
 
 
-def settled(call: Call, how: Settlement) -> Call:
+def settle_call(call: Call, how: Settlement) -> Call:
     """Return the call with its unknown outcome put right."""
-    return msgspec.structs.replace(_moved(call, CallState.SETTLED), settlement=how)
+    return msgspec.structs.replace(_transition(call, CallState.SETTLED), settlement=how)
 
 
-def reopened(call: Call) -> Call:
+def reopen_call(call: Call) -> Call:
     """Return a call as unknown again: what was to be its retry has not run."""
     # Not in the table: a result that comes later must not find this way.
     if call.settlement is not Settlement.RETRIED:
@@ -119,7 +119,7 @@ def is_open(call: Call) -> bool:
     return call.state in {CallState.INTENDED, CallState.STARTED}
 
 
-def _moved(call: Call, state: CallState) -> Call:
+def _transition(call: Call, state: CallState) -> Call:
     # A table and not a chain of conditions, so that a test can see that nothing is missing.
     if state not in NEXT[call.state]:
         raise _refusal(call, state)

@@ -34,7 +34,7 @@ def canonical_text(value: Any) -> str:
     return canonical(value).decode()
 
 
-def reading(stored: bytes) -> Any:
+def decode_exact(stored: bytes) -> Any:
     """Return the value that canonical bytes spell, integers of any size among its parts."""
     return _read(stored)
 
@@ -44,7 +44,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
-def sameness(value: Any) -> str | bytes:
+def equality_key(value: Any) -> str | bytes:
     """Return what two values have in common exactly when their spellings are equal.
 
     They must be as `reading` gives them; it is made for comparing many, not for keeping.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.approvals import Answer, Question
+from holdfast.domain.approvals import ApprovalAnswer, Question
 from holdfast.domain.costs import CostEntry, Usage
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.events import Failure, Payload
@@ -92,14 +92,14 @@ class CallDetails(Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any]
 
 
-class Decided(Struct, frozen=True, kw_only=True):
+class ApprovalDecided(Struct, frozen=True, kw_only=True):
     """A question that nobody had to be asked, with the answer that a rule has given."""
 
     question: Question
-    answer: Answer
+    answer: ApprovalAnswer
 
 
-class Titled(Struct, frozen=True, kw_only=True):
+class TitleChange(Struct, frozen=True, kw_only=True):
     """How an agent calls the session, instead of one of these titles; a person's own stays."""
 
     title: str
@@ -128,8 +128,8 @@ Draft = (
     MessageDraft
     | CostDraft
     | Question
-    | Decided
-    | Titled
+    | ApprovalDecided
+    | TitleChange
     | Summary
     | ToolsFound
     | CallDetails

@@ -40,7 +40,7 @@ class Prices(Struct, frozen=True, kw_only=True):
     cache_write: int = 0
 
 
-class Intake(Struct, frozen=True, kw_only=True):
+class MediaLimits(Struct, frozen=True, kw_only=True):
     """Which media a model reads: the most bytes of each type, and of how many in one request."""
 
     types: Mapping[str, int]
@@ -57,7 +57,7 @@ class Model(Struct, frozen=True, kw_only=True):
     context_window: int | None = None
     prices: Prices | None = None
     # None: it reads words only, as far as anybody knows.
-    intake: Intake | None = None
+    intake: MediaLimits | None = None
     display_name: str | None = None
     max_output: int | None = None
     source: ModelSource = ModelSource.CATALOGUE
@@ -91,7 +91,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
                 _require_number(f"prices.{each}", told, least=0, most=_PRICE_MOST)
 
 
-def described(wish: ModelRequest) -> Model:
+def describe_model(wish: ModelRequest) -> Model:
     """Return the model that somebody describes."""
     return replace(
         model_of(f"{wish.provider}:{wish.name}"),

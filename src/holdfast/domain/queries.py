@@ -47,7 +47,7 @@ class AgentQuery(Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
-class StatusWish(Struct, frozen=True, kw_only=True):
+class StatusFilter(Struct, frozen=True, kw_only=True):
     """A status, where it matters only together with whether the last turn ended in an error."""
 
     status: Status
@@ -63,7 +63,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     # With a repository, whichever; those without are of no interest to some surfaces.
     is_bound: bool = False
     statuses: tuple[Status, ...] = ()
-    wishes: tuple[StatusWish, ...] = ()
+    wishes: tuple[StatusFilter, ...] = ()
     tags: tuple[str, ...] = ()
     text: str | None = None
     forked_from: SessionId | None = None
@@ -148,7 +148,7 @@ def encode_count(place: Count | None, filters: tuple[object, ...]) -> str | None
     """Return the cursor behind a place that is counted; nothing when nothing is behind it."""
     if place is None:
         return None
-    content = [_mark(filters), *place]
+    content = [_listing_digest(filters), *place]
     return base64.urlsafe_b64encode(msgspec.json.encode(content)).decode().rstrip("=")
 
 
@@ -161,7 +161,7 @@ def decode_count(cursor: str | None, filters: tuple[object, ...]) -> Count | Non
         decoded = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
         mark, number, name = msgspec.json.decode(decoded, type=tuple[str, int, str])
         # With other filters the same place would skip rows in silence.
-        if mark != _mark(filters):
+        if mark != _listing_digest(filters):
             raise ValueError("a cursor of another listing")
         if abs(number) >= _BEYOND:
             raise ValueError("a number that no row has")
@@ -174,5 +174,5 @@ def _foreign() -> Invalid:
     return Invalid(Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew.")
 
 
-def _mark(filters: tuple[object, ...]) -> str:
+def _listing_digest(filters: tuple[object, ...]) -> str:
     return hashlib.sha256(repr(filters).encode()).hexdigest()[:16]

@@ -54,7 +54,7 @@ class Secret:
 MASK: Final = "[masked]"
 
 
-class Shape(Struct, frozen=True, kw_only=True):
+class CredentialShape(Struct, frozen=True, kw_only=True):
     """A credential as it begins at one of its marks; its group `secret` is what must not be seen.
 
     `marks` are in lower case. A loose shape is masked, and not refused.
@@ -144,12 +144,14 @@ _LOOSE: Final = (
     rf"(?P<secret>(?!(?i:true|false|null|none)\b)[A-Za-z]{_VALUE}{{3,4096}}+)"
 )
 SHAPES: Final = (
-    *(Shape(marks=marks, pattern=pattern) for marks, pattern in _PATTERNS.items()),
+    *(CredentialShape(marks=marks, pattern=pattern) for marks, pattern in _PATTERNS.items()),
     *(
-        Shape(marks=(mark,), pattern=rf"{_START}(?P<secret>{rest})")
+        CredentialShape(marks=(mark,), pattern=rf"{_START}(?P<secret>{rest})")
         for mark, rest in _PREFIXES.items()
     ),
-    Shape(marks=("passw", "passphrase", "pwd", "secret", "token"), pattern=_LOOSE, is_loose=True),
+    CredentialShape(
+        marks=("passw", "passphrase", "pwd", "secret", "token"), pattern=_LOOSE, is_loose=True
+    ),
 )
 _EVERY_MARK: Final = sorted({mark for shape in SHAPES for mark in shape.marks})
 # Enough to tell that there are none: a mark that holds another need not be looked for.
@@ -215,7 +217,7 @@ def mask_json(encoded: bytes) -> bytes:
     return b"".join([*pieces, encoded[done:]]) if pieces else encoded
 
 
-def _spans(view: str, shapes: Iterable[Shape]) -> Iterable[tuple[int, int]]:
+def _spans(view: str, shapes: Iterable[CredentialShape]) -> Iterable[tuple[int, int]]:
     """Yield where secrets stand, shape by shape."""
     lowered = view.encode("latin-1").lower().decode("latin-1")
     for shape in shapes:

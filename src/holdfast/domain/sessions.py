@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.agent_processes import Mooring
+from holdfast.domain.agent_processes import ProcessRecord
 from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import Usage
@@ -86,7 +86,9 @@ class Budget(Struct, frozen=True, kw_only=True):
     on_exceed: OnExceed = OnExceed.PAUSE
 
 
-def tightened(stored: Budget | None, configured: Budget | None, granted: int) -> Budget | None:
+def stricter_budget(
+    stored: Budget | None, configured: Budget | None, granted: int
+) -> Budget | None:
     """Return the stricter of two budgets; what people have granted since is on top of either."""
     if stored is None or configured is None:
         return stored or configured
@@ -123,7 +125,7 @@ TRANSITIONS: Final[Mapping[tuple[Status, Verb], Status]] = {
 }
 
 
-class Head(Struct, frozen=True, kw_only=True):
+class SessionState(Struct, frozen=True, kw_only=True):
     """Where a notebook stands: all that changes when something is written into it.
 
     `key` is the store's short number for the session, `began` the event that started its last
@@ -218,10 +220,10 @@ class Session(Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     metadata: dict[str, Any] = {}
     # How its agent's own program stands; nothing where it has none, or none was started yet.
-    program: Mooring | None = None
+    program: ProcessRecord | None = None
 
 
-def moved(status: Status, verb: Verb) -> Status:
+def transition(status: Status, verb: Verb) -> Status:
     """Return the status after the verb, or refuse the verb with its remedy."""
     try:
         return TRANSITIONS[status, verb]
@@ -229,18 +231,18 @@ def moved(status: Status, verb: Verb) -> Status:
         raise _refusal(status, verb) from None
 
 
-def admitting(head: Head) -> Head:
+def admit_turn(head: SessionState) -> SessionState:
     """Return the head with its turn raised to the one a new message belongs to.
 
     While a turn runs, what arrives waits for the next one; all that waits is one turn.
     """
-    status = moved(head.status, Verb.ADMIT)
+    status = transition(head.status, Verb.ADMIT)
     # The row is read under the lock, so two messages cannot disagree about what runs.
     ahead = 2 if status is Status.RUNNING else 1
     return msgspec.structs.replace(head, turn=head.settled + ahead)
 
 
-def has_waiting_turn(head: Head) -> bool:
+def has_waiting_turn(head: SessionState) -> bool:
     """Tell whether a turn is open or waits to be played."""
     return head.turn > head.settled and head.status in OPEN
 
@@ -400,7 +402,7 @@ def _require_storable(metadata: dict[str, Any]) -> None:
 T = TypeVar("T")
 
 
-class Made(Struct, Generic[T], frozen=True, kw_only=True):
+class Created(Struct, Generic[T], frozen=True, kw_only=True):
     """A thing, and whether this request made it or an equal one before."""
 
     thing: T

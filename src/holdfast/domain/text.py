@@ -72,21 +72,21 @@ _UNSEEN: Final = re.compile(
 
 def visible(text: str) -> str:
     """Return the text with everything that hides written out; only the ends of lines stay."""
-    return _written_out(text.replace("\\", "\\\\"))
+    return _escape(text.replace("\\", "\\\\"))
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text of several lines moved in, so that none of them can pass for one of ours."""
     return "\n".join(f"  {line}" for line in visible(text).split("\n"))
 
 
 def visible_json(value: Any) -> str:
     """Return a value as JSON over several lines, moved in, with everything that hides escaped."""
-    text = _written_out(json.dumps(value, ensure_ascii=False, indent=2))
+    text = _escape(json.dumps(value, ensure_ascii=False, indent=2))
     return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
-def _written_out(text: str) -> str:
+def _escape(text: str) -> str:
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -95,7 +95,7 @@ LIGHT: Final = 64 << 10
 _OF_A_VALUE: Final = 16
 
 
-def is_light(value: Any) -> bool:
+def is_small(value: Any) -> bool:
     """Tell whether a value can be looked through at once; a heavy one is soon given up."""
     left, waiting = LIGHT, [value]
     while waiting and left > 0:

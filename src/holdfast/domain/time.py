@@ -46,7 +46,7 @@ class Moment(Struct, frozen=True, kw_only=True, gc=False):
         return self.ms + DAY - 1 if self.is_date else self.ms
 
 
-def parsed(text: str) -> Moment | None:
+def parse_iso8601(text: str) -> Moment | None:
     """Return the moment that a text spells; nothing if it spells none of the years 1 to 9999."""
     # What nobody writes is not remembered: it could be long.
     return _remembered(text) if len(text) <= _USUAL else _parsed(text)
@@ -85,12 +85,12 @@ def _offset(spelled_offset: str | None) -> int:
 
 def instant_of(text: str) -> int:
     """Return the milliseconds of a timestamp that was judged before."""
-    found = parsed(text)
+    found = parse_iso8601(text)
     assert found is not None  # noqa: S101 — a fault of ours
     return found.ms
 
 
-def spelled(ms: int) -> str:
+def format_iso8601(ms: int) -> str:
     """Return the one spelling we give instants: `YYYY-MM-DDThh:mm:ss.mmmZ`."""
     return f"{moment(ms).isoformat(timespec='milliseconds')[:-6]}Z"
 
@@ -105,6 +105,6 @@ def milliseconds(at: datetime) -> int:
     return microseconds(at) // 1000
 
 
-def truncated(at: datetime) -> datetime:
+def truncate_to_ms(at: datetime) -> datetime:
     """Return the instant without what is less than a millisecond."""
     return moment(milliseconds(at))

@@ -106,51 +106,51 @@ class OpenStep(Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-class Mend(Struct, frozen=True, kw_only=True):
+class Repair(Struct, frozen=True, kw_only=True):
     """What recovery appends, and whether the turn then goes on."""
 
     drafts: tuple[Draft, ...]
     outcome: Outcome | None = None
 
 
-def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery) -> Mend:
+def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery) -> Repair:
     """Decide, call by call, what a crash in the middle of a turn means.
 
     A step is asked again; a call that did not start, and one that may run twice, go on from
     where they were; a started unsafe call is unknown and ends the turn, unless the agent is told
     to continue.
     """
-    doubtful = [call for call in calls if _is_doubtful(call)]
+    doubtful = [call for call in calls if _is_uncertain(call)]
     if not doubtful or recovery is Recovery.CONTINUE:
-        return Mend(drafts=(*_closed_step(step), *_answers(doubtful)))
+        return Repair(drafts=(*_closed_step(step), *_answers(doubtful)))
     failure = Failure(code=FailureCode.INTERRUPTED, message=_INTERRUPTED)
-    return Mend(
+    return Repair(
         drafts=(*_closed_step(step), *_kept_text(step), *_answers(calls)),
         outcome=Outcome(stop_reason=StopReason.INTERRUPTED, failure=failure),
     )
 
 
-def after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Mend:
+def after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Repair:
     """Decide what a crash leaves of a turn that somebody else's program played: nobody knows.
 
     The program is gone with us, and what it had begun may have been done or not.
     """
     failure = Failure(code=FailureCode.INTERRUPTED, message=_RESTARTED)
-    unknown = (draft for call in filter(is_open, calls) for draft in _doubt(call))
-    return Mend(
+    unknown = (draft for call in filter(is_open, calls) for draft in _uncertain_result(call))
+    return Repair(
         drafts=(*_closed_step(step), *_kept_text(step), *_sent(step), *unknown),
         outcome=Outcome(stop_reason=StopReason.INTERRUPTED, failure=failure),
     )
 
 
-def after_abort(step: OpenStep | None, calls: Sequence[Call], reason: str | None = None) -> Mend:
+def after_abort(step: OpenStep | None, calls: Sequence[Call], reason: str | None = None) -> Repair:
     """Decide what an interrupt by the user leaves: the text so far, and every call answered."""
     return cut_short(step, calls, Outcome(stop_reason=StopReason.ABORTED, reason=reason))
 
 
-def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) -> Mend:
+def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) -> Repair:
     """Decide what is left of a turn that ends in its middle: its text, and every call answered."""
-    return Mend(
+    return Repair(
         drafts=(*_closed_step(step), *_kept_text(step), *_sent(step), *_answers(calls)),
         outcome=outcome,
     )
@@ -200,7 +200,7 @@ def _is_aside(row: Message) -> bool:
     )
 
 
-def _is_doubtful(call: Call) -> bool:
+def _is_uncertain(call: Call) -> bool:
     return call.state is CallState.STARTED and call.effect is Effect.UNSAFE
 
 
@@ -237,13 +237,13 @@ def _answers(calls: Sequence[Call]) -> Iterator[Draft]:
     for call in filter(is_open, calls):
         if call.state is CallState.INTENDED:
             yield from _result(call, ResultStatus.SKIPPED, _SKIPPED)
-        elif _is_doubtful(call):
+        elif _is_uncertain(call):
             yield from _result(call, ResultStatus.UNKNOWN, _UNKNOWN)
         else:
             yield from _result(call, ResultStatus.ERROR, _ABORTED)
 
 
-def _doubt(call: Call) -> Iterator[Draft]:
+def _uncertain_result(call: Call) -> Iterator[Draft]:
     if call.state is CallState.INTENDED:
         # Somebody else's agent says that it asks, never that it begins.
         yield ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from holdfast.domain.errors import Internal
 from holdfast.domain.messages import Media, Part, Text, media_hash
-from holdfast.domain.models import Intake
-from holdfast.ports import LlmMedia, LlmMessage, Shelf
+from holdfast.domain.models import MediaLimits
+from holdfast.ports import LlmMedia, LlmMessage, OutputStore
 
 REFUSED: Final = "the provider refused a request with it"
 _MIB: Final = 1 << 20
@@ -79,7 +79,9 @@ def holds_media(messages: Iterable[LlmMessage]) -> bool:
 _media: Final = attrgetter("media")
 
 
-def in_words(messages: Iterable[LlmMessage], *, why: str | None = None) -> tuple[LlmMessage, ...]:
+def describe_media(
+    messages: Iterable[LlmMessage], *, why: str | None = None
+) -> tuple[LlmMessage, ...]:
     """Return the messages for who reads words only: what was attached is named."""
     return tuple(
         _joined(message, [_unshown(each, why) for each in message.media])
@@ -89,12 +91,12 @@ def in_words(messages: Iterable[LlmMessage], *, why: str | None = None) -> tuple
     )
 
 
-async def attached(
-    messages: tuple[LlmMessage, ...], shelf: Shelf | None, intake: Intake | None
+async def attach_media(
+    messages: tuple[LlmMessage, ...], shelf: OutputStore | None, intake: MediaLimits | None
 ) -> tuple[LlmMessage, ...]:
     """Return the messages with the contents that the model takes, and words for the others."""
     if shelf is None or intake is None:
-        return in_words(messages)
+        return describe_media(messages)
     fetching = _Fetching(shelf, intake)
     newest_first = [await fetching.fetched(message) for message in reversed(messages)]
     return tuple(reversed(newest_first))
@@ -103,7 +105,7 @@ async def attached(
 class _Fetching:
     """One request being filled, within what its model takes."""
 
-    def __init__(self, shelf: Shelf, intake: Intake) -> None:
+    def __init__(self, shelf: OutputStore, intake: MediaLimits) -> None:
         self._shelf = shelf
         self._intake = intake
         self._count = 0
@@ -141,7 +143,7 @@ class _Fetching:
         if self._size + len(content) > self._intake.total:
             return f"a request holds {_size(self._intake.total)} at most, the newest"
         # Refused by the provider otherwise, with this request and every later one.
-        if not is_what_it_says(content, mime_type):
+        if not matches_media_type(content, mime_type):
             return f"it is no {mime_type}"
         return None
 
@@ -226,7 +228,7 @@ _LOOKS: Final[Mapping[str, Callable[[bytes], bool]]] = {
 }
 
 
-def is_what_it_says(content: bytes, mime_type: str) -> bool:
+def matches_media_type(content: bytes, mime_type: str) -> bool:
     """Tell whether a content can be of that type; of types that nobody knows, anything can."""
     look = _LOOKS.get(mime_type)
     return bool(content) and (look is None or look(content))

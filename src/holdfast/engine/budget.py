@@ -17,9 +17,9 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.models import Model, Prices
 from holdfast.domain.sessions import OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
-from holdfast.engine.streaming import Answer
+from holdfast.engine.streaming import ModelAnswer
 from holdfast.engine.tool_approval import Permission, permit
-from holdfast.engine.turn_state import MESSAGE_TOKENS, Play
+from holdfast.engine.turn_state import MESSAGE_TOKENS, TurnState
 from holdfast.ports import Failed, LlmMedia, LlmMessage, LlmRequest, LlmTool
 from holdfast.services.approval_policy import Ruling
 
@@ -50,7 +50,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     projected: int | None
 
 
-def need_of(play: Play, request: LlmRequest) -> Need:
+def need_of(play: TurnState, request: LlmRequest) -> Need:
     """Return what a request with the turn's conversation takes at most."""
     need = need_aside(request)
     known = play.last_usage
@@ -69,12 +69,12 @@ def need_aside(request: LlmRequest) -> Need:
     return Need(model=request.model, input=tokens, output=request.max_tokens)
 
 
-def is_capped(play: Play) -> bool:
+def is_capped(play: TurnState) -> bool:
     """Tell whether the session has a budget; nought is none."""
     return play.turn.budget is not None and play.cap > 0
 
 
-def is_affordable(play: Play, need: Need) -> bool:
+def is_affordable(play: TurnState, need: Need) -> bool:
     """Tell whether a request that nobody waits for fits into the budget."""
     if not is_capped(play):
         return True
@@ -84,7 +84,7 @@ def is_affordable(play: Play, need: Need) -> bool:
     return found <= play.cap or _only_warns(play)
 
 
-def estimate(play: Play, need: Need) -> Estimate:
+def estimate(play: TurnState, need: Need) -> Estimate:
     """Return what the session will have cost after a request with a useful answer."""
     prices = need.model.prices
     if prices is None:
@@ -97,7 +97,7 @@ def estimate(play: Play, need: Need) -> Estimate:
     return Estimate(spent=play.spent, projected=play.spent + cost)
 
 
-def output_limit(play: Play, need: Need) -> int | None:
+def output_limit(play: TurnState, need: Need) -> int | None:
     """Return the output limit that a request is sent with; nothing where there is none."""
     left = _output_left(play, need)
     if left is None:
@@ -105,13 +105,13 @@ def output_limit(play: Play, need: Need) -> int | None:
     return max(1, min(need.output or need.model.max_output or ANSWER_TOKENS, left))
 
 
-def is_cut_by_budget(play: Play, need: Need) -> bool:
+def is_cut_by_budget(play: TurnState, need: Need) -> bool:
     """Tell whether it is the budget that decides how long an answer can be."""
     left = _output_left(play, need)
     return left is not None and output_limit(play, need) == max(1, left)
 
 
-def charge(play: Play, need: Need, answer: Answer, request_id: str) -> CostDraft | None:
+def charge(play: TurnState, need: Need, answer: ModelAnswer, request_id: str) -> CostDraft | None:
     """Return the ledger's entry of a request; one that never left has none.
 
     A request that failed counts nothing. Under a budget an answer without a usage is charged with
@@ -135,11 +135,11 @@ def charge(play: Play, need: Need, answer: Answer, request_id: str) -> CostDraft
     return draft if usage is None else replace(draft, microcents=price(usage, prices), priced=True)
 
 
-def _only_warns(play: Play) -> bool:
+def _only_warns(play: TurnState) -> bool:
     return play.turn.budget is not None and play.turn.budget.on_exceed is OnExceed.WARN
 
 
-def _output_left(play: Play, need: Need) -> int | None:
+def _output_left(play: TurnState, need: Need) -> int | None:
     """Return the tokens of output that the budget has money for; nothing where it sets no limit."""
     prices = need.model.prices
     if not is_capped(play) or _only_warns(play) or prices is None or not prices.output:
@@ -154,7 +154,7 @@ def _input_cost(need: Need, prices: Prices) -> int:
     return -(-need.input * dearest // _MILLION)
 
 
-def _received(answer: Answer) -> int:
+def _received(answer: ModelAnswer) -> int:
     texts = (answer.text, answer.reasoning, *(call.arguments for call in answer.calls))
     return sum(map(_bytes, texts)) + MESSAGE_TOKENS * len(answer.calls)
 
@@ -198,7 +198,7 @@ def _encoded(value: object) -> int:
 
 
 async def afford(
-    play: Play, need: Need, new_id: Callable[[], str]
+    play: TurnState, need: Need, new_id: Callable[[], str]
 ) -> AsyncGenerator[Sequence[Draft], None]:
     """Yield what a budget has to say before a request; an `Outcome` says no."""
     budget = play.turn.budget
@@ -220,7 +220,7 @@ async def afford(
                     yield drafts
 
 
-def _unpriced(play: Play, model: Model) -> list[tuple[Draft, ...]]:
+def _unpriced(play: TurnState, model: Model) -> list[tuple[Draft, ...]]:
     if not play.turn.limits.allow_unpriced:
         told = f"{model.ref} has no known price, and the configuration does not allow that."
         return [(_over(told),)]
@@ -230,14 +230,14 @@ def _unpriced(play: Play, model: Model) -> list[tuple[Draft, ...]]:
     return [(_notice(NoticeCode.UNPRICED_MODEL, said),)]
 
 
-def _warned(play: Play, found: Estimate) -> list[tuple[Draft, ...]]:
+def _warned(play: TurnState, found: Estimate) -> list[tuple[Draft, ...]]:
     # Once for each budget that is crossed: what a session has cost never becomes less.
     if _is_said(play, NoticeCode.BUDGET_WARNING, _named(play)):
         return []
-    return [(_notice(NoticeCode.BUDGET_WARNING, _told(play, found)),)]
+    return [(_notice(NoticeCode.BUDGET_WARNING, _budget_notice(play, found)),)]
 
 
-def _is_said(play: Play, code: NoticeCode, ending: str) -> bool:
+def _is_said(play: TurnState, code: NoticeCode, ending: str) -> bool:
     return any(
         isinstance(part, Notice) and part.code is code and part.text.endswith(ending)
         for row in play.rows
@@ -246,7 +246,7 @@ def _is_said(play: Play, code: NoticeCode, ending: str) -> bool:
 
 
 async def _asked(
-    play: Play, found: Estimate, new_id: Callable[[], str]
+    play: TurnState, found: Estimate, new_id: Callable[[], str]
 ) -> AsyncGenerator[Sequence[Draft], None]:
     """Ask for money; a yes raises the cap by what the question says."""
     once = play.turn.budget.microcents if play.turn.budget else 0
@@ -259,7 +259,7 @@ async def _asked(
         tool="budget",
         tool_class=ToolClass.MONEY,
         arguments=arguments,
-        question=f"{_told(play, found)} Add {_usd(amount)} and go on?",
+        question=f"{_budget_notice(play, found)} Add {_usd(amount)} and go on?",
         # Not over what it would cost: after a restart the same question has to be found again.
         digest=digest_of("budget", arguments, "", ()),
         amount=amount,
@@ -274,8 +274,8 @@ async def _asked(
                 yield (_spent(play, found),)
 
 
-def _spent(play: Play, found: Estimate) -> Outcome:
-    return _over(f"{_told(play, found)} Raise the session's budget to go on.")
+def _spent(play: TurnState, found: Estimate) -> Outcome:
+    return _over(f"{_budget_notice(play, found)} Raise the session's budget to go on.")
 
 
 def _over(message: str) -> Outcome:
@@ -283,14 +283,14 @@ def _over(message: str) -> Outcome:
     return Outcome(stop_reason=StopReason.BUDGET, failure=failure)
 
 
-def _told(play: Play, found: Estimate) -> str:
+def _budget_notice(play: TurnState, found: Estimate) -> str:
     return (
         f"The session has cost {_usd(found.spent)}; with the next request it could be "
         f"{_usd(found.projected or 0)}, {_named(play)}"
     )
 
 
-def _named(play: Play) -> str:
+def _named(play: TurnState) -> str:
     return f"and its budget is {_usd(play.cap)}."
 
 

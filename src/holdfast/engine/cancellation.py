@@ -29,7 +29,7 @@ def stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-async def uncancelled(work: Awaitable[T]) -> T:
+async def clear_cancellation(work: Awaitable[T]) -> T:
     """Wait for work of others; a cancellation that is not ours is their failure."""
     try:
         return await work
@@ -40,7 +40,7 @@ async def uncancelled(work: Awaitable[T]) -> T:
         raise CancelledItselfError from None
 
 
-async def finished(work: Coroutine[Any, Any, T]) -> T:
+async def finish_despite_cancel(work: Coroutine[Any, Any, T]) -> T:
     """Wait for work of ours to its end, also after the signal, which is only patient for a while.
 
     Whoever calls this has to look for the signal before it waits for anybody else.

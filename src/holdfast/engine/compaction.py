@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from holdfast.domain.drafts import Draft, Summary
 from holdfast.domain.messages import Message
 from holdfast.domain.turns import turns
-from holdfast.engine.attachments import in_words
+from holdfast.engine.attachments import describe_media
 from holdfast.engine.budget import charge, is_affordable, need_aside, output_limit
 from holdfast.engine.projection import GO_ON, dropped_through, project
-from holdfast.engine.streaming import Answer, ask
-from holdfast.engine.turn_state import Play
+from holdfast.engine.streaming import ModelAnswer, ask
+from holdfast.engine.turn_state import TurnState
 from holdfast.ports import Failed, Llm, LlmMessage, LlmRequest
 
 SUMMARY_TOKENS: Final = 4_096
@@ -32,7 +32,7 @@ class Compactor:
         self._llm = llm
         self._new_id = new_id
 
-    def is_due(self, play: Play) -> bool:
+    def is_due(self, play: TurnState) -> bool:
         """Tell whether the last request filled so much of the window that the past is folded."""
         if play.has_folded:
             return False
@@ -43,12 +43,12 @@ class Compactor:
             return False
         return used.input + used.cache_read + used.cache_write > threshold * window
 
-    def can_fold(self, play: Play) -> bool:
+    def can_fold(self, play: TurnState) -> bool:
         """Tell whether there is a past to fold, and money for it."""
         folded = foldable(play.rows, before=play.turn.turn)
         return bool(folded) and is_affordable(play, need_aside(self._request(play, folded)))
 
-    async def fold(self, play: Play, *, reason: str, unwritten: int = 0) -> tuple[Draft, ...]:
+    async def fold(self, play: TurnState, *, reason: str, unwritten: int = 0) -> tuple[Draft, ...]:
         """Return the summary and its cost; without a summary the history stays as it was.
 
         `unwritten` requests have left before this one and are not in the ledger yet.
@@ -76,7 +76,7 @@ class Compactor:
         )
         return (summary, *costs)
 
-    def _request(self, play: Play, folded: list[Message]) -> LlmRequest:
+    def _request(self, play: TurnState, folded: list[Message]) -> LlmRequest:
         return LlmRequest(
             model=play.turn.models[0],
             system=INSTRUCTION,
@@ -85,9 +85,9 @@ class Compactor:
             ordinal=play.ordinal,
         )
 
-    async def _asked(self, request: LlmRequest) -> Answer:
+    async def _asked(self, request: LlmRequest) -> ModelAnswer:
         async with aclosing(ask(self._llm, request, step=0)) as parts:
-            return [part async for part in parts if isinstance(part, Answer)][-1]
+            return [part async for part in parts if isinstance(part, ModelAnswer)][-1]
 
 
 def foldable(rows: list[Message], *, before: int) -> list[Message]:
@@ -113,7 +113,7 @@ def _as_data(folded: list[Message], mark: str) -> str:
     """Return the conversation as one text, fenced by a mark that nobody in it could know."""
     last = max((row.turn for row in folded), default=0)
     # As the turn after them sees them, so that what was settled last is told, too.
-    said = in_words(project(folded, turn=last + 1))
+    said = describe_media(project(folded, turn=last + 1))
     body = "\n\n".join(_line(message) for message in said if message.text != GO_ON)
     return f"The conversation, as data:\n<conversation {mark}>\n{body}\n</conversation {mark}>"
 

@@ -17,7 +17,7 @@ from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted
 from holdfast.domain.ids import MessageId
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
-from holdfast.engine.attachments import REFUSED, attached, holds_media, in_words
+from holdfast.engine.attachments import REFUSED, attach_media, describe_media, holds_media
 from holdfast.engine.budget import (
     Need,
     afford,
@@ -28,9 +28,9 @@ from holdfast.engine.budget import (
     output_limit,
 )
 from holdfast.engine.compaction import Compactor
-from holdfast.engine.projection import KeptProjections
-from holdfast.engine.streaming import Answer, ask
-from holdfast.engine.turn_state import Play
+from holdfast.engine.projection import ProjectionCache
+from holdfast.engine.streaming import ModelAnswer, ask
+from holdfast.engine.turn_state import TurnState
 from holdfast.ports import (
     Clock,
     Failed,
@@ -109,7 +109,7 @@ ATTEMPTS: Final = 2
 _DOUBLINGS_MOST: Final = 32
 
 
-class Next(Enum):
+class FallbackDecision(Enum):
     """What to do after a failure."""
 
     AGAIN = auto()
@@ -118,7 +118,7 @@ class Next(Enum):
     NOTHING = auto()
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class ChainEntry(Struct, frozen=True, kw_only=True):
     """One model of the chain, and how often it may be asked."""
 
     model: Model
@@ -126,25 +126,25 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 # What is left to do when the same model is not asked again.
-ELSEWHERE: Final[Mapping[FailureKind, Next]] = {
-    FailureKind.RATE_LIMIT: Next.OTHER,
-    FailureKind.UNAVAILABLE: Next.OTHER,
-    FailureKind.AUTH: Next.OTHER_PROVIDER,
-    FailureKind.TOO_LONG: Next.NOTHING,
-    FailureKind.BAD_REQUEST: Next.NOTHING,
-    FailureKind.FILTERED: Next.NOTHING,
-    FailureKind.CANCELLED: Next.NOTHING,
-    FailureKind.UNKNOWN: Next.NOTHING,
+ELSEWHERE: Final[Mapping[FailureKind, FallbackDecision]] = {
+    FailureKind.RATE_LIMIT: FallbackDecision.OTHER,
+    FailureKind.UNAVAILABLE: FallbackDecision.OTHER,
+    FailureKind.AUTH: FallbackDecision.OTHER_PROVIDER,
+    FailureKind.TOO_LONG: FallbackDecision.NOTHING,
+    FailureKind.BAD_REQUEST: FallbackDecision.NOTHING,
+    FailureKind.FILTERED: FallbackDecision.NOTHING,
+    FailureKind.CANCELLED: FallbackDecision.NOTHING,
+    FailureKind.UNKNOWN: FallbackDecision.NOTHING,
 }
 _AGAIN: Final = frozenset({FailureKind.RATE_LIMIT, FailureKind.UNAVAILABLE})
 
 
-def chain_of(models: tuple[Model, ...], settings: LlmRuntime) -> tuple[Entry, ...]:
+def chain_of(models: tuple[Model, ...], settings: LlmRuntime) -> tuple[ChainEntry, ...]:
     """Return the chain with its attempts: the first model's are those of the agent's retry rule."""
     attempts = {choice.model_id: choice.max_attempts for choice in settings.models}
     first = settings.retry.max if settings.retry else None
     return tuple(
-        Entry(
+        ChainEntry(
             model=model,
             attempts=(first if not place else None) or attempts.get(model.id) or ATTEMPTS,
         )
@@ -152,14 +152,18 @@ def chain_of(models: tuple[Model, ...], settings: LlmRuntime) -> tuple[Entry, ..
     )
 
 
-def after(failed: Failed, *, attempt: int, entry: Entry) -> Next:
+def after(failed: Failed, *, attempt: int, entry: ChainEntry) -> FallbackDecision:
     """Return what to do after the nth attempt of an entry has failed."""
     # Nothing was sent: the same would happen again, and no attempt was used.
     if not failed.sent:
-        return Next.OTHER_PROVIDER if failed.kind is FailureKind.AUTH else Next.OTHER
+        return (
+            FallbackDecision.OTHER_PROVIDER
+            if failed.kind is FailureKind.AUTH
+            else FallbackDecision.OTHER
+        )
     patient = (failed.retry_after or 0) <= PATIENCE
     if failed.kind in _AGAIN and patient and attempt < entry.attempts:
-        return Next.AGAIN
+        return FallbackDecision.AGAIN
     return ELSEWHERE[failed.kind]
 
 
@@ -174,10 +178,10 @@ def pause(failed: Failed, *, attempt: int, luck: float, settings: LlmRuntime) ->
     return max(min(longest, PATIENCE) * luck, failed.retry_after or 0.0)
 
 
-class Course:
+class FallbackState:
     """Where in the chain a step is, and where its failures lead."""
 
-    def __init__(self, chain: tuple[Entry, ...]) -> None:
+    def __init__(self, chain: tuple[ChainEntry, ...]) -> None:
         self._chain = chain
         self._place = 0
         self.attempt = 1
@@ -185,7 +189,7 @@ class Course:
         self._has_sent = False
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> ChainEntry:
         """Return whom to ask now."""
         return self._chain[self._place]
 
@@ -194,7 +198,7 @@ class Course:
         self._has_sent |= failed.sent
         self._first_skip = self._first_skip or failed
         how = after(failed, attempt=self.attempt, entry=self.entry)
-        if how is Next.AGAIN:
+        if how is FallbackDecision.AGAIN:
             self.attempt += 1
             return True
         following = self._other(how)
@@ -207,12 +211,12 @@ class Course:
         """Return the failure that ends the step: the first one, when nobody could be asked."""
         return failed if self._has_sent or self._first_skip is None else self._first_skip
 
-    def _other(self, how: Next) -> int | None:
-        if how is Next.NOTHING:
+    def _other(self, how: FallbackDecision) -> int | None:
+        if how is FallbackDecision.NOTHING:
             return None
         provider = self.entry.model.provider
         for later in range(self._place + 1, len(self._chain)):
-            if how is Next.OTHER or self._chain[later].model.provider != provider:
+            if how is FallbackDecision.OTHER or self._chain[later].model.provider != provider:
                 return later
         return None
 
@@ -222,12 +226,12 @@ Batch = Sequence[Draft]
 _LUCK_BITS: Final = 30
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class StepResult(Struct, frozen=True, kw_only=True):
     """What a step came to, whom it was asked of, and what it cost if a request has left."""
 
     started: StepStarted
     model: Model
-    answer: Answer
+    answer: ModelAnswer
     cost: CostDraft | None
     failure: Failure | None = None
     # Whether the budget has decided how long the answer could be.
@@ -238,7 +242,7 @@ class Heard(Struct, frozen=True, kw_only=True):
 _PERHAPS_MEDIA: Final = frozenset({FailureKind.BAD_REQUEST, FailureKind.TOO_LONG})
 
 
-class Chain:
+class ModelChain:
     """Asks models for all turns of this process; remembers which providers want to be spared."""
 
     def __init__(
@@ -249,20 +253,20 @@ class Chain:
         self._randomness = randomness
         self._new_id = new_id
         self.compactor = Compactor(llm, new_id)
-        self._projections = KeptProjections()
+        self._projections = ProjectionCache()
         self._spared: dict[str, int] = {}
 
-    async def answer(self, play: Play) -> AsyncGenerator[Batch | Heard, None]:
+    async def answer(self, play: TurnState) -> AsyncGenerator[Batch | StepResult, None]:
         """Yield batches, and last what was heard.
 
         A batch that ends with an `Outcome` ends the turn; then nothing was heard.
         """
-        course = Course(chain_of(play.turn.models, play.settings))
+        course = FallbackState(chain_of(play.turn.models, play.settings))
         while True:
-            heard: Heard | None = None
+            heard: StepResult | None = None
             async with aclosing(self._attempt(play, course.entry.model)) as parts:
                 async for part in parts:
-                    if isinstance(part, Heard):
+                    if isinstance(part, StepResult):
                         heard = part
                     else:
                         yield part
@@ -290,7 +294,7 @@ class Chain:
         if heard is not None:
             yield heard
 
-    async def _shortened(self, play: Play, heard: Heard) -> Batch:
+    async def _shortened(self, play: TurnState, heard: StepResult) -> Batch:
         """Close a step that was too long, and fold the past; if that fails the turn is over."""
         folded = await self.compactor.fold(play, reason="auto", unwritten=1 if heard.cost else 0)
         closed = (*_closed(heard, heard.model), *folded)
@@ -298,7 +302,9 @@ class Chain:
             return closed
         return (*closed, Outcome(stop_reason=StopReason.ERROR, failure=heard.failure))
 
-    async def _attempt(self, play: Play, model: Model) -> AsyncGenerator[Batch | Heard, None]:
+    async def _attempt(
+        self, play: TurnState, model: Model
+    ) -> AsyncGenerator[Batch | StepResult, None]:
         """Ask one model once, if the budget agrees, for no more than the budget can pay."""
         need = await self._need(play, model)
         async with aclosing(afford(play, need, self._new_id)) as batches:
@@ -317,7 +323,7 @@ class Chain:
         yield (started,)
         need = replace(need, output=output_limit(play, need))
         if spared := self._left(model):
-            yield self._judged(play, need, started, Answer(end=spared))
+            yield self._judged(play, need, started, ModelAnswer(end=spared))
             return
         asking = ask(
             self._llm,
@@ -327,16 +333,20 @@ class Chain:
         )
         async with aclosing(asking) as parts:
             async for part in parts:
-                yield self._judged(play, need, started, part) if isinstance(part, Answer) else part
+                yield (
+                    self._judged(play, need, started, part)
+                    if isinstance(part, ModelAnswer)
+                    else part
+                )
 
-    async def _need(self, play: Play, model: Model) -> Need:
+    async def _need(self, play: TurnState, model: Model) -> Need:
         """Return what the next request takes at most; nobody has to know without a budget."""
         if not is_capped(play):
             return Need(model=model, input=0, output=play.settings.max_tokens)
         # The request is not kept: a person may be asked for money first, and it may hold media.
         return need_of(play, await self._request(play, model))
 
-    async def _request(self, play: Play, model: Model) -> LlmRequest:
+    async def _request(self, play: TurnState, model: Model) -> LlmRequest:
         settings = play.settings
         thoughts = {
             row: tuple(each for each in said if each.provider == model.provider)
@@ -359,7 +369,9 @@ class Chain:
             ordinal=play.ordinal,
         )
 
-    def _judged(self, play: Play, need: Need, started: StepStarted, answer: Answer) -> Heard:
+    def _judged(
+        self, play: TurnState, need: Need, started: StepStarted, answer: ModelAnswer
+    ) -> StepResult:
         end, asked, model = answer.end, answer, need.model
         failure = None
         if isinstance(end, Failed):
@@ -372,7 +384,7 @@ class Chain:
                 answer, end=Failed(kind=FailureKind.UNAVAILABLE, message=failure.message)
             )
         # Of what was asked: an answer that is judged a failure has cost what it has cost.
-        return Heard(
+        return StepResult(
             started=started,
             model=model,
             answer=answer,
@@ -381,7 +393,7 @@ class Chain:
             is_cut_by_budget=is_cut_by_budget(play, need),
         )
 
-    def _failure(self, answer: Answer, end: Failed) -> Failure:
+    def _failure(self, answer: ModelAnswer, end: Failed) -> Failure:
         if end.kind is not FailureKind.UNKNOWN:
             return failure_of(end)
         correlation_id = self._new_id()
@@ -406,27 +418,27 @@ class Chain:
             sent=False,
         )
 
-    def _pause(self, failed: Failed, attempt: int, play: Play) -> float:
+    def _pause(self, failed: Failed, attempt: int, play: TurnState) -> float:
         luck = self._randomness.bits(_LUCK_BITS) / (1 << _LUCK_BITS)
         return pause(failed, attempt=attempt, luck=luck, settings=play.settings)
 
 
 async def _with_media(
-    play: Play, model: Model, messages: tuple[LlmMessage, ...]
+    play: TurnState, model: Model, messages: tuple[LlmMessage, ...]
 ) -> tuple[LlmMessage, ...]:
     """Return the messages with what is attached to them, or with words in its place."""
     play.shows_media = holds_media(messages)
     if not play.shows_media:
         return messages
     if play.hides_media:
-        messages = in_words(messages, why=REFUSED)
+        messages = describe_media(messages, why=REFUSED)
     else:
-        messages = await attached(messages, play.turn.shelf, model.intake)
+        messages = await attach_media(messages, play.turn.shelf, model.intake)
     play.shows_media = holds_media(messages)
     return messages
 
 
-def _failed_unheard(heard: Heard | None) -> Failed | None:
+def _failed_unheard(heard: StepResult | None) -> Failed | None:
     """Return the failure of a step of which nothing was heard; only then somebody else is asked."""
     if heard is None or heard.answer.text or heard.answer.reasoning:
         return None
@@ -434,12 +446,12 @@ def _failed_unheard(heard: Heard | None) -> Failed | None:
     return end if isinstance(end, Failed) else None
 
 
-def _stuck(heard: Heard, verdict: Failed) -> Heard:
+def _stuck(heard: StepResult, verdict: Failed) -> StepResult:
     """Return the end of the chain, told by the failure that decides."""
     return heard if verdict is heard.answer.end else replace(heard, failure=failure_of(verdict))
 
 
-def _closed(heard: Heard, following: Model) -> tuple[Draft, ...]:
+def _closed(heard: StepResult, following: Model) -> tuple[Draft, ...]:
     """Return the end of a step after which another model, or the same one again, is asked."""
     if heard.failure is None:
         return ()

@@ -28,7 +28,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.turns import turns
-from holdfast.engine.attachments import REFUSED, in_words, media_in, media_of
+from holdfast.engine.attachments import REFUSED, describe_media, media_in, media_of
 from holdfast.ports import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 
 REMARKS: Final[Mapping[NoticeCode, str]] = {
@@ -58,7 +58,7 @@ def project(
     """
     summary = _newest_summary(history)
     dropped = summary.dropped_through if summary else 0
-    rows = spoken([row for row in history if row.sequence > dropped], turn=turn)
+    rows = project_message([row for row in history if row.sequence > dropped], turn=turn)
     conversation = Conversation(thoughts)
     if summary:
         conversation.user(_fenced(summary))
@@ -66,7 +66,7 @@ def project(
     return conversation.finished()
 
 
-def spoken(rows: Sequence[Message], *, turn: int) -> list[Message]:
+def project_message(rows: Sequence[Message], *, turn: int) -> list[Message]:
     """Return what belongs into a request, in its order: by turn, with asides in between."""
     # By turn and not by sequence: a message that waited was written before the answer before it.
     groups = [group for group in turns(rows) if group.number <= turn]
@@ -203,7 +203,7 @@ class Conversation:
         said = LlmMessage(
             role=self._speaker, text=_BETWEEN.join(self._texts), media=tuple(self._media)
         )
-        *self._messages, now = in_words((*self._messages, said), why=REFUSED)
+        *self._messages, now = describe_media((*self._messages, said), why=REFUSED)
         if self._media:
             self._texts = [now.text]
             self._media = []
@@ -301,7 +301,7 @@ def _result_text(result: ToolResult | None) -> str:
 KEPT_MOST: Final = 256
 
 
-class KeptProjections:
+class ProjectionCache:
     """Projects histories like `project`, going on from what an earlier turn has projected."""
 
     def __init__(self) -> None:
@@ -328,7 +328,7 @@ class KeptProjections:
         if now:
             self._keep(history[now - 1].hash, settled)
         conversation = settled.copy(thoughts)
-        conversation.speak(spoken(history[now:], turn=turn))
+        conversation.speak(project_message(history[now:], turn=turn))
         return conversation.finished()
 
     def _settled(self, history: Sequence[Message], turn: int, end: int) -> Conversation | None:
@@ -339,7 +339,7 @@ class KeptProjections:
         if any(row.turn >= turn or _is_summary(row) for row in rest) or _answers_earlier(rest):
             return None
         conversation = known or Conversation()
-        conversation.speak(spoken(rest, turn=turn))
+        conversation.speak(project_message(rest, turn=turn))
         return conversation
 
     def _keep(self, last: str, settled: Conversation) -> None:

@@ -32,20 +32,20 @@ from holdfast.domain.sessions import StopReason
 from holdfast.domain.text import storable
 from holdfast.domain.time import microseconds
 from holdfast.domain.tools import REMOTE, Effect, ResultCode
-from holdfast.engine.cancellation import is_cancelled, stop_if_cancelled, uncancelled
+from holdfast.engine.cancellation import clear_cancellation, is_cancelled, stop_if_cancelled
 from holdfast.engine.model_requests import (
     CUT_BY_BUDGET,
     FILTERED,
     ROUNDS_USED,
     TOOLS_FAIL,
-    Chain,
-    Heard,
+    ModelChain,
+    StepResult,
     internal,
 )
-from holdfast.engine.streaming import Answer, AskedCall
-from holdfast.engine.tool_calls import NOT_AN_OBJECT, answer, dispatch, refused
+from holdfast.engine.streaming import AskedCall, ModelAnswer
+from holdfast.engine.tool_calls import NOT_AN_OBJECT, answer, dispatch, refuse_call
 from holdfast.engine.tool_results import DEEPEST
-from holdfast.engine.turn_state import Play
+from holdfast.engine.turn_state import TurnState
 from holdfast.ports import (
     Clock,
     Failed,
@@ -87,11 +87,11 @@ class EngineRuntime:
         self._toolbox = toolbox
         self._clock = clock
         self._randomness = randomness
-        self._chain = Chain(llm, clock, randomness, self._new_id)
+        self._chain = ModelChain(llm, clock, randomness, self._new_id)
 
     async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
         """Play the turn, from wherever a crash has left it."""
-        async with aclosing(self._rounds(Play(turn))) as batches:
+        async with aclosing(self._rounds(TurnState(turn))) as batches:
             async for batch in batches:
                 yield batch
                 if isinstance(batch[-1], Outcome):
@@ -99,9 +99,9 @@ class EngineRuntime:
 
     async def compact(self, turn: TurnInput) -> Batch:
         """Fold what came before the last answered turn."""
-        return await self._chain.compactor.fold(Play(turn), reason="manual")
+        return await self._chain.compactor.fold(TurnState(turn), reason="manual")
 
-    async def _rounds(self, play: Play) -> AsyncGenerator[Batch, None]:
+    async def _rounds(self, play: TurnState) -> AsyncGenerator[Batch, None]:
         calls = [call for call in play.turn.calls if is_open(call)]
         carried: Batch = ()
         while True:
@@ -120,10 +120,10 @@ class EngineRuntime:
             if carried and (is_cancelled() or self._has_to_wait(play)):
                 yield carried
                 carried = ()
-            heard: Heard | None = None
+            heard: StepResult | None = None
             async with aclosing(self._asked(play)) as parts:
                 async for part in parts:
-                    if isinstance(part, Heard):
+                    if isinstance(part, StepResult):
                         heard = part
                         continue
                     play.note(part)
@@ -139,7 +139,7 @@ class EngineRuntime:
                 carried = ()
 
     async def _dispatched(
-        self, play: Play, calls: Sequence[Call]
+        self, play: TurnState, calls: Sequence[Call]
     ) -> AsyncGenerator[tuple[Batch, bool], None]:
         """Run the calls one after the other; tell which batch is the last result of all.
 
@@ -154,11 +154,11 @@ class EngineRuntime:
                 async for batch in batches:
                     yield batch, place == len(calls) and isinstance(batch[0], ToolEnded)
 
-    def _has_to_wait(self, play: Play) -> bool:
+    def _has_to_wait(self, play: TurnState) -> bool:
         """Tell whether something is waited for before the next step is started."""
         return play.offers is None or play.cap > 0 or self._chain.compactor.is_due(play)
 
-    async def _asked(self, play: Play) -> AsyncGenerator[Batch | Heard, None]:
+    async def _asked(self, play: TurnState) -> AsyncGenerator[Batch | StepResult, None]:
         """Ask the chain of models, with tools, and with a shorter past if it has become long."""
         # Whoever swallowed the signal, nothing is sent after it.
         stop_if_cancelled()
@@ -166,8 +166,8 @@ class EngineRuntime:
         troubles: tuple[str, ...] = ()
         try:
             if play.offers is None:
-                play.offers = await uncancelled(self._toolbox.offers(place)) if place else ()
-                troubles = await uncancelled(self._toolbox.troubles(place)) if place else ()
+                play.offers = await clear_cancellation(self._toolbox.offers(place)) if place else ()
+                troubles = await clear_cancellation(self._toolbox.troubles(place)) if place else ()
         # Nothing was asked and every call is answered: the turn can end like any other.
         except Exception:  # noqa: BLE001
             yield (Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted()),)
@@ -191,13 +191,13 @@ class EngineRuntime:
         )
         return internal(correlation_id)
 
-    async def _calls(self, play: Play, heard: Heard) -> list[Call]:
+    async def _calls(self, play: TurnState, heard: StepResult) -> list[Call]:
         """Return the calls of a step as they will be recorded."""
-        if verdict(heard) is not None:
+        if outcome_of(heard) is not None:
             return []
         return [await self._call(play, asked) for asked in heard.answer.calls]
 
-    async def _call(self, play: Play, asked: AskedCall) -> Call:
+    async def _call(self, play: TurnState, asked: AskedCall) -> Call:
         place = play.turn.place
         arguments = _arguments(asked.arguments)
         # A provider may repeat itself, or name nothing that a row can hold; a session may not.
@@ -223,9 +223,9 @@ class EngineRuntime:
             logger.exception("The effect of %s could not be told", name)
             return Effect.UNSAFE
 
-    def _ended(self, play: Play, heard: Heard, calls: Sequence[Call]) -> Batch:
+    def _ended(self, play: TurnState, heard: StepResult, calls: Sequence[Call]) -> Batch:
         """Return everything that ends a step: its row, its calls, its cost, perhaps the turn."""
-        outcome = verdict(heard)
+        outcome = outcome_of(heard)
         step = heard.started.step
         closing: Draft = (
             StepFailed(step=step, failure=heard.failure)
@@ -246,7 +246,7 @@ class EngineRuntime:
         return (*heard.answer.unsent, closing, *_refusal(play, heard), *rows, *costs, *last)
 
     def _sealed(
-        self, play: Play, heard: Heard, rows: tuple[MessageDraft, ...]
+        self, play: TurnState, heard: StepResult, rows: tuple[MessageDraft, ...]
     ) -> tuple[MessageDraft, ...]:
         """Remember by the first row what the provider wants back in this turn."""
         said = heard.answer
@@ -260,11 +260,11 @@ class EngineRuntime:
         play.thoughts[row_id] = (thought,)
         return (replace(rows[0], id=row_id), *rows[1:])
 
-    def _limited(self, play: Play, calls: Sequence[Call]) -> tuple[Draft, ...]:
+    def _limited(self, play: TurnState, calls: Sequence[Call]) -> tuple[Draft, ...]:
         """Answer the calls of a round that is one too many, and end the turn."""
         if not calls or len(play.rounds()) < play.turn.limits.tool_rounds:
             return ()
-        done = refused(
+        done = refuse_call(
             ResultCode.LIMIT, "the turn has used all its rounds of tools", ResultStatus.SKIPPED
         )
         outcome = Outcome(stop_reason=StopReason.TURN_LIMIT, failure=ROUNDS_USED)
@@ -274,7 +274,7 @@ class EngineRuntime:
         return uuid7(microseconds(self._clock.now()) // 1000, self._randomness.bits(74))
 
 
-def _ending(play: Play) -> Outcome | None:
+def _ending(play: TurnState) -> Outcome | None:
     """Return how the turn ends now, before another request; mostly it does not."""
     # A call that somebody wanted to be tried again is a turn of its own and asks no model.
     if not play.is_spoken_to:
@@ -299,7 +299,7 @@ def _may_start_with_its_intent(calls: Sequence[Call]) -> bool:
     )
 
 
-def _refusal(play: Play, heard: Heard) -> tuple[MessageDraft, ...]:
+def _refusal(play: TurnState, heard: StepResult) -> tuple[MessageDraft, ...]:
     """Return what the record says once a provider took in words what it refused as media."""
     if not play.hides_media or heard.failure is not None:
         return ()
@@ -309,7 +309,7 @@ def _refusal(play: Play, heard: Heard) -> tuple[MessageDraft, ...]:
     return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
 
 
-def _row(heard: Heard) -> tuple[MessageDraft, ...]:
+def _row(heard: StepResult) -> tuple[MessageDraft, ...]:
     """Return the assistant's row; a step that said and thought nothing has none."""
     said = heard.answer
     thought = (Reasoning(text=said.reasoning),) if said.reasoning else ()
@@ -325,7 +325,7 @@ def _row(heard: Heard) -> tuple[MessageDraft, ...]:
     )
 
 
-def _intent(call: Call, heard: Heard) -> MessageDraft:
+def _intent(call: Call, heard: StepResult) -> MessageDraft:
     return MessageDraft(
         role=Role.TOOL_CALL,
         parts=(ToolCall(id=call.id, name=call.name, arguments=call.arguments),),
@@ -335,7 +335,7 @@ def _intent(call: Call, heard: Heard) -> MessageDraft:
     )
 
 
-def _found(play: Play) -> tuple[Draft, ...]:
+def _found(play: TurnState) -> tuple[Draft, ...]:
     """Return which tools of servers the session has from now on, if it did not know them yet."""
     known = {tool.name for tool in play.turn.tools}
     offered = [tool.name for tool in play.offers or () if tool.name.startswith(REMOTE)]
@@ -343,7 +343,7 @@ def _found(play: Play) -> tuple[Draft, ...]:
     return (ToolsFound(names=fresh),) if fresh else ()
 
 
-def _untold(play: Play, troubles: Sequence[str]) -> tuple[Draft, ...]:
+def _untold(play: TurnState, troubles: Sequence[str]) -> tuple[Draft, ...]:
     """Return what is missing as rows; what the record says already is not said again."""
     if not troubles:
         return ()
@@ -376,7 +376,7 @@ def _arguments(text: str) -> dict[str, Any]:
     return {NOT_AN_OBJECT: storable(text[:_INVALID_TEXT_LONGEST])}
 
 
-def verdict(heard: Heard) -> Outcome | None:
+def outcome_of(heard: StepResult) -> Outcome | None:
     """Return how the turn ends with what was heard; nothing when tools have to be run first."""
     end = heard.answer.end
     if isinstance(end, Failed):
@@ -391,7 +391,7 @@ def verdict(heard: Heard) -> Outcome | None:
     return None if heard.answer.calls else Outcome(stop_reason=StopReason.STOP)
 
 
-def _failed(heard: Heard, end: Failed) -> Outcome:
+def _failed(heard: StepResult, end: Failed) -> Outcome:
     if end.kind is FailureKind.FILTERED:
         return _refusal_outcome(heard.answer)
     if end.kind is FailureKind.CANCELLED:
@@ -399,5 +399,5 @@ def _failed(heard: Heard, end: Failed) -> Outcome:
     return Outcome(stop_reason=StopReason.ERROR, failure=heard.failure)
 
 
-def _refusal_outcome(answer: Answer) -> Outcome:
+def _refusal_outcome(answer: ModelAnswer) -> Outcome:
     return Outcome(stop_reason=StopReason.REFUSAL, failure=None if answer.text else FILTERED)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.ids import MessageId
 from holdfast.domain.text import storable
-from holdfast.engine.cancellation import uncancelled
+from holdfast.engine.cancellation import clear_cancellation
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -32,7 +32,7 @@ PAUSE: Final = 0.05
 ENOUGH: Final = 256
 
 
-class Piece(Struct, frozen=True, kw_only=True):
+class DeltaPiece(Struct, frozen=True, kw_only=True):
     """Text of one channel; `offset` counts the characters of that channel before it."""
 
     channel: Channel
@@ -40,7 +40,7 @@ class Piece(Struct, frozen=True, kw_only=True):
     text: str
 
 
-Gathered = Piece | ReasoningEnded | CallStarted | CallArguments | CallEnded | Stopped | Failed
+Gathered = DeltaPiece | ReasoningEnded | CallStarted | CallArguments | CallEnded | Stopped | Failed
 _Other = ReasoningEnded | CallStarted | CallArguments | CallEnded | Stopped | Failed
 
 
@@ -62,7 +62,7 @@ async def coalesce(
             is_over = gathering.is_over
             if items := gathering.take():
                 yield items
-        await uncancelled(pump)
+        await clear_cancellation(pump)
     finally:
         gathering.is_left = True
         pump.cancel()
@@ -153,11 +153,11 @@ class _Gathering:
             self._items.append((channel, [text]))
         self._size += len(text)
 
-    def _piece(self, channel: Channel, texts: list[str]) -> Piece:
+    def _piece(self, channel: Channel, texts: list[str]) -> DeltaPiece:
         text = storable("".join(texts))
         offset = self._offsets[channel]
         self._offsets[channel] = offset + len(text)
-        return Piece(channel=channel, offset=offset, text=text)
+        return DeltaPiece(channel=channel, offset=offset, text=text)
 
 
 # Nobody means more than this: such an answer is a fault, and it would fill memory and disk.
@@ -174,7 +174,7 @@ class AskedCall(Struct, frozen=True, kw_only=True):
     arguments: str
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class ModelAnswer(Struct, frozen=True, kw_only=True):
     """What a step came to; `unsent` are the deltas that arrived together with its end.
 
     `calls` are those that were complete, `error` is what the adapter raised, if it did.
@@ -191,7 +191,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 async def ask(
     llm: Llm, request: LlmRequest, *, step: int, message_id: MessageId | None = None
-) -> AsyncGenerator[tuple[StepDelta, ...] | Answer, None]:
+) -> AsyncGenerator[tuple[StepDelta, ...] | ModelAnswer, None]:
     """Yield batches of deltas while the model speaks, and last the `Answer`; nothing is raised."""
     hearing = _Hearing(step, message_id)
     try:
@@ -243,7 +243,7 @@ class _Hearing:
                 self.end, self.has_enough = _ENDLESS, True
                 break
             match item:
-                case Piece():
+                case DeltaPiece():
                     deltas.append(self._delta(item))
                 case CallStarted():
                     self._open[item.id] = item, []
@@ -268,9 +268,9 @@ class _Hearing:
             self.end = _RAISED
             self._error = error
 
-    def answer(self) -> Answer:
+    def answer(self) -> ModelAnswer:
         """Return what the step came to."""
-        return Answer(
+        return ModelAnswer(
             text="".join(self._texts[Channel.TEXT]),
             reasoning="".join(self._texts[Channel.REASONING]),
             signature=self._signature,
@@ -281,7 +281,7 @@ class _Hearing:
         )
 
     def _is_too_much(self, item: Gathered) -> bool:
-        if isinstance(item, Piece | CallArguments):
+        if isinstance(item, DeltaPiece | CallArguments):
             self._size += len(item.text)
         asked = len(self._open) + len(self._calls)
         return self._size > LONGEST or (isinstance(item, CallStarted) and asked >= CALLS_MOST)
@@ -291,7 +291,7 @@ class _Hearing:
         name = storable(begun.name[:_NAME_LONGEST])
         self._calls.append(AskedCall(id=begun.id, name=name, arguments="".join(pieces)))
 
-    def _delta(self, piece: Piece) -> StepDelta:
+    def _delta(self, piece: DeltaPiece) -> StepDelta:
         self._texts[piece.channel].append(piece.text)
         return StepDelta(
             step=self._step,

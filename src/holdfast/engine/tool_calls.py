@@ -16,11 +16,17 @@ from holdfast.domain.events import ToolEnded, ToolStarted
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.messages import ResultStatus, Role, ToolError, ToolResult
 from holdfast.domain.tools import ResultCode
-from holdfast.engine.cancellation import stop_if_cancelled, uncancelled
+from holdfast.engine.cancellation import clear_cancellation, stop_if_cancelled
 from holdfast.engine.tool_approval import Permission, permit
-from holdfast.engine.tool_results import UNSHOWABLE, bounded
-from holdfast.engine.turn_state import Play
-from holdfast.ports import Asked, Done, Planned, Toolbox, Workplace
+from holdfast.engine.tool_results import UNSHOWABLE, limit_result
+from holdfast.engine.turn_state import TurnState
+from holdfast.ports import (
+    CallOutcome,
+    PlannedCall,
+    RequestedCall,
+    Toolbox,
+    ToolWorkspace,
+)
 from holdfast.services.approval_policy import Ruling
 
 logger = logging.getLogger("holdfast.engine")
@@ -44,15 +50,15 @@ REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
 
 
 async def dispatch(
-    toolbox: Toolbox, play: Play, call: Call, new_id: Callable[[], str]
+    toolbox: Toolbox, play: TurnState, call: Call, new_id: Callable[[], str]
 ) -> AsyncGenerator[Sequence[Draft], None]:
     """Yield what is to be written about the call, its one result in the last batch."""
     place = play.turn.place
     if place is None:
-        yield answer(call, refused(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}."))
+        yield answer(call, refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}."))
         return
     planned = await _planned(toolbox, place, call)
-    if isinstance(planned, Done):
+    if isinstance(planned, CallOutcome):
         yield answer(call, planned)
         return
     question = _question(call, planned, new_id())
@@ -71,7 +77,7 @@ async def dispatch(
                 yield answer(call, await _run(toolbox, place, planned))
 
 
-def answer(call: Call, done: Done) -> tuple[Draft, ...]:
+def answer(call: Call, done: CallOutcome) -> tuple[Draft, ...]:
     """Return the call's one result, as a row and as news."""
     result = ToolResult(
         call_id=call.id, name=call.name, status=done.status, result=done.result, error=done.error
@@ -88,60 +94,62 @@ def answer(call: Call, done: Done) -> tuple[Draft, ...]:
     )
 
 
-def refused(code: ResultCode, message: str, status: ResultStatus = ResultStatus.ERROR) -> Done:
+def refuse_call(
+    code: ResultCode, message: str, status: ResultStatus = ResultStatus.ERROR
+) -> CallOutcome:
     """Return the result of a call that did not run."""
-    return Done(status=status, error=ToolError(code=code, message=message))
+    return CallOutcome(status=status, error=ToolError(code=code, message=message))
 
 
-async def _planned(toolbox: Toolbox, place: Workplace, call: Call) -> Planned | Done:
+async def _planned(toolbox: Toolbox, place: ToolWorkspace, call: Call) -> PlannedCall | CallOutcome:
     try:
-        planned = await uncancelled(toolbox.plan(place, _asked(call)))
+        planned = await clear_cancellation(toolbox.plan(place, _asked(call)))
     # Whatever a toolbox raises is this call's trouble, never the turn's.
     except Exception:  # noqa: BLE001
         return _failed(call.name)
-    if isinstance(planned, Done):
+    if isinstance(planned, CallOutcome):
         return await _shown(planned, place, call.name)
     # A tool that takes anything would take this, too.
     if NOT_AN_OBJECT in call.arguments:
-        return refused(ResultCode.INVALID_ARGUMENTS, "The arguments are not a JSON object.")
+        return refuse_call(ResultCode.INVALID_ARGUMENTS, "The arguments are not a JSON object.")
     return planned
 
 
-async def _run(toolbox: Toolbox, place: Workplace, planned: Planned) -> Done:
+async def _run(toolbox: Toolbox, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
     name = planned.asked.name
     try:
-        done = await uncancelled(toolbox.run(place, planned))
+        done = await clear_cancellation(toolbox.run(place, planned))
     # The same: the turn goes on, and the log alone knows the words.
     except Exception:  # noqa: BLE001
         return _failed(name)
     return await _shown(done, place, name)
 
 
-async def _shown(done: Done, place: Workplace, name: str) -> Done:
+async def _shown(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutcome:
     """Return how a call came out as a row can hold it and a model can use it."""
     error = done.error
     try:
-        result = await bounded(done.result, place.shelf)
+        result = await limit_result(done.result, place.shelf)
         if error is not None:
-            told = await bounded(error.message, place.shelf)
+            told = await limit_result(error.message, place.shelf)
             error = ToolError(code=error.code, message=told)
     except UNSHOWABLE:
         logger.exception("What %s returned cannot be written down", name)
         message = f"{name} was run, but what it returned cannot be written down."
         # What is unknown stays unknown: somebody has to look, whatever came back.
         is_ok = done.status is ResultStatus.OK
-        return refused(ResultCode.FAILED, message, ResultStatus.ERROR if is_ok else done.status)
-    return Done(status=done.status, result=result, error=error)
+        return refuse_call(ResultCode.FAILED, message, ResultStatus.ERROR if is_ok else done.status)
+    return CallOutcome(status=done.status, result=result, error=error)
 
 
-def _failed(name: str) -> Done:
+def _failed(name: str) -> CallOutcome:
     logger.exception("The tool %s failed", name)
     message = f"{name} failed for a reason of its own; the log of Holdfast tells more."
-    return refused(ResultCode.FAILED, message)
+    return refuse_call(ResultCode.FAILED, message)
 
 
-def _asked(call: Call) -> Asked:
-    return Asked(
+def _asked(call: Call) -> RequestedCall:
+    return RequestedCall(
         id=call.id,
         name=call.name,
         arguments=call.arguments,
@@ -149,7 +157,7 @@ def _asked(call: Call) -> Asked:
     )
 
 
-def _question(call: Call, planned: Planned, approval_id: str) -> Question:
+def _question(call: Call, planned: PlannedCall, approval_id: str) -> Question:
     return Question(
         id=ApprovalId(approval_id),
         call_id=call.id,
@@ -163,8 +171,8 @@ def _question(call: Call, planned: Planned, approval_id: str) -> Question:
     )
 
 
-def _denied(permission: Permission) -> Done:
+def _denied(permission: Permission) -> CallOutcome:
     code, message = REFUSALS[permission.how]
     # As data and in quotes: whoever said no may say why, and the model may read it.
     said = f" They said: {permission.note!r}" if permission.note else ""
-    return refused(code, message + said, ResultStatus.DENIED)
+    return refuse_call(code, message + said, ResultStatus.DENIED)

@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.domain.messages import media_handle
-from holdfast.domain.text import is_light, storable
-from holdfast.engine.cancellation import finished
-from holdfast.ports import Shelf
+from holdfast.domain.text import is_small, storable
+from holdfast.engine.cancellation import finish_despite_cancel
+from holdfast.ports import OutputStore
 
 LARGEST: Final = 48 << 10
 LINES_MOST: Final = 1_500
@@ -35,22 +35,22 @@ _DATA: Final = re.compile(
 )
 
 
-async def bounded(result: Any, shelf: Shelf) -> Any:
+async def limit_result(result: Any, shelf: OutputStore) -> Any:
     """Return the result with its bytes on the shelf and its length bounded.
 
     Raises one of `UNSHOWABLE` for what cannot be written down at all.
     """
     bounding = _Bounding()
-    if not is_light(result):
+    if not is_small(result):
         # What a tool has done cannot be done again to see what came of it.
-        return await finished(_kept(result, bounding, shelf))
+        return await finish_despite_cancel(_kept(result, bounding, shelf))
     shown = bounding.shown(result)
     if bounding.has_taken:
-        await finished(bounding.put_on(shelf))
+        await finish_despite_cancel(bounding.put_on(shelf))
     return shown
 
 
-async def _kept(result: Any, bounding: "_Bounding", shelf: Shelf) -> Any:
+async def _kept(result: Any, bounding: "_Bounding", shelf: OutputStore) -> Any:
     # Apart, because it is large: others must not wait until ten megabytes are looked through.
     shown = await asyncio.to_thread(bounding.shown, result)
     # Only now, because what cannot be encoded leaves nothing behind.
@@ -58,7 +58,7 @@ async def _kept(result: Any, bounding: "_Bounding", shelf: Shelf) -> Any:
     return shown
 
 
-async def without_bytes(value: Any, shelf: Shelf | None) -> Any:
+async def replace_bytes(value: Any, shelf: OutputStore | None) -> Any:
     """Return the value with inline media replaced by their handles; without a shelf as it is.
 
     Raises `ValueError` for what is nested too deeply.
@@ -83,7 +83,7 @@ class _Moving:
         """Tell whether there is something to be put anywhere."""
         return bool(self._taken)
 
-    async def put_on(self, shelf: Shelf) -> None:
+    async def put_on(self, shelf: OutputStore) -> None:
         """Put what was taken where its handles say it is."""
         for content, mime_type in self._taken.values():
             await shelf.keep(content, mime_type=mime_type)

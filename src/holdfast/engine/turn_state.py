@@ -26,7 +26,7 @@ from holdfast.ports import LlmReasoning, LlmTool, TurnInput
 MESSAGE_TOKENS: Final = 64
 
 
-class Play:
+class TurnState:
     """A turn while it is played; every draft that is yielded is noted here, too."""
 
     def __init__(self, turn: TurnInput) -> None:

@@ -13,11 +13,11 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, Self
 
-from holdfast.domain.agent_processes import Ending
+from holdfast.domain.agent_processes import ProcessEnding
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import RENEWAL_MS, Lease
-from holdfast.ports import Harbour
+from holdfast.ports import ProcessPool
 from holdfast.services.background_tasks import Background, rest
 from holdfast.services.leases import Leases
 from holdfast.services.turns import Turns, is_fenced
@@ -30,7 +30,7 @@ TURNS_AT_A_TIME: Final = 64
 _BREATH: Final = 0.001
 
 
-class Scope(StrEnum):
+class RunScope(StrEnum):
     """Whose waiting turns a process plays."""
 
     ALL = "all"
@@ -49,16 +49,16 @@ class LocalCoordinator(Background):
         leases: Leases,
         turns: Turns,
         *,
-        scope: Scope = Scope.ALL,
+        scope: RunScope = RunScope.ALL,
         at_a_time: int = TURNS_AT_A_TIME,
-        harbour: Harbour | None = None,
+        process_pool: ProcessPool | None = None,
     ) -> None:
         """`harbour` is where the programs of agents are that run in this process."""
         super().__init__()
         self._leases = leases
         self._turns = turns
         self._scope = scope
-        self._harbour = harbour
+        self._harbour = process_pool
         self._at_a_time = at_a_time
         self._places = asyncio.Semaphore(at_a_time)
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
@@ -74,12 +74,12 @@ class LocalCoordinator(Background):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        if self._scope is not Scope.NONE:
+        if self._scope is not RunScope.NONE:
             self.start(self._tick_for_ever())
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        self._scope = Scope.NONE
+        self._scope = RunScope.NONE
         await super().__aexit__(*error)
         # What is begun while we leave is let go of as well: nobody plays it here any more.
         while self._held or self._coming:
@@ -89,9 +89,9 @@ class LocalCoordinator(Background):
                 await asyncio.sleep(_BREATH)
 
     @contextmanager
-    def place(self) -> Iterator["_Place"]:
+    def place(self) -> Iterator["_RunSlot"]:
         """Keep a place for a turn that is about to be written down, if one is free here."""
-        place = _Place(self._is_kept)
+        place = _RunSlot(self._is_kept)
         try:
             yield place
         finally:
@@ -107,7 +107,7 @@ class LocalCoordinator(Background):
     def _is_kept(self, key: SessionKey) -> bool:
         is_full = len(self._running) + len(self._coming) >= self._at_a_time
         is_busy = key in self._running or key in self._coming
-        if self._scope is Scope.NONE or is_full or is_busy:
+        if self._scope is RunScope.NONE or is_full or is_busy:
             return False
         self._coming.add(key)
         return True
@@ -119,9 +119,9 @@ class LocalCoordinator(Background):
 
     def wake(self, key: SessionKey, *, turn: int | None = None) -> None:
         """Play the session's waiting turn here, unless somebody alive holds the session."""
-        if self._scope is Scope.NONE:
+        if self._scope is RunScope.NONE:
             return
-        if self._scope is Scope.OWN:
+        if self._scope is RunScope.OWN:
             before = self._asked.get(key, 0)
             self._asked[key] = None if turn is None or before is None else max(before, turn)
         self._watched.add(key)
@@ -131,7 +131,7 @@ class LocalCoordinator(Background):
 
     def _go_on(self, key: SessionKey) -> None:
         """Start what is done for a session, unless it is done, or its turn is being written."""
-        is_wanted = key in self._woken and self._scope is not Scope.NONE
+        is_wanted = key in self._woken and self._scope is not RunScope.NONE
         if is_wanted and key not in self._running and key not in self._coming:
             self._running[key] = self.start(self._run(key))
 
@@ -147,7 +147,7 @@ class LocalCoordinator(Background):
         if task is not None:
             task.cancel()
 
-    async def dismiss(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
+    async def dismiss(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         """Stop what is done for a session that has ended; its program is gone after this."""
         self.interrupt(key)
         self._asked.pop(key, None)
@@ -205,7 +205,7 @@ class LocalCoordinator(Background):
     def _is_wanted(self, key: SessionKey, turn: int) -> bool:
         """Tell whether this process is to play a turn: those of others are left to them."""
         last = self._asked.get(key)
-        return self._scope is Scope.ALL or last is None or turn <= last
+        return self._scope is RunScope.ALL or last is None or turn <= last
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -222,14 +222,14 @@ class LocalCoordinator(Background):
             for key, lease in before.items():
                 if key not in kept and self._held.get(key) is lease:
                     self.interrupt(key)
-        if self._scope is Scope.ALL or self._watched:
+        if self._scope is RunScope.ALL or self._watched:
             for head in await self._leases.reap(self._held):
-                is_watched = self._scope is Scope.ALL or head.key in self._watched
+                is_watched = self._scope is RunScope.ALL or head.key in self._watched
                 if is_watched and self._is_wanted(head.key, head.settled + 1):
                     self.wake(head.key, turn=head.settled + 1)
 
 
-class _Place:
+class _RunSlot:
     """Implements the `Place` port."""
 
     def __init__(self, keep: Callable[[SessionKey], bool]) -> None:

@@ -94,7 +94,7 @@ def start_of(pid: int) -> int | None:
     return None if dead else int(fields[19])
 
 
-class OneOfMany:
+class SharedMachine:
     """Implements the `Machine` port where several machines share one store.
 
     Another boot is another machine there, and proves nothing: its leases have to run out.

@@ -24,7 +24,7 @@ from holdfast.store.sqlite.files import private_folder
 _COPY: Final = ".copy"
 
 
-class Workspaces:
+class WorkspaceFolders:
     """Implements the `Folders` that sessions keep their own files in."""
 
     def __init__(self, home: Path) -> None:

@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.events import Gap
 from holdfast.domain.ids import SessionId
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.tokens import Caller
 from holdfast.http.answers import Wire
 from holdfast.http.house import House
 from holdfast.http.sse import HEARTBEAT, Rendering, control_frame
-from holdfast.services.event_stream import Batch, Item, News, Reader, end_of
+from holdfast.services.event_stream import BufferedEvent, EventBatch, Item, StreamReader, end_of
 
 # A little under what is promised, because the clock only ticks.
 HEARTBEAT_SECONDS: Final = 13.0
@@ -33,10 +33,10 @@ class Wish:
     session_id: SessionId
     after: int
     # Where the session stood when the reader was found to be right.
-    head: Head
+    head: SessionState
     # The surface's own words: for an event, for where a session stands, for what was pruned.
-    frame: Callable[[News], bytes]
-    standing: Callable[[Head], str]
+    frame: Callable[[BufferedEvent], bytes]
+    standing: Callable[[SessionState], str]
     resync: str
     until_settled: bool = False
 
@@ -62,7 +62,7 @@ class Feed:
         self._wish = wish
         self._ends_at = ends_at
         self._rendering = Rendering(wish.frame, wish.resync)
-        self._reader: Reader | None = None
+        self._reader: StreamReader | None = None
         self._wire: Wire | None = None
         self._task: asyncio.Task[Any] | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -188,7 +188,7 @@ class Feed:
         chunk = b"".join(frames)
         if not all(frames) or len(chunk) > CHUNK_LARGEST:
             return None
-        reader.share(words, Batch(items[-1], len(items), chunk))
+        reader.share(words, EventBatch(items[-1], len(items), chunk))
         return chunk
 
     def _framed(self, items: list[Item]) -> Iterator[tuple[bytes, int]]:

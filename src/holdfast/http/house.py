@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.services.messages import Messages
     from holdfast.services.models import Models
     from holdfast.services.repos import Repos
-    from holdfast.services.session_views import Overviews
+    from holdfast.services.session_views import SessionViews
     from holdfast.services.sessions import Sessions
     from holdfast.services.tokens import Tokens
     from holdfast.services.turns import Compactions
@@ -63,7 +63,7 @@ class House(Protocol):
     @property
     def observations(self) -> "Observations": ...
     @property
-    def overviews(self) -> "Overviews": ...
+    def session_views(self) -> "SessionViews": ...
     @property
     def repos(self) -> "Repos": ...
     @property

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.domain.events import Gap
-from holdfast.services.event_stream import Item, News, end_of
+from holdfast.services.event_stream import BufferedEvent, Item, end_of
 
 HEADERS: Final = {
     "cache-control": "no-cache, no-transform",
@@ -49,7 +49,7 @@ class Rendering:
     What is left out on the reader's wish is told as one gap, together with what comes after it.
     """
 
-    def __init__(self, frame: Callable[[News], bytes], resync: str) -> None:
+    def __init__(self, frame: Callable[[BufferedEvent], bytes], resync: str) -> None:
         """`frame` makes the bytes of an event, `resync` is where to read what was pruned."""
         self._made = frame
         self._resync = resync

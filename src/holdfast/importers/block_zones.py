@@ -25,7 +25,7 @@ from holdfast.importers.block_reports import (
 from holdfast.importers.marks import block_zones_mark, raise_flag
 from holdfast.ports import Store, Tx
 from holdfast.ports.blocks import Block, BlockFile, BlockSource
-from holdfast.services.stamping import Ink
+from holdfast.services.stamping import Stamping
 from holdfast.zones.binding import definition_for, stamp_of
 from holdfast.zones.files import ZoneFiles, free_archive, make_room
 from holdfast.zones.model import (
@@ -62,7 +62,7 @@ class _Brought(Struct, frozen=True, kw_only=True):
 class BlockZones:
     """Brings the zones of blocks to one owner's agents."""
 
-    def __init__(self, store: Store, ink: Ink, owner: Owner) -> None:
+    def __init__(self, store: Store, ink: Stamping, owner: Owner) -> None:
         self._store = store
         self._ink = ink
         self._owner = owner
@@ -97,7 +97,7 @@ class _Run:
     """One run over the blocks of a source."""
 
     def __init__(
-        self, store: Store, ink: Ink, owner: Owner, source: BlockSource, *, dry_run: bool
+        self, store: Store, ink: Stamping, owner: Owner, source: BlockSource, *, dry_run: bool
     ) -> None:
         self._store = store
         self._ink = ink

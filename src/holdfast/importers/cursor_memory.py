@@ -26,20 +26,20 @@ from holdfast.importers.cursor_memory_reports import (
     Verified,
 )
 from holdfast.observations.claims import (
-    Accepted,
-    Entry,
+    ClaimOrigin,
+    LogEntry,
     ObservationKind,
-    Origin,
     Subject,
-    accepted,
-    observed,
+    ValidPayload,
+    accept_payload,
+    build_observation,
 )
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import ImportMark, TimelineQuery
 from holdfast.observations.resolve import resolve
 from holdfast.observations.service import Observations
 from holdfast.observations.timeline import EventType, events_of
-from holdfast.observations.validation import decoded
+from holdfast.observations.validation import decode_payload_strictly
 from holdfast.ports import Store
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class MemoryWish(Struct, frozen=True, kw_only=True):
 class _Found(Struct, frozen=True, kw_only=True):
     """What a file claims, where it was found, and what was mended for it."""
 
-    accepted: Accepted
+    accepted: ValidPayload
     mark: ImportMark
     repairs: list[Repair]
 
@@ -144,9 +144,9 @@ class _Run:
         if not is_encodable(path):
             raise Invalid(Code.INVALID_TEXT, "Its name is not UTF-8; rename it.")
         file = self._folder.read(kind, path)
-        data = mapped(file, decoded(file.content))
+        data = mapped(file, decode_payload_strictly(file.content))
         mended = repaired(file, data) if self._wish.repair else []
-        told = accepted(kind, data)
+        told = accept_payload(kind, data)
         return _Found(accepted=told, mark=mark_of(file, told.fields), repairs=mended)
 
     async def _write(self, found: _Found) -> bool:
@@ -242,11 +242,11 @@ class _Run:
 def _begins(owner: Owner, found: _Found) -> bool:
     """Tell whether a claim alone would put its entity on a timeline."""
     at = found.mark.observed_at
-    claim = observed(
+    claim = build_observation(
         owner,
         found.accepted,
-        Origin(kind=ObservationKind.IMPORT),
-        Entry(ordinal=1, created_at=at, observed_at=at),
+        ClaimOrigin(kind=ObservationKind.IMPORT),
+        LogEntry(ordinal=1, created_at=at, observed_at=at),
     )
     first = _FIRST[claim.subject.entity_type]
     return any(event.event_type is first for event in events_of(resolve(claim.subject, [claim])))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.domain.canonical_json import digest
-from holdfast.domain.time import instant_of, moment, spelled
+from holdfast.domain.time import format_iso8601, instant_of, moment
 from holdfast.importers.cursor_memory_files import MemoryFile
 from holdfast.observations.claims import SOURCE_LONGEST
 from holdfast.observations.model import EntityType
@@ -123,7 +123,7 @@ def repaired(file: MemoryFile, data: Any) -> list[Repair]:
 
 def _spelled(ms: int) -> str | None:
     try:
-        return spelled(ms)
+        return format_iso8601(ms)
     except OverflowError:
         # A file system may tell any number; it is then no time of ours.
         return None

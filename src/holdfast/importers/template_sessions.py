@@ -15,10 +15,10 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import AgentId, Owner, is_uuid
 from holdfast.domain.queries import SessionQuery
 from holdfast.ports import Store, Tx
-from holdfast.services.stamping import Ink
+from holdfast.services.stamping import Stamping
 from holdfast.zones.binding import stamp_of
-from holdfast.zones.merge import move_zone
-from holdfast.zones.model import TEMPLATE_TAG, archive_time, definition_of, renamed
+from holdfast.zones.merge import merge_zone
+from holdfast.zones.model import TEMPLATE_TAG, archive_time, definition_of, rename_zone
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class TemplatePromoteStats(Struct, frozen=True, kw_only=True):
 class TemplateSessions:
     """Moves the zones of templates to agents of their own, for everybody."""
 
-    def __init__(self, store: Store, ink: Ink) -> None:
+    def __init__(self, store: Store, ink: Stamping) -> None:
         self._store = store
         self._ink = ink
         self._counts: dict[str, int] = {}
@@ -90,10 +90,10 @@ class TemplateSessions:
         self._count("templates_promoted", int(all(done)))
 
     async def _moved(self, template: Agent, target: Agent, zone: str) -> bool:
-        new = renamed(zone, target.id)
+        new = rename_zone(zone, target.id)
 
         async def work(tx: Tx) -> int:
-            done = await move_zone(tx, template.owner, zone, new, stamp_of(self._ink))
+            done = await merge_zone(tx, template.owner, zone, new, stamp_of(self._ink))
             seated = await tx.zones.seated(template.owner, zone)
             if seated is not None:
                 await tx.zones.unseat(seated)
@@ -119,7 +119,7 @@ class TemplateSessions:
         now = self._ink.clock.now()
         made = replace(
             template,
-            id=AgentId(self._ink.mint.new()),
+            id=AgentId(self._ink.id_factory.new()),
             slug=slug,
             name=await _title(tx, template) or template.name,
             tags=(*kept, PROMOTED_TAG),

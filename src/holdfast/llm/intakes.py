@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.domain.models import Intake, Model
+from holdfast.domain.models import MediaLimits, Model
 from holdfast.llm.providers import PROVIDERS
 
 _MIB: Final = 1 << 20
@@ -21,13 +21,13 @@ class _Family(Struct, frozen=True):
     """Models by their names."""
 
     names: re.Pattern[str]
-    intake: Intake
+    intake: MediaLimits
 
 
 def _family(names: str, total: int, **largest: int) -> _Family:
     """Return a family; `largest` bounds each kind of media, in bytes."""
     types = {each: size for kind, size in largest.items() for each in _KINDS[kind]}
-    return _Family(re.compile(names), Intake(types=types, most=_MOST, total=total))
+    return _Family(re.compile(names), MediaLimits(types=types, most=_MOST, total=total))
 
 
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -90,7 +90,7 @@ _ELSEWHERE: Final = (
 )
 
 
-def intake_of(model: Model) -> Intake | None:
+def intake_of(model: Model) -> MediaLimits | None:
     """Return what a model takes beside words; nothing for one that is not known to take any."""
     provider = PROVIDERS.get(model.provider)
     if provider is None:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.observations.issues import Issue, rejection
-from holdfast.observations.model import ANYTHING, Kind, Member
+from holdfast.observations.model import ANYTHING, FieldShape, Kind
 from holdfast.observations.validation import member_faults
 
 
@@ -64,7 +64,7 @@ def _faults(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
             is_flag = isinstance(value, bool)
             return [] if is_flag else [_issue(name, value, "one of: true, false", "is yes or no")]
         case kind:
-            return member_faults(Member(name, kind, argument.description), value)
+            return member_faults(FieldShape(name, kind, argument.description), value)
 
 
 def _plain(argument: Argument, value: Any) -> Any:

@@ -6,8 +6,8 @@ from holdfast.domain.tokens import Scope
 from holdfast.mcp.arguments import Argument
 from holdfast.mcp.history_tools import CURSOR, KEY, LIMIT, ORDER, ORDER_BY
 from holdfast.mcp.table import Asked, Told, Tool
-from holdfast.observations.model import OBJECT, SIBLINGS, Choice, EntityType
-from holdfast.observations.queries import PAGE, Direction, EntityOrder, EntityQuery, Submitted
+from holdfast.observations.model import OBJECT, SIBLINGS, ChoiceShape, EntityType
+from holdfast.observations.queries import PAGE, Direction, EntityOrder, EntityQuery, SubmitResult
 from holdfast.services.history_forms import EntityList, entity_list
 
 
@@ -45,11 +45,11 @@ TOOLS: Final[tuple[Tool, ...]] = (
             "Each is known by its own id, or by what was decided or checked and when."
         ),
         takes=(
-            Argument("entity_type", Choice(tuple(SIBLINGS)), "What it is.", is_required=True),
+            Argument("entity_type", ChoiceShape(tuple(SIBLINGS)), "What it is.", is_required=True),
             Argument("fields", OBJECT, "What is known of it, by the type's schema.", True),
             KEY,
         ),
-        gives=(Submitted,),
+        gives=(SubmitResult,),
         act=submit_entity,
         needs=Scope.WRITE,
     ),
@@ -61,7 +61,9 @@ TOOLS: Final[tuple[Tool, ...]] = (
             "with a value, with {contains}, or with {gte, lte}."
         ),
         takes=(
-            Argument("entity_type", Choice(tuple(EntityType)), "Of which type.", is_required=True),
+            Argument(
+                "entity_type", ChoiceShape(tuple(EntityType)), "Of which type.", is_required=True
+            ),
             Argument("filters", OBJECT, 'Such as {"status": "planning"}.'),
             ORDER_BY,
             ORDER,

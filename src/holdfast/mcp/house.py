@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from holdfast.search.service import Search
     from holdfast.services.calls import Calls
     from holdfast.services.messages import Messages
-    from holdfast.services.session_views import Overviews
+    from holdfast.services.session_views import SessionViews
     from holdfast.services.sessions import Sessions
     from holdfast.workflows.session_export import Exports
 
@@ -24,7 +24,7 @@ class House(Protocol):
     @property
     def observations(self) -> "Observations": ...
     @property
-    def overviews(self) -> "Overviews": ...
+    def session_views(self) -> "SessionViews": ...
     @property
     def search(self) -> "Search": ...
     @property

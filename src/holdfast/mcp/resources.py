@@ -95,7 +95,7 @@ async def read(house: House, owner: Owner, uri: str) -> Content:
         raise NotFound(Code.PATH_NOT_FOUND, "There is no such resource.")
     if named.endswith(_TRANSCRIPT):
         return await _transcript(house, owner, SessionId(named.removesuffix(_TRANSCRIPT)))
-    overview = await house.overviews.get(owner, SessionId(named))
+    overview = await house.session_views.get(owner, SessionId(named))
     return _json(
         StandingForm(session=session_form(overview.session), costs=costs_form(overview.spent))
     )

@@ -22,9 +22,9 @@ from holdfast.mcp.session_forms import (
     session_form,
 )
 from holdfast.mcp.table import Asked, Told, Tool
-from holdfast.observations.model import ANYTHING, NAME, TEXT, Choice, Text
+from holdfast.observations.model import ANYTHING, NAME, TEXT, ChoiceShape, TextShape
 from holdfast.services.batches import Scan
-from holdfast.services.calls import NOTE_LONGEST, How, Wish
+from holdfast.services.calls import NOTE_LONGEST, SettlementAction, SettlementRequest
 
 PAGE: Final = 100
 PAGE_MOST: Final = 500
@@ -41,7 +41,7 @@ _SESSION: Final = Argument("session_id", NAME, "The session's id.", is_required=
 async def get_session(asked: Asked) -> Told:
     """Return a session and a stretch of its messages."""
     id_ = SessionId(asked.get("session_id").strip().lower())
-    overview = await asked.house.overviews.get(asked.owner, id_)
+    overview = await asked.house.session_views.get(asked.owner, id_)
     query = MessageQuery(after=asked.get("after", 0), limit=_limit(asked))
     scan = await asked.house.messages.scan(asked.owner, id_, query)
     shown, has_more = await _fitting(scan, id_, is_raw=asked.get("include_raw", False))
@@ -76,8 +76,11 @@ async def list_unknown_calls(asked: Asked) -> Told:
 
 async def settle_call(asked: Asked) -> Told:
     """Put right what nobody knows the outcome of."""
-    wish = Wish(
-        how=How(asked.get("how")), by=BY, result=asked.get("result"), note=asked.get("note")
+    wish = SettlementRequest(
+        how=SettlementAction(asked.get("how")),
+        by=BY,
+        result=asked.get("result"),
+        note=asked.get("note"),
     )
     call = await _named_call(asked)
     settled = await asked.house.calls.settle(asked.owner, call.session_id, call.id, wish)
@@ -187,12 +190,12 @@ TOOLS: Final[tuple[Tool, ...]] = (
             Argument("call_id", NAME, "The call's id.", is_required=True),
             Argument(
                 "how",
-                Choice(tuple(How)),
+                ChoiceShape(tuple(SettlementAction)),
                 "retry runs it again, skip takes it as not done, mark_done as done.",
                 is_required=True,
             ),
             Argument("result", ANYTHING, "What the call came to; needed for mark_done."),
-            Argument("note", Text(longest=NOTE_LONGEST), "Why; the agent reads it."),
+            Argument("note", TextShape(longest=NOTE_LONGEST), "Why; the agent reads it."),
             Argument("session_id", NAME, "Its session, where several have a call of this id."),
         ),
         gives=(SettledForm,),

@@ -13,7 +13,7 @@ from holdfast.domain.tokens import Caller, Scope
 from holdfast.mcp.arguments import Argument, judged
 from holdfast.mcp.house import House
 from holdfast.mcp.schemas import Schema, input_schema, output_schema
-from holdfast.observations.model import Member
+from holdfast.observations.model import FieldShape
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     description: str
-    takes: tuple[Argument | Member, ...]
+    takes: tuple[Argument | FieldShape, ...]
     gives: tuple[type[Struct], ...]
     act: Callable[[Asked], Awaitable[Told]]
     is_open: bool = False

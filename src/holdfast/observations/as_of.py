@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.domain.time import Moment, moment, parsed
+from holdfast.domain.time import Moment, moment, parse_iso8601
 from holdfast.observations.issues import Issue, rejection
-from holdfast.observations.model import INSTANT, Member
+from holdfast.observations.model import INSTANT, FieldShape
 from holdfast.observations.validation import member_faults
 
 
-class Horizon(Struct, frozen=True, kw_only=True):
+class AsOf(Struct, frozen=True, kw_only=True):
     """What can be seen: what was observed, and what was known, up to a moment; both inclusive."""
 
     at: datetime | None = None
@@ -24,10 +24,10 @@ class Horizon(Struct, frozen=True, kw_only=True):
         )
 
 
-EVERYTHING: Final = Horizon()
+EVERYTHING: Final = AsOf()
 
 
-class Window(Struct, frozen=True, kw_only=True):
+class TimeWindow(Struct, frozen=True, kw_only=True):
     """A stretch of time in milliseconds, both ends inclusive."""
 
     start: int | None = None
@@ -38,18 +38,18 @@ class Window(Struct, frozen=True, kw_only=True):
         return (self.start is None or ms >= self.start) and (self.end is None or ms <= self.end)
 
 
-ALWAYS: Final = Window()
+ALWAYS: Final = TimeWindow()
 
 
-def horizon(at: Any = None, at_ingested: Any = None) -> Horizon:
+def parse_as_of(at: Any = None, at_ingested: Any = None) -> AsOf:
     """Return how far back is looked, or refuse what is no date; a day is meant to its end."""
     issues = [*_faults("at", at), *_faults("at_ingested", at_ingested)]
     if issues:
         raise rejection(issues)
-    return Horizon(at=_last(at), at_ingested=_last(at_ingested))
+    return AsOf(at=_last(at), at_ingested=_last(at_ingested))
 
 
-def window(start_date: Any = None, end_date: Any = None) -> Window:
+def parse_window(start_date: Any = None, end_date: Any = None) -> TimeWindow:
     """Return the stretch between two dates, or refuse them; the last day is part of it."""
     issues = [*_faults("start_date", start_date), *_faults("end_date", end_date)]
     if issues:
@@ -61,15 +61,15 @@ def window(start_date: Any = None, end_date: Any = None) -> Window:
             path=("end_date",), value=end_date, expected="gte: start_date", message=message
         )
         raise rejection((issue,))
-    return Window(start=start.ms if start else None, end=end.last_ms if end else None)
+    return TimeWindow(start=start.ms if start else None, end=end.last_ms if end else None)
 
 
 def _faults(name: str, value: Any) -> list[Issue]:
-    return member_faults(Member(name, INSTANT, ""), value)
+    return member_faults(FieldShape(name, INSTANT, ""), value)
 
 
 def _moment(text: str | None) -> Moment | None:
-    return None if text is None else parsed(text)
+    return None if text is None else parse_iso8601(text)
 
 
 def _last(text: str | None) -> datetime | None:

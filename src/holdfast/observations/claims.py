@@ -10,35 +10,41 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from holdfast.domain.canonical_json import canonical, canonical_text, digest, reading
+from holdfast.domain.canonical_json import canonical, canonical_text, decode_exact, digest
 from holdfast.domain.ids import EntityId, ObservationId, Owner
 from holdfast.domain.text import require_text
-from holdfast.domain.time import instant_of, milliseconds, parsed, spelled, truncated
+from holdfast.domain.time import (
+    format_iso8601,
+    instant_of,
+    milliseconds,
+    parse_iso8601,
+    truncate_to_ms,
+)
 from holdfast.observations import model as observation_model
 from holdfast.observations.issues import (
     Issue,
     Path,
     SchemaWarning,
     WarningCode,
+    format_path,
     rejection,
-    spelled_path,
 )
 from holdfast.observations.model import (
     INSTANT,
     SHAPES,
     SIBLINGS,
     EntityType,
+    FieldShape,
     Kind,
-    Member,
     Shape,
-    Text,
+    TextShape,
 )
 from holdfast.observations.validation import faults, member_faults
 
 RESULTS: Final = frozenset({"success", "failure", "warning"})
 DURATION_TOLERANCE: Final = 1_000
 # What is, or may hold, a time.
-_TIMED: Final = (observation_model.Instant, observation_model.Listing, Shape)
+_TIMED: Final = (observation_model.InstantShape, observation_model.ListShape, Shape)
 # A warning with the place it is told at.
 Placed = tuple[Path, SchemaWarning]
 
@@ -151,22 +157,22 @@ def _nulls(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
 def _unknown(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
     for name in payload:
         if shape.member(name) is None:
-            message = f"{spelled_path((name,))} is no field of this type; it is kept and not shown"
+            message = f"{format_path((name,))} is no field of this type; it is kept and not shown"
             yield _warning((name,), WarningCode.UNKNOWN_FIELD, message)
 
 
 def _assumed(kind: Kind, value: Any, path: Path, found: list[Placed]) -> None:
     """Find the times that were told without an offset."""
-    if isinstance(kind, observation_model.Instant):
-        moment = parsed(value)
+    if isinstance(kind, observation_model.InstantShape):
+        moment = parse_iso8601(value)
         if moment is not None and moment.is_assumed:
-            message = f"{spelled_path(path)} has no offset and was read as UTC"
+            message = f"{format_path(path)} has no offset and was read as UTC"
             found.append(_warning(path, WarningCode.TIMESTAMP_ASSUMED_UTC, message))
     elif isinstance(kind, Shape):
         for member in kind.members:
             if isinstance(member.kind, _TIMED) and value.get(member.name) is not None:
                 _assumed(member.kind, value[member.name], (*path, member.name), found)
-    elif isinstance(kind, observation_model.Listing):
+    elif isinstance(kind, observation_model.ListShape):
         for number, item in enumerate(value):
             _assumed(kind.item, item, (*path, number), found)
 
@@ -175,7 +181,7 @@ def _results(payload: Mapping[str, Any]) -> Iterator[Placed]:
     for number, action in enumerate(payload.get("actions") or ()):
         if action["result"] not in RESULTS:
             path = ("actions", number, "result")
-            message = f"{spelled_path(path)} is none of failure, success, warning"
+            message = f"{format_path(path)} is none of failure, success, warning"
             details = {"result": action["result"]}
             yield _warning(path, WarningCode.NONSTANDARD_RESULT, message, details)
 
@@ -183,7 +189,7 @@ def _results(payload: Mapping[str, Any]) -> Iterator[Placed]:
 def _warning(
     path: Path, code: WarningCode, message: str, details: dict[str, Any] | None = None
 ) -> Placed:
-    field = spelled_path(path)
+    field = format_path(path)
     return path, SchemaWarning(code=code, field=field, message=message, details=details or {})
 
 
@@ -192,16 +198,16 @@ def _ms(text: str | None) -> int | None:
 
 
 def _last_ms(text: str) -> int:
-    found = parsed(text)
+    found = parse_iso8601(text)
     assert found is not None  # noqa: S101 — a fault of ours
     return found.last_ms
 
 
 SOURCE_LONGEST: Final = 200
 _ENTITY_ID: Final = re.compile(r"ent_[0-9a-f]{24}")
-_IDEMPOTENCY_KEY: Final = Member(
+_IDEMPOTENCY_KEY: Final = FieldShape(
     "idempotency_key",
-    Text(shortest=1, longest=200),
+    TextShape(shortest=1, longest=200),
     "The same key is the same observation.",
     is_required=True,
 )
@@ -277,7 +283,7 @@ class Observation(Struct, frozen=True, kw_only=True):
         return self.observed_at, self.ordinal
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class ClaimOrigin(Struct, frozen=True, kw_only=True):
     """How, and through whom, something comes to be claimed."""
 
     kind: ObservationKind
@@ -290,7 +296,7 @@ class Origin(Struct, frozen=True, kw_only=True):
             require_idempotency_key(self.idempotency_key)
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class LogEntry(Struct, frozen=True, kw_only=True):
     """Where and when the store enters an observation; only imports were observed at another time.
 
     Both times are kept without what is less than a millisecond.
@@ -301,7 +307,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     observed_at: datetime | None = None
 
 
-class Accepted(Struct, frozen=True, kw_only=True):
+class ValidPayload(Struct, frozen=True, kw_only=True):
     """What may be written: `content` is the canonical form of `fields`, and its hash."""
 
     entity_type: EntityType
@@ -312,10 +318,12 @@ class Accepted(Struct, frozen=True, kw_only=True):
     warnings: tuple[SchemaWarning, ...] = ()
 
 
-def observed(owner: Owner, accepted: Accepted, origin: Origin, entry: Entry) -> Observation:
+def build_observation(
+    owner: Owner, accepted: ValidPayload, origin: ClaimOrigin, entry: LogEntry
+) -> Observation:
     """Return what was accepted as the observation of an owner."""
     subject = Subject(owner, accepted.entity_type, accepted.key)
-    created_at = truncated(entry.created_at)
+    created_at = truncate_to_ms(entry.created_at)
     return Observation(
         id=observation_id(subject, entry.ordinal, accepted.content_hash),
         subject=subject,
@@ -325,7 +333,7 @@ def observed(owner: Owner, accepted: Accepted, origin: Origin, entry: Entry) -> 
         content_hash=accepted.content_hash,
         kind=origin.kind,
         source=origin.source,
-        observed_at=truncated(entry.observed_at) if entry.observed_at else created_at,
+        observed_at=truncate_to_ms(entry.observed_at) if entry.observed_at else created_at,
         created_at=created_at,
         idempotency_key=origin.idempotency_key,
     )
@@ -344,7 +352,7 @@ def _beginning(subject: Subject) -> str:
     return canonical_text([subject.owner, subject.entity_type, subject.key])[:-1]
 
 
-class Claimed(Protocol):
+class StoredClaim(Protocol):
     """A claim, as far as it takes to recognise it."""
 
     @property
@@ -353,7 +361,7 @@ class Claimed(Protocol):
     def content_hash(self) -> str: ...
 
 
-def is_repeat(accepted: Accepted, kind: ObservationKind, newest: Claimed | None) -> bool:
+def is_repeat(accepted: ValidPayload, kind: ObservationKind, newest: StoredClaim | None) -> bool:
     """Tell whether the same was claimed last, so that nothing has to be written."""
     return newest is not None and (accepted.content_hash, kind) == (
         newest.content_hash,
@@ -386,10 +394,10 @@ _SESSION: Final = SHAPES[EntityType.AGENT_SESSION]
 CORRECTABLE: Final = tuple(
     member.name for member in _SESSION.members if member.name not in _SESSION.key
 )
-_REASON: Final = Member(REASON, Text(longest=REASON_LONGEST), "Why; for people.")
+_REASON: Final = FieldShape(REASON, TextShape(longest=REASON_LONGEST), "Why; for people.")
 
 
-def accepted(entity_type: EntityType, payload: Any) -> Accepted:
+def accept_payload(entity_type: EntityType, payload: Any) -> ValidPayload:
     """Return a payload as it will be kept, or refuse it whole, with every rule it violates."""
     shape = SHAPES[entity_type]
     _require_none(faults(shape, payload))
@@ -397,7 +405,9 @@ def accepted(entity_type: EntityType, payload: Any) -> Accepted:
     return _kept(entity_type, key, payload, payload_warnings(entity_type, payload))
 
 
-def accepted_correction(session_id: Any, field: Any, value: Any, *, reason: Any = None) -> Accepted:
+def accept_correction(
+    session_id: Any, field: Any, value: Any, *, reason: Any = None
+) -> ValidPayload:
     """Return a correction of one field of a session, judged as a submission of it would be."""
     found = _key_faults(session_id)
     member = _SESSION.member(field) if isinstance(field, str) else None
@@ -419,7 +429,7 @@ def accepted_correction(session_id: Any, field: Any, value: Any, *, reason: Any 
     return _kept(EntityType.AGENT_SESSION, session_id, payload, odd)
 
 
-def accepted_deletion(session_id: Any, *, is_deleted: bool, reason: Any = None) -> Accepted:
+def accept_deletion(session_id: Any, *, is_deleted: bool, reason: Any = None) -> ValidPayload:
     """Return that a session's history is deleted, or restored."""
     _require_none([*_key_faults(session_id), *member_faults(_REASON, reason)])
     payload = {DELETED: is_deleted} | _reason(reason)
@@ -463,7 +473,7 @@ def _key_of(shape: Shape, payload: dict[str, Any]) -> str:
         value = payload.get(name) or ""
         member = shape.member(name)
         is_instant = member is not None and member.kind == INSTANT
-        parts.append(spelled(instant_of(value)) if is_instant else value)
+        parts.append(format_iso8601(instant_of(value)) if is_instant else value)
     return canonical_text(parts)
 
 
@@ -473,17 +483,17 @@ def _reason(reason: str | None) -> dict[str, Any]:
 
 def _kept(
     entity_type: EntityType, key: str, payload: dict[str, Any], odd: list[Placed]
-) -> Accepted:
+) -> ValidPayload:
     content = canonical(payload)
     if len(content) > BYTES_MOST:
         message = f"The payload has more than {BYTES_MOST} bytes"
         issue = Issue(path=(), value=payload, expected=f"max_bytes: {BYTES_MOST}", message=message)
         raise rejection((issue,))
-    return Accepted(
+    return ValidPayload(
         entity_type=entity_type,
         key=key,
         # As it will be read again, so that what is computed from it now has the same bytes later.
-        fields=reading(content),
+        fields=decode_exact(content),
         content=content,
         content_hash=hashlib.sha256(content).hexdigest(),
         warnings=in_order(entity_type, odd),

@@ -7,11 +7,11 @@ from typing import Final, TypeVar
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.queries import decode_count, encode_count
-from holdfast.domain.time import instant_of, spelled
+from holdfast.domain.time import format_iso8601, instant_of
 from holdfast.observations.claims import is_entity_id
 from holdfast.observations.model import Entity
-from holdfast.observations.queries import PAGE_BYTES, EntityOrder, Listed, Value
-from holdfast.observations.snapshots import encoded
+from holdfast.observations.queries import PAGE_BYTES, EntityOrder, ListedEntity, Value
+from holdfast.observations.snapshots import encode_entity
 from holdfast.observations.timeline import TimelineEvent
 from holdfast.ports.observations import EventPlace
 
@@ -24,7 +24,7 @@ _USUAL: Final = "i"
 _EVENT: Final = re.compile(r"[0-9]tle_[0-9a-f]{24}")
 
 
-def encode_place(listed: Listed, marks: tuple[object, ...]) -> str | None:
+def encode_place(listed: ListedEntity, marks: tuple[object, ...]) -> str | None:
     """Return the cursor behind an entity of a listing."""
     value = listed.value
     told = "n" if value is None else f"{type(value).__name__[0]}{value}"
@@ -75,7 +75,7 @@ def decode_event(cursor: str | None, marks: tuple[object, ...]) -> EventPlace | 
     if _EVENT.fullmatch(text) is None:
         raise _damaged()
     try:
-        return spelled(ms), int(text[:1]), text[1:]
+        return format_iso8601(ms), int(text[:1]), text[1:]
     except OverflowError:
         raise _damaged() from None
 
@@ -105,7 +105,7 @@ def _damaged() -> Invalid:
 T = TypeVar("T")
 
 
-def fitting(items: Sequence[T], size_of: Callable[[T], int]) -> tuple[T, ...]:
+def take_page(items: Sequence[T], size_of: Callable[[T], int]) -> tuple[T, ...]:
     """Return the first of the items, as many as fit."""
     size = 0
     for count, item in enumerate(items):
@@ -115,7 +115,7 @@ def fitting(items: Sequence[T], size_of: Callable[[T], int]) -> tuple[T, ...]:
     return tuple(items)
 
 
-class EntitySheet:
+class EntityPageBuilder:
     """Entities as they are put on one page, until it is full; `last` is whom the next one follows.
 
     One that is damaged is told of nowhere and passed over, so it takes no room.
@@ -123,14 +123,14 @@ class EntitySheet:
 
     def __init__(self, limit: int) -> None:
         self.items: list[Entity] = []
-        self.last: Listed | None = None
+        self.last: ListedEntity | None = None
         self.is_full = False
         self._limit = limit
         self._size = 0
 
-    def put(self, listed: Listed, entity: Entity | None) -> None:
+    def put(self, listed: ListedEntity, entity: Entity | None) -> None:
         """Put one more on the page, or note that it does not fit any more."""
-        size = self._size + (0 if entity is None else len(encoded(entity)))
+        size = self._size + (0 if entity is None else len(encode_entity(entity)))
         is_heavy = bool(self.items) and size > PAGE_BYTES
         self.is_full = self.is_full or len(self.items) == self._limit or is_heavy
         if not self.is_full:

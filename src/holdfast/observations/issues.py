@@ -30,7 +30,7 @@ class Issue(Struct, frozen=True, kw_only=True):
     @property
     def field(self) -> str:
         """Return the place as callers spell it: `actions[2].result`."""
-        return spelled_path(self.path)
+        return format_path(self.path)
 
     def told(self) -> dict[str, Any]:
         """Return what a caller is shown."""
@@ -82,7 +82,7 @@ def rejection(issues: Sequence[Issue], *, hint: str = "") -> Invalid:
     )
 
 
-def spelled_path(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Return a place as callers spell it; the payload as a whole is the empty text."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return _sendable("".join(parts).removeprefix("."))

@@ -11,10 +11,10 @@ from holdfast.observations.claims import Subject
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import (
     Direction,
+    EntityListing,
     EntityOrder,
-    Hosted,
-    Listed,
-    Listing,
+    HostedSession,
+    ListedEntity,
     hosted_value,
     in_order,
     is_behind,
@@ -37,7 +37,7 @@ from holdfast.observations.rows import (
     known_of,
 )
 from holdfast.observations.timeline import TimelineEvent
-from holdfast.ports.observations import EventWish, Known
+from holdfast.ports.observations import EventFilter, KnownEntity
 from holdfast.store.database import Database, Parameters, Row, sound
 
 _CLAIMED: Final = {
@@ -155,17 +155,17 @@ SELECT {SELECTED}
 """  # noqa: S608 — the columns are a constant of another file
 
 
-def claimed_arms(listing: Listing) -> list[tuple[str, dict[str, Any]]]:
+def claimed_arms(listing: EntityListing) -> list[tuple[str, dict[str, Any]]]:
     """Return the statements for entities that no session of ours is."""
     return _arms(listing, _CLAIMED[listing.order], CLAIMED)
 
 
-def both_arms(listing: Listing) -> list[tuple[str, dict[str, Any]]]:
+def both_arms(listing: EntityListing) -> list[tuple[str, dict[str, Any]]]:
     """Return the statements for entities that are sessions of ours as well."""
     return _arms(listing, _BOTH[listing.order], BOTH)
 
 
-def _arms(listing: Listing, value: str, sql: str) -> list[tuple[str, dict[str, Any]]]:
+def _arms(listing: EntityListing, value: str, sql: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the statements of a listing: first what has a value, then what has none."""
     is_down = listing.direction is Direction.DESC
     having, lacking = dict[str, Any](), dict[str, Any]()
@@ -192,12 +192,12 @@ _FIRST: Final = 0
 _LAST: Final = 1 << 62
 
 
-class EntityLists:
+class EntityListings:
     """Entities of one type and owner, in order."""
 
     _db: Database
 
-    async def page(self, listing: Listing) -> list[Listed]:
+    async def page(self, listing: EntityListing) -> list[ListedEntity]:
         found = await self._claimed(listing, claimed_arms(listing))
         if listing.entity_type is _SESSION:
             found += await self._claimed(listing, both_arms(listing))
@@ -211,22 +211,22 @@ class EntityLists:
             total += int((await self._db.fetch(COUNT_HOSTED, {"owner": owner}))[0][0])
         return total
 
-    async def entities(self, owner: Owner, entity_type: EntityType) -> list[Known]:
+    async def entities(self, owner: Owner, entity_type: EntityType) -> list[KnownEntity]:
         asked = {"owner": owner, "entity_type": entity_type.value}
         return [known_of(row) for row in await self._db.fetch(EVERY, asked)]
 
-    async def hosted(self, owner: Owner) -> list[Hosted]:
+    async def hosted(self, owner: Owner) -> list[HostedSession]:
         return await self._opened(owner, _FIRST, _LAST)
 
-    async def hosted_by_id(self, owner: Owner, entity_id: str) -> Hosted | None:
+    async def hosted_by_id(self, owner: Owner, entity_id: str) -> HostedSession | None:
         # No index leads here, because such an id is kept nowhere until somebody claims something.
         every = await self.hosted(owner)
         return next((each for each in every if entity_id_of(owner, each.id) == entity_id), None)
 
     async def _claimed(
-        self, listing: Listing, arms: Sequence[tuple[str, dict[str, Any]]]
-    ) -> list[Listed]:
-        found: list[Listed] = []
+        self, listing: EntityListing, arms: Sequence[tuple[str, dict[str, Any]]]
+    ) -> list[ListedEntity]:
+        found: list[ListedEntity] = []
         asked = {"owner": listing.owner, "entity_type": listing.entity_type.value}
         for sql, place in arms:
             left = listing.limit - len(found)
@@ -235,14 +235,14 @@ class EntityLists:
                 found += map(_listed, rows)
         return found
 
-    async def _hosted(self, listing: Listing) -> list[Listed]:
+    async def _hosted(self, listing: EntityListing) -> list[ListedEntity]:
         """Return sessions of ours that nobody has claimed anything about, enough for a page."""
         if listing.order is EntityOrder.STARTED_AT:
             rows = await self._newest(listing)
         else:
             rows = await self.hosted(listing.owner)
         found = [
-            Listed(
+            ListedEntity(
                 value=hosted_value(row, listing.order),
                 entity_id=entity_id_of(listing.owner, row.id),
                 session_key=row.key,
@@ -251,11 +251,11 @@ class EntityLists:
         ]
         return [each for each in found if is_behind(each, listing)]
 
-    async def _opened(self, owner: Owner, first: int, last: int) -> list[Hosted]:
+    async def _opened(self, owner: Owner, first: int, last: int) -> list[HostedSession]:
         rows = await self._db.fetch(HOSTED, {"owner": owner, "first": first, "last": last})
         return [_hosted(row) for row in rows]
 
-    async def _newest(self, listing: Listing) -> list[Hosted]:
+    async def _newest(self, listing: EntityListing) -> list[HostedSession]:
         """Return sessions by when they were opened; of the last millisecond all of them."""
         is_down = listing.direction is Direction.DESC
         near, far = _FIRST, _LAST
@@ -284,9 +284,9 @@ def entity_id_of(owner: Owner, session_id: SessionId) -> EntityId:
     return Subject(owner, _SESSION, session_id).entity_id
 
 
-def _listed(row: Row) -> Listed:
+def _listed(row: Row) -> ListedEntity:
     value, entity_id, key, session_key = row
-    return Listed(
+    return ListedEntity(
         value=value,
         entity_id=EntityId(entity_id),
         key=key,
@@ -294,9 +294,9 @@ def _listed(row: Row) -> Listed:
     )
 
 
-def _hosted(row: Row) -> Hosted:
+def _hosted(row: Row) -> HostedSession:
     key, session_id, created_at, updated_at, finished_at = row
-    return Hosted(
+    return HostedSession(
         key=SessionKey(key),
         id=SessionId(session_id),
         created_at=created_at,
@@ -314,7 +314,7 @@ class Timelines:
         rows = await self._db.fetch(NAME_KEY, {"owner": owner, "name": name})
         return rows[0][0] if rows else None
 
-    async def apart(self, owner: Owner, name_keys: Sequence[int]) -> list[Known]:
+    async def apart(self, owner: Owner, name_keys: Sequence[int]) -> list[KnownEntity]:
         rows: list[Row] = []
         for name_key in name_keys:
             asked = {"owner": owner, "name_key": name_key}
@@ -328,20 +328,20 @@ class Timelines:
         asked = {"key": key, "name_keys": _json_list(name_keys)}
         return [row[0] for row in await self._db.fetch(MENTIONED_BY, asked)]
 
-    async def events(self, key: int, wish: EventWish) -> list[TimelineEvent]:
+    async def events(self, key: int, wish: EventFilter) -> list[TimelineEvent]:
         return await self._sound(EVENTS, {"key": key}, wish)
 
-    async def count_events(self, key: int, wish: EventWish) -> int:
+    async def count_events(self, key: int, wish: EventFilter) -> int:
         conditions, asked = _conditions(wish)
         rows = await self._db.fetch(
             COUNT_EVENTS.format(conditions=conditions), {**asked, "key": key}
         )
         return int(rows[0][0])
 
-    async def mentioned(self, name_key: int, wish: EventWish) -> list[TimelineEvent]:
+    async def mentioned(self, name_key: int, wish: EventFilter) -> list[TimelineEvent]:
         return await self._sound(MENTIONED, {"name_key": name_key}, wish)
 
-    async def _sound(self, sql: str, whose: Parameters, wish: EventWish) -> list[TimelineEvent]:
+    async def _sound(self, sql: str, whose: Parameters, wish: EventFilter) -> list[TimelineEvent]:
         """Return events as they were kept; for each that is damaged one more is looked at."""
         found: list[TimelineEvent] = []
         after = None if wish.after is None else kept_place(wish.after)
@@ -355,14 +355,14 @@ class Timelines:
             after = rows[-1][:3]
         return found
 
-    async def count_mentioned(self, name_key: int, wish: EventWish) -> int:
+    async def count_mentioned(self, name_key: int, wish: EventFilter) -> int:
         conditions, asked = _conditions(wish)
         sql = COUNT_MENTIONED.format(conditions=conditions)
         rows = await self._db.fetch(sql, {**asked, "name_key": name_key})
         return int(rows[0][0])
 
 
-def _conditions(wish: EventWish, after: Place | None = None) -> tuple[str, dict[str, Any]]:
+def _conditions(wish: EventFilter, after: Place | None = None) -> tuple[str, dict[str, Any]]:
     """Return what is asked of an event; names come from here and values are bound."""
     conditions, asked = ["TRUE"], dict[str, Any]()
     if wish.window.start is not None:

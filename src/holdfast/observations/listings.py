@@ -10,18 +10,18 @@ from holdfast.domain.canonical_json import canonical_text
 from holdfast.domain.errors import Code, Internal, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.time import instant, moment
-from holdfast.observations.as_of import EVERYTHING, Horizon, horizon
+from holdfast.observations.as_of import EVERYTHING, AsOf, parse_as_of
 from holdfast.observations.claims import Subject
-from holdfast.observations.cursors import EntitySheet, decode_place, encode_place
+from holdfast.observations.cursors import EntityPageBuilder, decode_place, encode_place
 from holdfast.observations.model import Entity, EntityType
 from holdfast.observations.queries import (
+    EntityListing,
     EntityOrder,
     EntityPage,
     EntityQuery,
     HistoryQuery,
-    Hosted,
-    Listed,
-    Listing,
+    HostedSession,
+    ListedEntity,
     hosted_value,
     in_order,
     is_behind,
@@ -29,26 +29,26 @@ from holdfast.observations.queries import (
     order_value,
     require_filters,
 )
-from holdfast.observations.snapshots import Found, Resolver, as_of, claims_of, found_in_list
-from holdfast.ports import Known, Store, Tx
+from holdfast.observations.snapshots import FoundEntity, Resolver, as_of, claims_of, found_in_list
+from holdfast.ports import KnownEntity, Store, Tx
 
 _EVERY: Final = 1 << 31
 
 
-async def listed_as_of(tx: Tx, listing: Listing, seen: Horizon) -> list[Listed]:
+async def list_as_of(tx: Tx, listing: EntityListing, seen: AsOf) -> list[ListedEntity]:
     """Return every entity that could be seen then, in order, wherever the listing starts."""
-    found: list[Listed] = []
+    found: list[ListedEntity] = []
     every = await tx.projections.page(replace(listing, after=None, limit=_EVERY))
     now = {each.entity_id: each for each in every}
     for known in await tx.projections.entities(listing.owner, listing.entity_type):
         if _is_unchanged(known, seen):
             found += [] if known.is_deleted else [now[known.entity_id]]
             continue
-        asked = Found(known.subject, known, known.session_key)
+        asked = FoundEntity(known.subject, known, known.session_key)
         entity = await as_of(tx, asked, await claims_of(tx, asked), seen)
         if entity.snapshot:
             found.append(
-                Listed(
+                ListedEntity(
                     value=order_value(entity, listing.order),
                     entity_id=known.entity_id,
                     key=known.key,
@@ -62,20 +62,22 @@ async def listed_as_of(tx: Tx, listing: Listing, seen: Horizon) -> list[Listed]:
     return in_order(found, listing)
 
 
-def _is_unchanged(known: Known, seen: Horizon) -> bool:
+def _is_unchanged(known: KnownEntity, seen: AsOf) -> bool:
     """Tell whether all that is known now was known then."""
     is_seen = seen.shows(moment(known.last_ms), moment(known.known_ms))
     # A journal goes on without a claim.
     return is_seen and known.session_key is None
 
 
-async def _opened(tx: Tx, listing: Listing, hosted: Hosted, seen: Horizon) -> Listed:
+async def _opened(
+    tx: Tx, listing: EntityListing, hosted: HostedSession, seen: AsOf
+) -> ListedEntity:
     """Return a session of ours as it would have been listed."""
     subject = Subject(listing.owner, listing.entity_type, hosted.id)
-    listed = Listed(value=None, entity_id=subject.entity_id, session_key=hosted.key)
+    listed = ListedEntity(value=None, entity_id=subject.entity_id, session_key=hosted.key)
     changed = instant(hosted.updated_at)
     if listing.order is EntityOrder.LAST_OBSERVATION_AT and not seen.shows(changed, changed):
-        entity = await as_of(tx, Found(subject, None, hosted.key), (), seen)
+        entity = await as_of(tx, FoundEntity(subject, None, hosted.key), (), seen)
         return replace(listed, value=order_value(entity, listing.order))
     ended = None if hosted.finished_at is None else instant(hosted.finished_at)
     if ended is not None and not seen.shows(ended, ended):
@@ -86,7 +88,7 @@ async def _opened(tx: Tx, listing: Listing, hosted: Hosted, seen: Horizon) -> Li
 log = logging.getLogger(__name__)
 
 
-class ObservationLists:
+class ObservationListings:
     """Listings, for their owner."""
 
     def __init__(self, store: Store, resolver: Resolver) -> None:
@@ -98,12 +100,12 @@ class ObservationLists:
     ) -> EntityPage:
         """Return the owner's sessions, observed ones and ours, in order."""
         wanted = query or HistoryQuery()
-        seen = horizon(wanted.at, wanted.at_ingested)
+        seen = parse_as_of(wanted.at, wanted.at_ingested)
         if cursor is not None and wanted.offset:
             told = "offset and cursor exclude each other; a cursor alone leads on."
             raise Invalid(Code.INVALID_INPUT, told, {"field": "offset"})
         marks = ("history", owner, wanted.order_by, wanted.order, wanted.at, wanted.at_ingested)
-        listing = Listing(
+        listing = EntityListing(
             owner=owner,
             entity_type=EntityType.AGENT_SESSION,
             order=wanted.order_by,
@@ -114,7 +116,7 @@ class ObservationLists:
 
         async def look(tx: Tx) -> EntityPage:
             found, total = await self._listed(tx, listing, seen)
-            sheet = EntitySheet(wanted.limit)
+            sheet = EntityPageBuilder(wanted.limit)
             await self._fill(tx, sheet, found[wanted.offset :], (owner, seen))
             has_more = sheet.is_full or len(found) == listing.limit
             return _page(sheet, total, marks, has_more=has_more)
@@ -128,7 +130,7 @@ class ObservationLists:
         filters = require_filters(query.filters)
         told = canonical_text(dict(filters))
         marks = ("entities", owner, query.entity_type, query.order_by, query.order, told)
-        listing = Listing(
+        listing = EntityListing(
             owner=owner,
             entity_type=query.entity_type,
             order=query.order_by,
@@ -138,7 +140,7 @@ class ObservationLists:
         )
 
         async def look(tx: Tx) -> EntityPage:
-            sheet = EntitySheet(query.limit)
+            sheet = EntityPageBuilder(query.limit)
             if filters:
                 total = await self._fill_filtered(tx, sheet, listing, filters)
                 return _page(sheet, total, marks, has_more=sheet.is_full)
@@ -150,7 +152,11 @@ class ObservationLists:
         return await self._store.read(look)
 
     async def _fill(
-        self, tx: Tx, sheet: EntitySheet, found: Sequence[Listed], asked: tuple[Owner, Horizon]
+        self,
+        tx: Tx,
+        sheet: EntityPageBuilder,
+        found: Sequence[ListedEntity],
+        asked: tuple[Owner, AsOf],
     ) -> None:
         """Put entities on a page until it is full."""
         for each in found:
@@ -159,7 +165,7 @@ class ObservationLists:
                 break
 
     async def _fill_filtered(
-        self, tx: Tx, sheet: EntitySheet, listing: Listing, filters: Mapping[str, Any]
+        self, tx: Tx, sheet: EntityPageBuilder, listing: EntityListing, filters: Mapping[str, Any]
     ) -> int:
         """Put those on a page that are as they are asked for; return how many there are in all."""
         total = 0
@@ -173,18 +179,18 @@ class ObservationLists:
         return total
 
     async def _listed(
-        self, tx: Tx, listing: Listing, seen: Horizon
-    ) -> tuple[Sequence[Listed], int]:
+        self, tx: Tx, listing: EntityListing, seen: AsOf
+    ) -> tuple[Sequence[ListedEntity], int]:
         """Return a part of a listing, and how many there are in all."""
         if seen == EVERYTHING:
             found = await tx.projections.page(listing)
             return found, await tx.projections.count(listing.owner, listing.entity_type)
-        every = await listed_as_of(tx, listing, seen)
+        every = await list_as_of(tx, listing, seen)
         behind = [each for each in every if is_behind(each, listing)]
         return behind[: listing.limit], len(every)
 
     async def _resolved(
-        self, tx: Tx, listed: Listed, asked: tuple[Owner, Horizon]
+        self, tx: Tx, listed: ListedEntity, asked: tuple[Owner, AsOf]
     ) -> Entity | None:
         """Return what is known of one; nothing where it is damaged, which hides no neighbours."""
         owner, seen = asked
@@ -199,7 +205,7 @@ class ObservationLists:
 
 
 def _page(
-    sheet: EntitySheet, total: int, marks: tuple[object, ...], *, has_more: bool
+    sheet: EntityPageBuilder, total: int, marks: tuple[object, ...], *, has_more: bool
 ) -> EntityPage:
     last = sheet.last if has_more else None
     return EntityPage(

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.domain.canonical_json import sameness
+from holdfast.domain.canonical_json import equality_key
 from holdfast.domain.time import instant_of
 from holdfast.observations.claims import CORRECTED
 
 
-class Stamp(Struct, frozen=True, gc=False):
+class ClaimStamp(Struct, frozen=True, gc=False):
     """Whose claim something is: its weight, its number in time order, and how it is referred to."""
 
     priority: int
@@ -31,26 +31,26 @@ class Element(Struct, frozen=True, gc=False):
     """
 
     members: dict[str, Any]
-    stamps: dict[str, Stamp]
+    stamps: dict[str, ClaimStamp]
     numbers: tuple[int, ...]
     references: tuple[str, ...]
 
 
-def begun(claimed: dict[str, Any], stamp: Stamp) -> Element:
+def start_element(claimed: dict[str, Any], stamp: ClaimStamp) -> Element:
     """Return a new element; null members are no part of it."""
     members = {name: value for name, value in claimed.items() if value is not None}
     stamps = dict.fromkeys(claimed, stamp)
     return Element(members, stamps, (stamp.number,), (stamp.reference,))
 
 
-def made_of(members: dict[str, Any], stamps: dict[str, Stamp]) -> Element:
+def build_element(members: dict[str, Any], stamps: dict[str, ClaimStamp]) -> Element:
     """Return the element of these members."""
     found = {stamps[name].number: stamps[name].reference for name in members}
     numbers = tuple(sorted(found))
     return Element(members, stamps, numbers, tuple(found[number] for number in numbers))
 
 
-def overlaid(element: Element, claimed: dict[str, Any], stamp: Stamp) -> Element:
+def overlay_element(element: Element, claimed: dict[str, Any], stamp: ClaimStamp) -> Element:
     """Return the element with each member that is claimed with enough weight, whole.
 
     Null takes a member away. Who repeats what stands there already adds nothing but weight.
@@ -62,7 +62,7 @@ def overlaid(element: Element, claimed: dict[str, Any], stamp: Stamp) -> Element
             continue
         if before is not None and _is_same(members, name, value):
             if stamp.priority > before.priority:
-                raised = Stamp(stamp.priority, before.number, before.reference)
+                raised = ClaimStamp(stamp.priority, before.number, before.reference)
                 stamps = {**stamps, name: raised}
             continue
         stamps = {**stamps, name: stamp}
@@ -70,13 +70,13 @@ def overlaid(element: Element, claimed: dict[str, Any], stamp: Stamp) -> Element
             members = {**members, name: value}
         else:
             members = {each: members[each] for each in members if each != name}
-    return element if stamps is element.stamps else made_of(members, stamps)
+    return element if stamps is element.stamps else build_element(members, stamps)
 
 
 def _is_same(members: dict[str, Any], name: str, value: Any) -> bool:
     if value is None or name not in members:
         return value is None and name not in members
-    return sameness(members[name]) == sameness(value)
+    return equality_key(members[name]) == equality_key(value)
 
 
 class Elements:
@@ -129,7 +129,9 @@ class KeyedList:
         """Return the keys of the elements, in their order."""
         return self._places
 
-    def take(self, items: list[dict[str, Any]], stamp: Stamp, *, is_news: bool = False) -> None:
+    def take(
+        self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_news: bool = False
+    ) -> None:
         """Merge a claim into the list; a correction takes the place of all there was.
 
         What is news was not meant by a correction, whatever that took away.
@@ -147,13 +149,13 @@ class KeyedList:
             place = self._places.get(key)
             if place is not None:
                 before = self.elements.all[place]
-                after = overlaid(before, item, stamp)
+                after = overlay_element(before, item, stamp)
                 if after is not before:
                     self.elements.replace(place, after)
             elif is_news or key not in self._removed:
                 self._removed.discard(key)
                 self._places[key] = len(self._places)
-                self.elements.append(begun(item, stamp))
+                self.elements.append(start_element(item, stamp))
 
 
 class Scalar(Struct, frozen=True, gc=False):
@@ -164,7 +166,7 @@ class Scalar(Struct, frozen=True, gc=False):
 
     value: Any
     place: tuple[datetime, int]
-    stamp: Stamp
+    stamp: ClaimStamp
 
 
 def latest(before: Scalar | None, claimed: Scalar) -> Scalar:
@@ -173,7 +175,7 @@ def latest(before: Scalar | None, claimed: Scalar) -> Scalar:
         return claimed
     if claimed.stamp.priority < before.stamp.priority:
         return before
-    if sameness(before.value) == sameness(claimed.value):
+    if equality_key(before.value) == equality_key(claimed.value):
         return Scalar(before.value, claimed.place, before.stamp)
     return claimed
 
@@ -197,31 +199,31 @@ _NOWHERE: Final[Candidates] = ((), ())
 _HEAD: Final = ("type", "result")
 
 
-class Saying(Struct, frozen=True, gc=False):
+class ActionText(Struct, frozen=True, gc=False):
     """What an action says: type and result, and member by member the rest; null says nothing."""
 
     head: tuple[str, str]
     rest: dict[str, Mark]
 
 
-def saying_of(action: dict[str, Any]) -> Saying:
+def action_text(action: dict[str, Any]) -> ActionText:
     """Return what an action says, in a form that can be compared."""
     rest = {
-        name: sameness(value)
+        name: equality_key(value)
         for name, value in action.items()
         if value is not None and name not in _HEAD
     }
-    return Saying((action["type"], action["result"]), rest)
+    return ActionText((action["type"], action["result"]), rest)
 
 
-def are_compatible(one: Saying, other: Saying) -> bool:
+def are_compatible(one: ActionText, other: ActionText) -> bool:
     """Tell whether two actions agree on whatever both speak of."""
     if one.head != other.head:
         return False
     return all(other.rest.get(name, mark) == mark for name, mark in one.rest.items())
 
 
-class Search:
+class ActionSearch:
     """What one pass over a list has found already."""
 
     def __init__(self) -> None:
@@ -229,7 +231,7 @@ class Search:
         self._starts: dict[int, int] = {}
         self._runs: dict[object, Iterator[int]] = {}
 
-    def first(self, saying: Saying, places: Callable[[], Iterator[int]]) -> int | None:
+    def first(self, saying: ActionText, places: Callable[[], Iterator[int]]) -> int | None:
         """Take the first of the places where a saying fits, and return it."""
         # Who says the same as another goes on where that one found its place.
         key = saying.head, frozenset(saying.rest.items())
@@ -310,14 +312,14 @@ class _Group:
 class ActionPlaces:
     """Where each of many actions stands."""
 
-    def __init__(self, sayings: list[Saying]) -> None:
+    def __init__(self, sayings: list[ActionText]) -> None:
         """The list is shared with whoever gives it, and written here as it grows."""
         self.sayings = sayings
         self._groups: dict[tuple[str, str], _Group] = {}
         for place, each in enumerate(sayings):
             self._group(each).add(place, each.rest)
 
-    def add(self, saying: Saying) -> None:
+    def add(self, saying: ActionText) -> None:
         """Put one more behind the others."""
         self._group(saying).add(len(self.sayings), saying.rest)
         self.sayings.append(saying)
@@ -326,7 +328,7 @@ class ActionPlaces:
         """Note that an action is about to say more than before."""
         self._group(self.sayings[place]).extend(place, gained)
 
-    def first(self, saying: Saying, search: Search) -> int | None:
+    def first(self, saying: ActionText, search: ActionSearch) -> int | None:
         """Return the first place that is compatible and not taken, and take it."""
         group = self._groups.get(saying.head)
         candidates = group.candidates(saying.rest) if group else _NOWHERE
@@ -335,10 +337,10 @@ class ActionPlaces:
             return None
         return search.first(saying, lambda: self._fitting(saying, search.ascending(candidates)))
 
-    def _fitting(self, saying: Saying, places: Iterator[int]) -> Iterator[int]:
+    def _fitting(self, saying: ActionText, places: Iterator[int]) -> Iterator[int]:
         return (place for place in places if are_compatible(saying, self.sayings[place]))
 
-    def _group(self, saying: Saying) -> _Group:
+    def _group(self, saying: ActionText) -> _Group:
         found = self._groups.get(saying.head)
         if found is None:
             found = self._groups[saying.head] = _Group()
@@ -346,7 +348,7 @@ class ActionPlaces:
 
 
 # An action as it was claimed, and what it says.
-Claimed = Sequence[tuple[dict[str, Any], Saying]]
+Claimed = Sequence[tuple[dict[str, Any], ActionText]]
 
 
 class ActionList:
@@ -354,20 +356,24 @@ class ActionList:
 
     def __init__(self) -> None:
         self.elements = Elements()
-        self._sayings: list[Saying] = []
+        self._sayings: list[ActionText] = []
         self._places: ActionPlaces | None = None
         self._removed = ActionPlaces([])
 
-    def take(self, items: list[dict[str, Any]], stamp: Stamp, *, is_news: bool = False) -> None:
+    def take(
+        self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_news: bool = False
+    ) -> None:
         """Merge a claim into the list; a correction takes the place of all there was.
 
         What is news was not meant by a correction, whatever that took away.
         """
-        claimed: Claimed = [(item, saying_of(item)) for item in items]
+        claimed: Claimed = [(item, action_text(item)) for item in items]
         if stamp.priority == CORRECTED:
             self._replace([saying for _, saying in claimed])
         elif self._removed.sayings and not is_news:
-            claimed = [each for each in claimed if self._removed.first(each[1], Search()) is None]
+            claimed = [
+                each for each in claimed if self._removed.first(each[1], ActionSearch()) is None
+            ]
         places = self._beginning(claimed)
         if places is None:
             places = self._matching(claimed)
@@ -377,11 +383,11 @@ class ActionList:
             else:
                 self._overlay(place, item, saying, stamp)
 
-    def _replace(self, kept: list[Saying]) -> None:
+    def _replace(self, kept: list[ActionText]) -> None:
         former = [*self._removed.sayings, *self._sayings]
         among = ActionPlaces(kept)
         self._removed = ActionPlaces(
-            [each for each in former if among.first(each, Search()) is None]
+            [each for each in former if among.first(each, ActionSearch()) is None]
         )
         self.elements, self._sayings, self._places = Elements(), [], None
 
@@ -397,18 +403,20 @@ class ActionList:
         """Return for each the first action that it can be and no other one is already."""
         if self._places is None:
             self._places = ActionPlaces(self._sayings)
-        search = Search()
+        search = ActionSearch()
         return [self._places.first(saying, search) for _, saying in claimed]
 
-    def _append(self, item: dict[str, Any], saying: Saying, stamp: Stamp) -> None:
-        self.elements.append(begun(item, stamp))
+    def _append(self, item: dict[str, Any], saying: ActionText, stamp: ClaimStamp) -> None:
+        self.elements.append(start_element(item, stamp))
         if self._places is None:
             self._sayings.append(saying)
         else:
             # The list of sayings is shared, and written there.
             self._places.add(saying)
 
-    def _overlay(self, place: int, item: dict[str, Any], saying: Saying, stamp: Stamp) -> None:
+    def _overlay(
+        self, place: int, item: dict[str, Any], saying: ActionText, stamp: ClaimStamp
+    ) -> None:
         known = self._sayings[place]
         gained = {name: mark for name, mark in saying.rest.items() if name not in known.rest}
         if not gained:
@@ -416,7 +424,7 @@ class ActionList:
         element = self.elements.all[place]
         members = element.members | {name: item[name] for name in gained}
         stamps = element.stamps | dict.fromkeys(gained, stamp)
-        self.elements.replace(place, made_of(members, stamps))
+        self.elements.replace(place, build_element(members, stamps))
         if self._places is not None:
             self._places.extend(place, gained)
-        self._sayings[place] = Saying(known.head, known.rest | gained)
+        self._sayings[place] = ActionText(known.head, known.rest | gained)

@@ -15,7 +15,7 @@ STRING_LONGEST: Final = 65_536
 NAME_LONGEST: Final = 512
 
 
-class Text(Struct, frozen=True, kw_only=True):
+class TextShape(Struct, frozen=True, kw_only=True):
     """Words of so many characters; exact ones have no blanks around and no control characters."""
 
     shortest: int = 0
@@ -25,23 +25,23 @@ class Text(Struct, frozen=True, kw_only=True):
     is_filled: bool = False
 
 
-class Pattern(Struct, frozen=True):
+class PatternShape(Struct, frozen=True):
     """A text that an expression matches as a whole."""
 
     expression: str
 
 
-class Choice(Struct, frozen=True):
+class ChoiceShape(Struct, frozen=True):
     """One of a few words."""
 
     words: tuple[str, ...]
 
 
-class Number(Struct, frozen=True):
+class NumberShape(Struct, frozen=True):
     """A finite number above zero."""
 
 
-class Instant(Struct, frozen=True):
+class InstantShape(Struct, frozen=True):
     """A date or a time of ISO 8601."""
 
 
@@ -49,11 +49,11 @@ class ObjectShape(Struct, frozen=True):
     """An object with whatever members."""
 
 
-class Anything(Struct, frozen=True):
+class AnyShape(Struct, frozen=True):
     """Any JSON."""
 
 
-class Listing(Struct, frozen=True, kw_only=True):
+class ListShape(Struct, frozen=True, kw_only=True):
     """A list of so many items, perhaps each only once."""
 
     item: "Kind"
@@ -62,7 +62,7 @@ class Listing(Struct, frozen=True, kw_only=True):
     is_distinct: bool = False
 
 
-class Member(Struct, frozen=True):
+class FieldShape(Struct, frozen=True):
     """A named part of an object; null in an optional one clears it, or means it was not sent."""
 
     name: str
@@ -79,7 +79,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     earlier, `apart` lists that must not hold the value of another member.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[FieldShape, ...]
     key: tuple[str, ...] = ()
     ordered: tuple[tuple[str, str], ...] = ()
     apart: tuple[tuple[str, str], ...] = ()
@@ -91,7 +91,7 @@ class Shape(Struct, frozen=True, kw_only=True):
                 return number
         return len(self.members)
 
-    def member(self, name: str) -> Member | None:
+    def member(self, name: str) -> FieldShape | None:
         """Return the member of a name; nothing if it is none of the shape's."""
         for member in self.members:
             if member.name == name:
@@ -100,14 +100,22 @@ class Shape(Struct, frozen=True, kw_only=True):
 
 
 Kind: TypeAlias = (
-    Text | Pattern | Choice | Number | Instant | ObjectShape | Anything | Listing | Shape
+    TextShape
+    | PatternShape
+    | ChoiceShape
+    | NumberShape
+    | InstantShape
+    | ObjectShape
+    | AnyShape
+    | ListShape
+    | Shape
 )
-ANYTHING: Final = Anything()
-INSTANT: Final = Instant()
-NAME: Final = Text(shortest=1, longest=NAME_LONGEST, is_filled=True)
+ANYTHING: Final = AnyShape()
+INSTANT: Final = InstantShape()
+NAME: Final = TextShape(shortest=1, longest=NAME_LONGEST, is_filled=True)
 OBJECT: Final = ObjectShape()
-POSITIVE: Final = Number()
-TEXT: Final = Text()
+POSITIVE: Final = NumberShape()
+TEXT: Final = TextShape()
 SCHEMA_VERSION: Final = "v1"
 
 
@@ -125,76 +133,78 @@ class EntityType(StrEnum):
 SIBLINGS: Final = tuple(each for each in EntityType if each is not EntityType.AGENT_SESSION)
 ACTION: Final = Shape(
     members=(
-        Member("type", NAME, "What was done: an open vocabulary.", is_required=True),
-        Member("result", NAME, "How it came out: success, failure, warning.", is_required=True),
-        Member("details", OBJECT, "Whatever else is known of it."),
-        Member("timestamp", INSTANT, "When; repeated actions are told apart by it."),
+        FieldShape("type", NAME, "What was done: an open vocabulary.", is_required=True),
+        FieldShape("result", NAME, "How it came out: success, failure, warning.", is_required=True),
+        FieldShape("details", OBJECT, "Whatever else is known of it."),
+        FieldShape("timestamp", INSTANT, "When; repeated actions are told apart by it."),
     )
 )
 CHECKPOINT: Final = Shape(
     members=(
-        Member("name", NAME, "What the checkpoint is called.", is_required=True),
-        Member("timestamp", INSTANT, "When it was reached.", is_required=True),
-        Member("state", OBJECT, "What somebody needs who goes on from here."),
+        FieldShape("name", NAME, "What the checkpoint is called.", is_required=True),
+        FieldShape("timestamp", INSTANT, "When it was reached.", is_required=True),
+        FieldShape("state", OBJECT, "What somebody needs who goes on from here."),
     )
 )
 OUTCOME: Final = Shape(
     members=(
-        Member("type", NAME, "What came of it: an open vocabulary.", is_required=True),
-        Member("id", TEXT, "The entity it is about; it need not exist."),
-        Member("details", OBJECT, "Whatever else is known of it."),
+        FieldShape("type", NAME, "What came of it: an open vocabulary.", is_required=True),
+        FieldShape("id", TEXT, "The entity it is about; it need not exist."),
+        FieldShape("details", OBJECT, "Whatever else is known of it."),
     )
 )
 _SESSION: Final = Shape(
     members=(
-        Member(
+        FieldShape(
             "session_id",
-            Text(shortest=5, longest=512, is_exact=True),
+            TextShape(shortest=5, longest=512, is_exact=True),
             "Which session; taken literally.",
             is_required=True,
         ),
-        Member(
+        FieldShape(
             "actions",
-            Listing(item=ACTION, shortest=1, longest=10_000),
+            ListShape(item=ACTION, shortest=1, longest=10_000),
             "What was done, in order; to record a start, one action.",
             is_required=True,
         ),
-        Member(
+        FieldShape(
             "checkpoints",
-            Listing(item=CHECKPOINT, longest=1_000),
+            ListShape(item=CHECKPOINT, longest=1_000),
             "What was reached; known by name and time.",
             is_ignored_as_null=True,
         ),
-        Member(
+        FieldShape(
             "outcomes",
-            Listing(item=OUTCOME, longest=1_000),
+            ListShape(item=OUTCOME, longest=1_000),
             "What came of it, and which entities it is about.",
             is_ignored_as_null=True,
         ),
-        Member("duration", POSITIVE, "How long it took, in seconds."),
-        Member("started_at", INSTANT, "When it began.", is_required=True),
-        Member("ended_at", INSTANT, "When it ended; not before it began."),
+        FieldShape("duration", POSITIVE, "How long it took, in seconds."),
+        FieldShape("started_at", INSTANT, "When it began.", is_required=True),
+        FieldShape("ended_at", INSTANT, "When it ended; not before it began."),
     ),
     key=("session_id",),
     ordered=(("started_at", "ended_at"),),
 )
-_UNIT_ID: Final = Pattern("FU-[0-9]+")
+_UNIT_ID: Final = PatternShape("FU-[0-9]+")
 _TIMES: Final = (
-    Member("created_at", INSTANT, "When it was created.", is_required=True),
-    Member("updated_at", INSTANT, "When it was last changed.", is_required=True),
+    FieldShape("created_at", INSTANT, "When it was created.", is_required=True),
+    FieldShape("updated_at", INSTANT, "When it was last changed.", is_required=True),
 )
 _FEATURE_UNIT: Final = Shape(
     members=(
-        Member("id", _UNIT_ID, "Which feature unit, such as FU-061.", is_required=True),
-        Member("description", Text(shortest=10), "What it is.", is_required=True),
-        Member(
+        FieldShape("id", _UNIT_ID, "Which feature unit, such as FU-061.", is_required=True),
+        FieldShape("description", TextShape(shortest=10), "What it is.", is_required=True),
+        FieldShape(
             "status",
-            Choice(("planning", "in_progress", "completed", "deployed", "deferred", "cancelled")),
+            ChoiceShape(
+                ("planning", "in_progress", "completed", "deployed", "deferred", "cancelled")
+            ),
             "How far it has come.",
             is_required=True,
         ),
-        Member("dependencies", Listing(item=_UNIT_ID), "What must come before, not itself."),
-        Member("risk_level", Choice(("low", "medium", "high")), "How risky it is."),
+        FieldShape("dependencies", ListShape(item=_UNIT_ID), "What must come before, not itself."),
+        FieldShape("risk_level", ChoiceShape(("low", "medium", "high")), "How risky it is."),
         *_TIMES,
     ),
     key=("id",),
@@ -203,63 +213,69 @@ _FEATURE_UNIT: Final = Shape(
 )
 _RELEASE: Final = Shape(
     members=(
-        Member("id", Pattern(r"v[0-9]+\.[0-9]+\.[0-9]+"), "Such as v0.2.3.", is_required=True),
-        Member("version", NAME, "What it is called.", is_required=True),
-        Member(
+        FieldShape(
+            "id", PatternShape(r"v[0-9]+\.[0-9]+\.[0-9]+"), "Such as v0.2.3.", is_required=True
+        ),
+        FieldShape("version", NAME, "What it is called.", is_required=True),
+        FieldShape(
             "feature_units",
-            Listing(item=_UNIT_ID, is_distinct=True),
+            ListShape(item=_UNIT_ID, is_distinct=True),
             "What is in it, each once.",
             is_required=True,
         ),
-        Member(
+        FieldShape(
             "status",
-            Choice(("planning", "in_progress", "ready_for_deployment", "deployed", "cancelled")),
+            ChoiceShape(
+                ("planning", "in_progress", "ready_for_deployment", "deployed", "cancelled")
+            ),
             "How far it has come.",
             is_required=True,
         ),
-        Member(
+        FieldShape(
             "acceptance_criteria",
-            Listing(item=ANYTHING, shortest=1),
+            ListShape(item=ANYTHING, shortest=1),
             "What must hold before it ships.",
             is_required=True,
         ),
-        Member("target_ship_date", INSTANT, "When it is meant to ship."),
+        FieldShape("target_ship_date", INSTANT, "When it is meant to ship."),
         *_TIMES,
     ),
     key=("id",),
 )
 _DECISION: Final = Shape(
     members=(
-        Member("decision", NAME, "What was decided.", is_required=True),
-        Member("rationale", Text(shortest=10), "Why.", is_required=True),
-        Member("context", OBJECT, "What it is about: session_id, feature_unit, release."),
-        Member(
+        FieldShape("decision", NAME, "What was decided.", is_required=True),
+        FieldShape("rationale", TextShape(shortest=10), "Why.", is_required=True),
+        FieldShape("context", OBJECT, "What it is about: session_id, feature_unit, release."),
+        FieldShape(
             "decision_type",
-            Choice(("technical", "architectural", "process", "strategic")),
+            ChoiceShape(("technical", "architectural", "process", "strategic")),
             "What kind of decision it is.",
         ),
-        Member("timestamp", INSTANT, "When it was decided.", is_required=True),
-        Member("agent_id", TEXT, "Who decided."),
+        FieldShape("timestamp", INSTANT, "When it was decided.", is_required=True),
+        FieldShape("agent_id", TEXT, "Who decided."),
     ),
     key=("decision", "timestamp"),
 )
 _VALIDATION: Final = Shape(
     members=(
-        Member(
+        FieldShape(
             "validation_type",
-            Choice(("lint", "test", "security", "compliance", "acceptance_criteria", "custom")),
+            ChoiceShape(
+                ("lint", "test", "security", "compliance", "acceptance_criteria", "custom")
+            ),
             "What was checked.",
             is_required=True,
         ),
-        Member(
+        FieldShape(
             "status",
-            Choice(("passed", "failed", "warning", "skipped")),
+            ChoiceShape(("passed", "failed", "warning", "skipped")),
             "How it came out.",
             is_required=True,
         ),
-        Member("details", ANYTHING, "Whatever else is known of it."),
-        Member("target", TEXT, "The entity that was checked."),
-        Member("timestamp", INSTANT, "When it was checked.", is_required=True),
+        FieldShape("details", ANYTHING, "Whatever else is known of it."),
+        FieldShape("target", TEXT, "The entity that was checked."),
+        FieldShape("timestamp", INSTANT, "When it was checked.", is_required=True),
     ),
     key=("validation_type", "target", "timestamp"),
 )

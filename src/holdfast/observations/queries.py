@@ -8,14 +8,14 @@ from typing import Annotated, Any, Final, assert_never
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from holdfast.domain.canonical_json import sameness
+from holdfast.domain.canonical_json import equality_key
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import EntityId, ObservationId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import require_limit
-from holdfast.domain.time import instant_of, milliseconds, parsed
+from holdfast.domain.time import instant_of, milliseconds, parse_iso8601
 from holdfast.observations.claims import Observation
 from holdfast.observations.issues import Issue, SchemaWarning, rejection
-from holdfast.observations.model import INSTANT, Entity, EntityType, Member
+from holdfast.observations.model import INSTANT, Entity, EntityType, FieldShape
 from holdfast.observations.timeline import EventType, TimelineEvent
 from holdfast.observations.validation import member_faults, plain_faults
 
@@ -40,7 +40,7 @@ class Direction(StrEnum):
     DESC = "desc"
 
 
-class Submitted(Struct, frozen=True, kw_only=True):
+class SubmitResult(Struct, frozen=True, kw_only=True):
     """What became of a claim; one that was made before is not written again."""
 
     entity_id: Annotated[EntityId, Meta(description="What the entity is always known by: ent_….")]
@@ -166,7 +166,7 @@ class TimelinePage(Struct, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
-class Rebuilt(Struct, frozen=True, kw_only=True):
+class RebuildReport(Struct, frozen=True, kw_only=True):
     """What was computed anew, and where that differs from what was kept."""
 
     entities: int
@@ -237,7 +237,7 @@ def _matches(value: Any, wish: Any) -> bool:
     if value is _MISSING:
         return False
     if not isinstance(wish, dict):
-        return sameness(value) == sameness(wish)
+        return equality_key(value) == equality_key(wish)
     if "contains" in wish:
         return _contains(value, wish["contains"])
     return all(_compares(value, bound, limit) for bound, limit in wish.items())
@@ -246,7 +246,7 @@ def _matches(value: Any, wish: Any) -> bool:
 def _contains(value: Any, part: Any) -> bool:
     if isinstance(value, str):
         return isinstance(part, str) and part in value
-    return isinstance(value, list) and sameness(part) in map(sameness, value)
+    return isinstance(value, list) and equality_key(part) in map(equality_key, value)
 
 
 def _compares(value: Any, bound: str, limit: Any) -> bool:
@@ -262,7 +262,7 @@ def _compares(value: Any, bound: str, limit: Any) -> bool:
 def _comparable(value: Any, *, is_last: bool = False) -> int | float | str | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    found = parsed(value) if isinstance(value, str) else None
+    found = parse_iso8601(value) if isinstance(value, str) else None
     if found is None:
         return value
     return found.last_ms if is_last else found.ms
@@ -271,7 +271,7 @@ def _comparable(value: Any, *, is_last: bool = False) -> int | float | str | Non
 Value = int | float | str | None
 
 
-class Listed(Struct, frozen=True, kw_only=True):
+class ListedEntity(Struct, frozen=True, kw_only=True):
     """An entity in a listing: what it is ordered by, and where it is found.
 
     One that nobody has claimed anything about is a session of ours and has no key of its own.
@@ -283,7 +283,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     session_key: SessionKey | None = None
 
 
-class Listing(Struct, frozen=True, kw_only=True):
+class EntityListing(Struct, frozen=True, kw_only=True):
     """What is listed, how, behind which value and id, and how much of it."""
 
     owner: Owner
@@ -294,7 +294,7 @@ class Listing(Struct, frozen=True, kw_only=True):
     limit: int
 
 
-class Hosted(Struct, frozen=True, kw_only=True):
+class HostedSession(Struct, frozen=True, kw_only=True):
     """A session of ours that nobody has claimed anything about; times are in microseconds."""
 
     key: SessionKey
@@ -304,7 +304,7 @@ class Hosted(Struct, frozen=True, kw_only=True):
     finished_at: int | None
 
 
-def in_order(found: Iterable[Listed], listing: Listing) -> list[Listed]:
+def in_order(found: Iterable[ListedEntity], listing: EntityListing) -> list[ListedEntity]:
     """Return entities as they are listed: those without a value last, equal ones by their ids."""
     by_id = sorted(found, key=lambda each: each.entity_id)
     having = [each for each in by_id if each.value is not None]
@@ -314,7 +314,7 @@ def in_order(found: Iterable[Listed], listing: Listing) -> list[Listed]:
     return having + [each for each in by_id if each.value is None]
 
 
-def is_behind(each: Listed, listing: Listing) -> bool:
+def is_behind(each: ListedEntity, listing: EntityListing) -> bool:
     """Tell whether an entity comes behind the place from which on is listed."""
     if listing.after is None:
         return True
@@ -327,7 +327,7 @@ def is_behind(each: Listed, listing: Listing) -> bool:
     return is_larger == (listing.direction is Direction.ASC)
 
 
-def hosted_value(hosted: Hosted, order: EntityOrder) -> Value:
+def hosted_value(hosted: HostedSession, order: EntityOrder) -> Value:
     """Return what a session's journal alone is ordered by."""
     created_ms = hosted.created_at // 1000
     finished_ms = None if hosted.finished_at is None else hosted.finished_at // 1000
@@ -347,7 +347,7 @@ def hosted_value(hosted: Hosted, order: EntityOrder) -> Value:
             assert_never(never)
 
 
-def _value(each: Listed) -> int | float | str:
+def _value(each: ListedEntity) -> int | float | str:
     assert each.value is not None  # noqa: S101 — a fault of ours
     return each.value
 
@@ -373,7 +373,7 @@ class CheckpointState(Struct, frozen=True, kw_only=True):
 
 def checkpoint_of(entity: Entity, name: str, *, timestamp: Any = None) -> CheckpointState:
     """Return a checkpoint by its name; of several the latest, unless a time selects another."""
-    issues = member_faults(Member("timestamp", INSTANT, ""), timestamp)
+    issues = member_faults(FieldShape("timestamp", INSTANT, ""), timestamp)
     if issues:
         raise rejection(issues)
     checkpoints = entity.snapshot.get("checkpoints", [])

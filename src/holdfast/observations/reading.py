@@ -12,10 +12,10 @@ from holdfast.domain.errors import Internal
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.queries import encode_count, require_limit
 from holdfast.domain.text import require_encodable
-from holdfast.observations.as_of import EVERYTHING, Horizon, horizon, window
+from holdfast.observations.as_of import EVERYTHING, AsOf, parse_as_of, parse_window
 from holdfast.observations.claims import Subject, is_entity_id
-from holdfast.observations.cursors import decode_claim, decode_event, encode_event, fitting
-from holdfast.observations.listings import ObservationLists
+from holdfast.observations.cursors import decode_claim, decode_event, encode_event, take_page
+from holdfast.observations.listings import ObservationListings
 from holdfast.observations.model import EntityType, entity_not_found
 from holdfast.observations.queries import (
     PAGE,
@@ -27,9 +27,9 @@ from holdfast.observations.queries import (
     TimelineQuery,
     checkpoint_of,
 )
-from holdfast.observations.snapshots import Found, Resolver, as_of, claims_of, find
+from holdfast.observations.snapshots import FoundEntity, Resolver, as_of, claims_of, find
 from holdfast.observations.timeline import TimelineEvent, events_of, timeline
-from holdfast.ports import EventWish, Store, Tx
+from holdfast.ports import EventFilter, Store, Tx
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class _Sources(Struct, frozen=True):
     """
 
     names: Mapping[int, str]
-    apart: Sequence[tuple[Found, tuple[str, ...]]]
+    apart: Sequence[tuple[FoundEntity, tuple[str, ...]]]
 
 
 class ObservationTimelines:
@@ -61,10 +61,10 @@ class ObservationTimelines:
         """Return the events of an entity, given by its id, its key, or what others name it by."""
         require_encodable(entity_id, field="entity_id")
         wanted = query or TimelineQuery()
-        stretch = window(wanted.start_date, wanted.end_date)
+        stretch = parse_window(wanted.start_date, wanted.end_date)
         types = tuple(sorted(set(wanted.event_types)))
         marks = ("timeline", owner, entity_id, stretch.start, stretch.end, types)
-        wish = EventWish(
+        wish = EventFilter(
             window=stretch,
             types=types,
             after=decode_event(cursor, marks),
@@ -74,14 +74,14 @@ class ObservationTimelines:
         async def look(tx: Tx) -> TimelinePage:
             sources = await _sources(tx, owner, entity_id)
             events, total = await self._told(tx, sources, wish)
-            part = fitting(events[: wanted.limit], _size)
+            part = take_page(events[: wanted.limit], _size)
             last = part[-1] if len(part) < len(events) else None
             return TimelinePage(events=part, total=total, next_cursor=encode_event(last, marks))
 
         return await self._store.read(look)
 
     async def _told(
-        self, tx: Tx, sources: _Sources, wish: EventWish
+        self, tx: Tx, sources: _Sources, wish: EventFilter
     ) -> tuple[Sequence[TimelineEvent], int]:
         """Return as many events as are wanted behind a place, and how many there are in all."""
         found: list[TimelineEvent] = []
@@ -103,7 +103,9 @@ class ObservationTimelines:
             total += await tx.projections.count_mentioned(name_key, replace(others, after=None))
         return timeline(found)[: wish.limit], total
 
-    async def _computed(self, tx: Tx, asked: Found, wish: EventWish) -> tuple[TimelineEvent, ...]:
+    async def _computed(
+        self, tx: Tx, asked: FoundEntity, wish: EventFilter
+    ) -> tuple[TimelineEvent, ...]:
         """Return the events of one that is told of by itself; none where it is damaged."""
         try:
             entity = await self._resolver.entity(tx, asked)
@@ -126,7 +128,7 @@ async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
             names[name_key] = text
     apart = {found.subject.entity_id: found for found in own}
     for known in await tx.projections.apart(owner, list(names)) if names else ():
-        apart.setdefault(known.entity_id, Found(known.subject, known, known.session_key))
+        apart.setdefault(known.entity_id, FoundEntity(known.subject, known, known.session_key))
     told = []
     for found in apart.values():
         key = None if found.known is None else found.known.key
@@ -135,25 +137,25 @@ async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
     return _Sources(names, told)
 
 
-async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[Found]:
+async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[FoundEntity]:
     """Return the entity of that id, or else whatever is known by it as a key."""
     if is_entity_id(entity_id):
         known = await tx.observations.by_id(owner, entity_id)
         if known is not None:
-            return [Found(known.subject, known, known.session_key)]
+            return [FoundEntity(known.subject, known, known.session_key)]
         hosted = await tx.projections.hosted_by_id(owner, entity_id)
         if hosted is not None:
             return [_hosted(owner, hosted.id, hosted.key)]
     known_by = await tx.observations.named(owner, entity_id)
-    found = [Found(each.subject, each, each.session_key) for each in known_by]
+    found = [FoundEntity(each.subject, each, each.session_key) for each in known_by]
     if not any(each.subject.entity_type is EntityType.AGENT_SESSION for each in found):
         head = await tx.sessions.head(owner, SessionId(entity_id))
         found += [] if head is None else [_hosted(owner, head.session_id, head.key)]
     return found
 
 
-def _hosted(owner: Owner, session_id: SessionId, key: SessionKey) -> Found:
-    return Found(Subject(owner, EntityType.AGENT_SESSION, session_id), None, key)
+def _hosted(owner: Owner, session_id: SessionId, key: SessionKey) -> FoundEntity:
+    return FoundEntity(Subject(owner, EntityType.AGENT_SESSION, session_id), None, key)
 
 
 def _size(event: TimelineEvent) -> int:
@@ -164,7 +166,7 @@ def _named(events: Iterable[TimelineEvent], names: tuple[str, ...]) -> list[Time
     return [replace(each, related_to=names) for each in events] if names else list(events)
 
 
-class ObservationReading(ObservationLists, ObservationTimelines):
+class ObservationReader(ObservationListings, ObservationTimelines):
     """Observed history, for its owner."""
 
     async def show(
@@ -176,7 +178,7 @@ class ObservationReading(ObservationLists, ObservationTimelines):
         at_ingested: str | None = None,
     ) -> History:
         """Return what is known of a session, or was at a moment, with its newest claims."""
-        seen = horizon(at, at_ingested)
+        seen = parse_as_of(at, at_ingested)
 
         async def look(tx: Tx) -> History:
             found = await find(tx, owner, session_id)
@@ -229,17 +231,17 @@ class ObservationReading(ObservationLists, ObservationTimelines):
         entity = (await self.show(owner, session_id, at=at)).entity
         return checkpoint_of(entity, name, timestamp=timestamp)
 
-    async def _shown_as_of(self, tx: Tx, found: Found, seen: Horizon) -> History:
+    async def _shown_as_of(self, tx: Tx, found: FoundEntity, seen: AsOf) -> History:
         claims = await claims_of(tx, found)
         entity = await as_of(tx, found, claims, seen)
         visible = [each for each in claims if seen.shows(each.observed_at, each.created_at)]
         # Of what was deleted at that moment nothing is shown.
         visible = sorted(visible, key=lambda each: each.place, reverse=True)
         visible = visible if entity.snapshot else []
-        shown = fitting(visible[:PAGE], lambda each: len(canonical(each.fields)))
+        shown = take_page(visible[:PAGE], lambda each: len(canonical(each.fields)))
         return History(entity=entity, observations=shown, observations_total=len(visible))
 
 
-def _require_shown(found: Found) -> None:
+def _require_shown(found: FoundEntity) -> None:
     if found.is_deleted:
         raise entity_not_found()

@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.domain.calls import Call, CallState, Settlement
-from holdfast.domain.canonical_json import canonical, reading
+from holdfast.domain.canonical_json import canonical, decode_exact
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     Message,
@@ -18,8 +18,8 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.sessions import OPEN, Session
-from holdfast.domain.time import instant_of, milliseconds, spelled, truncated
-from holdfast.observations.as_of import EVERYTHING, Horizon
+from holdfast.domain.time import format_iso8601, instant_of, milliseconds, truncate_to_ms
+from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import (
     CORRECTED,
     DELETED,
@@ -30,10 +30,10 @@ from holdfast.observations.claims import (
 )
 from holdfast.observations.merge import (
     ActionList,
+    ClaimStamp,
     Elements,
     KeyedList,
     Scalar,
-    Stamp,
     earliest,
     latest,
 )
@@ -57,7 +57,7 @@ SETTLED: Final[Mapping[Settlement, str]] = {
 }
 
 
-class Journal(Struct, frozen=True, kw_only=True):
+class JournalView(Struct, frozen=True, kw_only=True):
     """What is read of a session: itself, its rows by number, and its calls.
 
     Only rows of calls, of results and of our own notices matter; others may be left out.
@@ -82,7 +82,7 @@ class JournalClaim(Struct, frozen=True, kw_only=True):
     last_at: datetime
 
 
-def claim_of(journal: Journal, horizon: Horizon = EVERYTHING) -> JournalClaim | None:
+def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim | None:
     """Return what the journal claims as far as can be seen; nothing before it was opened."""
     session = journal.session
     if not horizon.shows(session.created_at, session.created_at):
@@ -96,17 +96,17 @@ def claim_of(journal: Journal, horizon: Horizon = EVERYTHING) -> JournalClaim | 
         "checkpoints": list(_checkpoints(rows, results)),
         "started_at": _at(session.created_at),
     }
-    times = dict.fromkeys(("session_id", "started_at"), truncated(session.created_at))
+    times = dict.fromkeys(("session_id", "started_at"), truncate_to_ms(session.created_at))
     ended = _ended(session, horizon)
     if ended is not None:
         closing = {"ended_at": _at(ended)} | _duration(session.created_at, ended)
         fields |= closing
-        times |= dict.fromkeys(closing, truncated(ended))
+        times |= dict.fromkeys(closing, truncate_to_ms(ended))
     return JournalClaim(
         reference=f"journal:{session.id}",
         fields=fields,
         times=times,
-        last_at=truncated(_last_at(session, rows, horizon)),
+        last_at=truncate_to_ms(_last_at(session, rows, horizon)),
     )
 
 
@@ -114,7 +114,7 @@ def claim_of(journal: Journal, horizon: Horizon = EVERYTHING) -> JournalClaim | 
 _Told = tuple[Message, ToolResult, str]
 
 
-def _own(journal: Journal) -> Iterator[Message]:
+def _own(journal: JournalView) -> Iterator[Message]:
     """Yield the rows that a session wrote itself; what a fork inherits is its parent's history."""
     forked = journal.session.forked_from
     inherited = forked.sequence if forked else 0
@@ -169,17 +169,17 @@ def _checkpoints(rows: Iterable[Message], results: Iterable[_Told]) -> Iterator[
                 claimed |= {} if state is None else {"state": state}
                 # Another agent's tool may have the same name and other arguments.
                 if not faults(CHECKPOINT, claimed):
-                    yield reading(canonical(claimed))
+                    yield decode_exact(canonical(claimed))
 
 
-def _ended(session: Session, horizon: Horizon) -> datetime | None:
+def _ended(session: Session, horizon: AsOf) -> datetime | None:
     ended = session.finished_at
     if session.status in OPEN or ended is None or not horizon.shows(ended, ended):
         return None
     return ended
 
 
-def _last_at(session: Session, rows: Sequence[Message], horizon: Horizon) -> datetime:
+def _last_at(session: Session, rows: Sequence[Message], horizon: AsOf) -> datetime:
     """Return when something was last written that can be seen."""
     if horizon.shows(session.updated_at, session.updated_at):
         return session.updated_at
@@ -195,14 +195,14 @@ def _duration(start: datetime, end: datetime) -> dict[str, Any]:
 
 
 def _at(instant: datetime) -> str:
-    return spelled(milliseconds(instant))
+    return format_iso8601(milliseconds(instant))
 
 
 Items = list[dict[str, Any]]
 _BEFORE_ALL = -(1 << 62)
 
 
-class Stretches:
+class JournalRanges:
     """Hands out elements, those up to the next correction first; `last_ms` is the latest of them.
 
     Who knows which corrections will come says so at the beginning.
@@ -234,11 +234,13 @@ class Stretches:
         return taken
 
 
-def stretches_of(lists: Mapping[str, Items], coming: Iterable[Observation]) -> dict[str, Stretches]:
+def journal_ranges(
+    lists: Mapping[str, Items], coming: Iterable[Observation]
+) -> dict[str, JournalRanges]:
     """Return the stretches of each list, cut by the corrections among what is about to come."""
     corrections = [each for each in coming if each.priority == CORRECTED]
     return {
-        name: Stretches(items, [each for each in corrections if name in each.fields])
+        name: JournalRanges(items, [each for each in corrections if name in each.fields])
         for name, items in lists.items()
     }
 
@@ -257,8 +259,8 @@ def resolve(
     subject: Subject,
     observations: Iterable[Observation],
     *,
-    journal: Journal | None = None,
-    horizon: Horizon = EVERYTHING,
+    journal: JournalView | None = None,
+    horizon: AsOf = EVERYTHING,
 ) -> Entity:
     """Return what is known of a subject, as far as the horizon lets it be seen."""
     claim = claim_of(journal, horizon) if journal is not None else None
@@ -300,7 +302,7 @@ class Fold:
         self._corrected: dict[str, int] = {}
         told = claim.fields if claim is not None else {}
         lists = {name: told[name] for name in self._lists if name in told}
-        self._journal = stretches_of(lists, coming)
+        self._journal = journal_ranges(lists, coming)
         for name, stretches in self._journal.items():
             self._merge(name, stretches.first(), self._journal_stamp)
 
@@ -330,7 +332,7 @@ class Fold:
         self._references.append(observation.id)
         fields = observation.fields
         self.is_deleted = fields.get(DELETED, self.is_deleted)
-        stamp = Stamp(observation.priority, self.count, observation.id)
+        stamp = ClaimStamp(observation.priority, self.count, observation.id)
         if self.count == 1 and self.subject.entity_type is EntityType.AGENT_SESSION:
             self._assume_start(observation)
         for name in self._names:
@@ -372,8 +374,8 @@ class Fold:
 
         All who submit do; corrections alone are left where a session of ours was deleted.
         """
-        spoken_of = spelled(milliseconds(first.observed_at))
-        self._scalars[_START] = Scalar(spoken_of, first.place, Stamp(_ASSUMED, 1, first.id))
+        spoken_of = format_iso8601(milliseconds(first.observed_at))
+        self._scalars[_START] = Scalar(spoken_of, first.place, ClaimStamp(_ASSUMED, 1, first.id))
 
     def _set(self, name: str, claimed: Scalar) -> None:
         before = self._scalars.get(name)
@@ -388,10 +390,10 @@ class Fold:
             self._changes.append(change)
 
     @property
-    def _journal_stamp(self) -> Stamp:
-        return Stamp(ORDINARY, 0, self._references[0])
+    def _journal_stamp(self) -> ClaimStamp:
+        return ClaimStamp(ORDINARY, 0, self._references[0])
 
-    def _merge(self, name: str, items: list[dict[str, Any]], stamp: Stamp) -> None:
+    def _merge(self, name: str, items: list[dict[str, Any]], stamp: ClaimStamp) -> None:
         self._lists[name].take(items, stamp)
         self._shown_lists.pop(name, None)
         self._first.setdefault(name, stamp.number)

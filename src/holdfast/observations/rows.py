@@ -11,7 +11,7 @@ from holdfast.domain.time import instant_of
 from holdfast.observations.claims import ObservationKind, Subject
 from holdfast.observations.model import EntityType
 from holdfast.observations.timeline import EventType, TimelineEvent
-from holdfast.ports.observations import EventPlace, Fact, Known, Newest, Projection
+from holdfast.ports.observations import EventPlace, Fact, KnownEntity, NewestClaim, Projection
 from holdfast.store.database import Row, checksum, corrupt, encode
 
 # What is kept about an entity.
@@ -358,7 +358,7 @@ _IDENTITY: Final = 4
 NOTHING_COMPUTED: Final = Projection(is_deleted=False)
 
 
-def known_of(row: Row) -> Known:
+def known_of(row: Row) -> KnownEntity:
     """Return what is kept about an entity, or refuse a damaged row; its newest claim may follow."""
     key, session_key, _, *columns = row[:WIDTH]
     if not is_sound(row):
@@ -367,7 +367,7 @@ def known_of(row: Row) -> Known:
         :9
     ]
     newest = row[WIDTH:]
-    return Known(
+    return KnownEntity(
         key=key,
         entity_id=EntityId(entity_id),
         subject=Subject(Owner(owner), _TYPES[entity_type], name),
@@ -381,7 +381,7 @@ def known_of(row: Row) -> Known:
     )
 
 
-def proven_of(row: Row) -> Known:
+def proven_of(row: Row) -> KnownEntity:
     """Return an entity that is what its id says, for whoever computes all the rest anew.
 
     Its id is the hash of what it is, so a row can prove that much with whatever else damaged.
@@ -391,7 +391,7 @@ def proven_of(row: Row) -> Known:
     subject = None if kind is None else Subject(Owner(owner), kind, name)
     if subject is None or subject.entity_id != entity_id:
         raise corrupt(f"entity {entity_id}")
-    return Known(
+    return KnownEntity(
         key=key,
         entity_id=subject.entity_id,
         subject=subject,
@@ -409,12 +409,12 @@ def is_sound(row: Row) -> bool:
     return bool(checksum(encode(row[3:WIDTH])) == row[2])
 
 
-def _newest(columns: Row) -> Newest:
+def _newest(columns: Row) -> NewestClaim:
     kind, content_hash, created_ms = columns
-    return Newest(_KINDS[kind], bytes(content_hash).hex(), created_ms)
+    return NewestClaim(_KINDS[kind], bytes(content_hash).hex(), created_ms)
 
 
-def columns_of(known: Known, projection: Projection) -> dict[str, Any]:
+def columns_of(known: KnownEntity, projection: Projection) -> dict[str, Any]:
     """Return the columns of an entity's row, with the key it has."""
     started, ended, duration = projection.started, projection.ended, projection.duration
     values = (

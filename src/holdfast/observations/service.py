@@ -12,53 +12,53 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.canonical_json import reading
+from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.errors import Code, Conflict, LimitReached
 from holdfast.domain.events import SessionObserved
 from holdfast.domain.ids import ObservationId, Owner, SessionId
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.time import milliseconds, moment
 from holdfast.observations.claims import (
-    Accepted,
+    ClaimOrigin,
     ObservationKind,
-    Origin,
     Subject,
-    accepted,
-    accepted_correction,
-    accepted_deletion,
+    ValidPayload,
+    accept_correction,
+    accept_deletion,
+    accept_payload,
+    build_observation,
     change_warnings,
     deleted_warning,
     is_repeat,
     observation_id,
-    observed,
     require_sibling,
     session_warnings,
 )
-from holdfast.observations.claims import Entry as Entered
+from holdfast.observations.claims import LogEntry as Entered
 from holdfast.observations.issues import SchemaWarning
 from holdfast.observations.model import SHAPES, EntityType, entity_not_found
 from holdfast.observations.queries import (
     Action,
     Correction,
     ImportMark,
-    Rebuilt,
+    RebuildReport,
     Removal,
-    Submitted,
+    SubmitResult,
 )
-from holdfast.observations.reading import ObservationReading
+from holdfast.observations.reading import ObservationReader
 from holdfast.observations.snapshots import (
-    Found,
+    CachedFold,
+    FoundEntity,
     Name,
-    Remembered,
     Resolver,
-    carried_on,
-    computed,
+    compute_snapshot,
+    continue_fold,
     mark_of,
-    rebuilt,
+    rebuild_snapshots,
 )
-from holdfast.ports import Clock, Known, Store, Tx
-from holdfast.services.journal import Entry, Journal
-from holdfast.services.stamping import Ink
+from holdfast.ports import Clock, KnownEntity, Store, Tx
+from holdfast.services.journal import Journal, JournalTransaction
+from holdfast.services.stamping import Stamping
 
 PER_MINUTE: Final = 600
 WINDOW_MS: Final = 60_000
@@ -101,14 +101,16 @@ _LETTERS: Final = 64
 _LISTS: Final = (list, tuple)
 
 
-async def judged(judge: Callable[..., Accepted], *given: Any, **named: Any) -> Accepted:
+async def validate_off_loop(
+    judge: Callable[..., ValidPayload], *given: Any, **named: Any
+) -> ValidPayload:
     """Return what a judge accepts of what was given, or raise its refusal."""
-    if is_light(given):
+    if is_small_payload(given):
         return judge(*given, **named)
     return await asyncio.to_thread(partial(judge, *given, **named))
 
 
-def is_light(value: Any) -> bool:
+def is_small_payload(value: Any) -> bool:
     """Tell whether there is little to look at; what is heavy is not looked at whole."""
     left, waiting = LIGHT_MOST, [value]
     while waiting:
@@ -138,28 +140,28 @@ _ADDING: Final = frozenset(
 class Claim(Struct, frozen=True, kw_only=True):
     """A claim that is to be written; some are only about what is known already."""
 
-    accepted: Accepted
-    origin: Origin
+    accepted: ValidPayload
+    origin: ClaimOrigin
     observed_at: datetime | None = None
     needs_known: bool = False
 
 
-class Written(Struct, frozen=True):
+class WriteResult(Struct, frozen=True):
     """What became of a claim, and whether the history is deleted now."""
 
-    submitted: Submitted
+    submitted: SubmitResult
     is_deleted: bool
 
 
 class ObservationWriter:
     """Writes claims, each in one transaction with all that follows from it."""
 
-    def __init__(self, journal: Journal, resolver: Resolver, ink: Ink) -> None:
+    def __init__(self, journal: Journal, resolver: Resolver, ink: Stamping) -> None:
         self._journal = journal
         self._resolver = resolver
         self._ink = ink
 
-    async def write(self, owner: Owner, claim: Claim) -> Written:
+    async def write(self, owner: Owner, claim: Claim) -> WriteResult:
         """Write a claim, unless it was made before; it is on disk when this returns."""
         claim = _cleaned(claim, self._ink.scrubber())
         subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
@@ -189,20 +191,24 @@ class ObservationWriter:
             return False
         return not self._resolver.folds.is_heavy(name)
 
-    async def _enter_if_light(self, entry: Entry, subject: Subject, claim: Claim) -> Written | None:
+    async def _enter_if_light(
+        self, entry: JournalTransaction, subject: Subject, claim: Claim
+    ) -> WriteResult | None:
         """Write a claim at once, unless others have to be read and merged before."""
         known = await entry.tx.observations.entity(subject)
         if known is not None and not self._resolver.folds.knows((subject.entity_id, False)):
             return None
         return await self._enter(entry, subject, known, claim)
 
-    async def _enter_anyhow(self, entry: Entry, subject: Subject, claim: Claim) -> Written:
+    async def _enter_anyhow(
+        self, entry: JournalTransaction, subject: Subject, claim: Claim
+    ) -> WriteResult:
         known = await entry.tx.observations.entity(subject)
         return await self._enter(entry, subject, known, claim)
 
     async def _enter(
-        self, entry: Entry, subject: Subject, known: Known | None, claim: Claim
-    ) -> Written:
+        self, entry: JournalTransaction, subject: Subject, known: KnownEntity | None, claim: Claim
+    ) -> WriteResult:
         tx = entry.tx
         earlier = await _earlier(tx, subject, known, claim)
         if known is not None and earlier is not None:
@@ -218,8 +224,8 @@ class ObservationWriter:
         return await self._append(entry, known, claim, (now_ms, action))
 
     async def _append(
-        self, entry: Entry, known: Known, claim: Claim, told: tuple[int, Action]
-    ) -> Written:
+        self, entry: JournalTransaction, known: KnownEntity, claim: Claim, told: tuple[int, Action]
+    ) -> WriteResult:
         """Write the next claim about an entity, and what is computed from all of them."""
         tx, subject, (now_ms, action) = entry.tx, known.subject, told
         merged = before = await self._resolver.merged(tx, known)
@@ -227,16 +233,16 @@ class ObservationWriter:
         place = Entered(
             ordinal=known.count + 1, created_at=moment(now_ms), observed_at=claim.observed_at
         )
-        observation = observed(subject.owner, claim.accepted, claim.origin, place)
+        observation = build_observation(subject.owner, claim.accepted, claim.origin, place)
         known = await tx.observations.append(known, observation, claim.accepted.content)
         if merged.fold.follows(observation):
             merged.fold.add(observation)
         else:
-            merged = await carried_on(tx, known, merged)
-        after = computed(merged.fold, before)
+            merged = await continue_fold(tx, known, merged)
+        after = compute_snapshot(merged.fold, before)
         await tx.projections.save(known, after.projection, after.body, before=before.projection)
         known = replace(known, is_deleted=after.projection.is_deleted)
-        kept = Remembered(
+        kept = CachedFold(
             fold=merged.fold,
             newest=mark_of(observation),
             entity=after.entity,
@@ -245,7 +251,7 @@ class ObservationWriter:
         )
         self._resolver.folds.put((subject.entity_id, False), kept)
         if claim.origin.kind is ObservationKind.CORRECTION:
-            entity = await self._resolver.entity(tx, Found(subject, known, known.session_key))
+            entity = await self._resolver.entity(tx, FoundEntity(subject, known, known.session_key))
             odd += session_warnings(entity.snapshot)
         if known.session_key is not None:
             pen = await entry.open(subject.owner, SessionId(subject.key))
@@ -254,7 +260,7 @@ class ObservationWriter:
 
 
 async def _earlier(
-    tx: Tx, subject: Subject, known: Known | None, claim: Claim
+    tx: Tx, subject: Subject, known: KnownEntity | None, claim: Claim
 ) -> ObservationId | None:
     """Return the very same claim if it was made before: under its key, or else as the last one.
 
@@ -280,7 +286,7 @@ async def _is_hosted(tx: Tx, subject: Subject) -> bool:
     return await tx.sessions.head(subject.owner, SessionId(subject.key)) is not None
 
 
-def _beside(merged: Remembered, claim: Claim, now_ms: int) -> tuple[SchemaWarning, ...]:
+def _beside(merged: CachedFold, claim: Claim, now_ms: int) -> tuple[SchemaWarning, ...]:
     """Return what is odd about a claim beside what was known, and today."""
     told = claim.accepted
     if told.entity_type is EntityType.AGENT_SESSION:
@@ -290,17 +296,17 @@ def _beside(merged: Remembered, claim: Claim, now_ms: int) -> tuple[SchemaWarnin
 
 
 def _answered(
-    known: Known,
+    known: KnownEntity,
     claim: Claim,
     observation: ObservationId,
     action: Action,
     odd: tuple[SchemaWarning, ...] | None = None,
-) -> Written:
+) -> WriteResult:
     """Return what became of a claim; one that was made before has nothing odd beside it."""
     warnings = [*claim.accepted.warnings, *(odd or ())]
     if known.is_deleted and claim.origin.kind in _ADDING:
         warnings.append(deleted_warning())
-    submitted = Submitted(
+    submitted = SubmitResult(
         entity_id=known.entity_id,
         observation_id=observation,
         observation_count=known.count,
@@ -308,7 +314,7 @@ def _answered(
         deduplicated=odd is None,
         warnings=_in_order(claim.accepted.entity_type, warnings) if warnings else (),
     )
-    return Written(submitted, known.is_deleted)
+    return WriteResult(submitted, known.is_deleted)
 
 
 def _in_order(
@@ -333,7 +339,7 @@ def _cleaned(claim: Claim, scrubber: Scrubber) -> Claim:
     # The same object, as good as always.
     if content is not told.content:
         digest = hashlib.sha256(content).hexdigest()
-        told = replace(told, fields=reading(content), content=content, content_hash=digest)
+        told = replace(told, fields=decode_exact(content), content=content, content_hash=digest)
     mark = origin.idempotency_key
     origin = replace(
         origin,
@@ -343,21 +349,25 @@ def _cleaned(claim: Claim, scrubber: Scrubber) -> Claim:
     return replace(claim, accepted=told, origin=origin)
 
 
-class Observations(ObservationReading):
+class Observations(ObservationReader):
     """Observed history, for its owner."""
 
-    def __init__(self, store: Store, journal: Journal, ink: Ink, rates: SubmissionRates) -> None:
+    def __init__(
+        self, store: Store, journal: Journal, ink: Stamping, rates: SubmissionRates
+    ) -> None:
         super().__init__(store, Resolver())
         self._writer = ObservationWriter(journal, self._resolver, ink)
         self._rates = rates
 
     async def submit(
         self, owner: Owner, payload: Any, *, idempotency_key: str | None = None, source: str = ""
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Write down what somebody observed of a session."""
         self._rates.count(owner)
-        told = await judged(accepted, EntityType.AGENT_SESSION, payload)
-        origin = Origin(kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key)
+        told = await validate_off_loop(accept_payload, EntityType.AGENT_SESSION, payload)
+        origin = ClaimOrigin(
+            kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key
+        )
         return (await self._write(owner, told, origin)).submitted
 
     async def submit_entity(
@@ -368,11 +378,13 @@ class Observations(ObservationReading):
         *,
         idempotency_key: str | None = None,
         source: str = "",
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Write down what somebody observed of what a session works on."""
         self._rates.count(owner)
-        told = await judged(accepted, require_sibling(entity_type), fields)
-        origin = Origin(kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key)
+        told = await validate_off_loop(accept_payload, require_sibling(entity_type), fields)
+        origin = ClaimOrigin(
+            kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key
+        )
         return (await self._write(owner, told, origin)).submitted
 
     async def correct(
@@ -382,17 +394,17 @@ class Observations(ObservationReading):
         *,
         idempotency_key: str | None = None,
         source: str = "",
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Put one field of a session's history right; it stays so, whoever claims what later."""
         self._rates.count(owner)
-        told = await judged(
-            accepted_correction,
+        told = await validate_off_loop(
+            accept_correction,
             correction.session_id,
             correction.field,
             correction.value,
             reason=correction.reason,
         )
-        origin = Origin(
+        origin = ClaimOrigin(
             kind=ObservationKind.CORRECTION, source=source, idempotency_key=idempotency_key
         )
         return (await self._write(owner, told, origin, needs_known=True)).submitted
@@ -408,8 +420,8 @@ class Observations(ObservationReading):
     ) -> Removal:
         """Hide the history of a session; a session of ours stays, and what was claimed, too."""
         self._rates.count(owner)
-        told = accepted_deletion(session_id, is_deleted=True, reason=reason)
-        origin = Origin(
+        told = accept_deletion(session_id, is_deleted=True, reason=reason)
+        origin = ClaimOrigin(
             kind=ObservationKind.DELETION, source=source, idempotency_key=idempotency_key
         )
         return _removal(await self._write(owner, told, origin, needs_known=True))
@@ -425,35 +437,35 @@ class Observations(ObservationReading):
     ) -> Removal:
         """Show the history of a session again."""
         self._rates.count(owner)
-        told = accepted_deletion(session_id, is_deleted=False, reason=reason)
-        origin = Origin(
+        told = accept_deletion(session_id, is_deleted=False, reason=reason)
+        origin = ClaimOrigin(
             kind=ObservationKind.RESTORATION, source=source, idempotency_key=idempotency_key
         )
         return _removal(await self._write(owner, told, origin, needs_known=True))
 
     async def import_(
         self, owner: Owner, entity_type: EntityType, payload: Any, mark: ImportMark
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Write down what was found elsewhere, as of the time it was true; it overrides nothing."""
-        told = await judged(accepted, entity_type, payload)
-        origin = Origin(
+        told = await validate_off_loop(accept_payload, entity_type, payload)
+        origin = ClaimOrigin(
             kind=ObservationKind.IMPORT, source=mark.source, idempotency_key=mark.idempotency_key
         )
         claim = Claim(accepted=told, origin=origin, observed_at=mark.observed_at)
         return (await self._writer.write(owner, claim)).submitted
 
-    async def rebuild(self) -> Rebuilt:
+    async def rebuild(self) -> RebuildReport:
         """Compute anew what is kept of everybody's claims, and put right what differs."""
-        return await rebuilt(self._store)
+        return await rebuild_snapshots(self._store)
 
     async def _write(
-        self, owner: Owner, told: Accepted, origin: Origin, *, needs_known: bool = False
-    ) -> Written:
+        self, owner: Owner, told: ValidPayload, origin: ClaimOrigin, *, needs_known: bool = False
+    ) -> WriteResult:
         claim = Claim(accepted=told, origin=origin, needs_known=needs_known)
         return await self._writer.write(owner, claim)
 
 
-def _removal(written: Written) -> Removal:
+def _removal(written: WriteResult) -> Removal:
     submitted = written.submitted
     return Removal(
         entity_id=submitted.entity_id,

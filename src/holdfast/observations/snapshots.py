@@ -12,26 +12,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.calls import Call, CallState
-from holdfast.domain.canonical_json import reading
+from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import EntityId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import WorkQuery
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.text import require_encodable
 from holdfast.domain.time import instant_of, milliseconds
-from holdfast.observations.as_of import Horizon
+from holdfast.observations.as_of import AsOf
 from holdfast.observations.claims import Observation, Subject
 from holdfast.observations.model import Entity, EntityType, entity_not_found
-from holdfast.observations.queries import Listed, Rebuilt
-from holdfast.observations.resolve import Fold, Journal, JournalClaim, claim_of, resolve
+from holdfast.observations.queries import ListedEntity, RebuildReport
+from holdfast.observations.resolve import Fold, JournalClaim, JournalView, claim_of, resolve
 from holdfast.observations.timeline import TimelineEvent, events_of, happens_alike, references
-from holdfast.ports import Fact, Known, Projection, Store, Tx
+from holdfast.ports import Fact, KnownEntity, Projection, Store, Tx
 
 # A larger snapshot is computed when it is asked for: it would be written with every claim.
 BODY_MOST: Final = 256 << 10
 
 
-class Computed(NamedTuple):
+class ComputedSnapshot(NamedTuple):
     """What all claims about an entity come to: as it is shown, as it is kept, and its bytes."""
 
     entity: Entity
@@ -48,7 +48,7 @@ class Computed(NamedTuple):
 Stamp = tuple[bytes, datetime, int]
 
 
-class Remembered(Struct, frozen=True, kw_only=True):
+class CachedFold(Struct, frozen=True, kw_only=True):
     """Claims as they were merged; `newest` are hash and time of the one that was written last.
 
     What they come to is remembered by whoever has computed it, and `projection` as it was written.
@@ -67,7 +67,7 @@ class Remembered(Struct, frozen=True, kw_only=True):
         return self.size * SPREAD + _OF_ONE
 
 
-def computed(fold: Fold, before: Remembered | None = None) -> Computed:
+def compute_snapshot(fold: Fold, before: CachedFold | None = None) -> ComputedSnapshot:
     """Return what all claims come to; what one more of them left as it was is not made anew."""
     entity = fold.entity()
     projection = Projection(
@@ -78,25 +78,25 @@ def computed(fold: Fold, before: Remembered | None = None) -> Computed:
         events=_events(entity, before),
         names=references(entity),
     )
-    return Computed(entity, projection, encoded(entity))
+    return ComputedSnapshot(entity, projection, encode_entity(entity))
 
 
-def _events(entity: Entity, before: Remembered | None) -> tuple[TimelineEvent, ...]:
+def _events(entity: Entity, before: CachedFold | None) -> tuple[TimelineEvent, ...]:
     if before is None or before.entity is None or before.projection is None:
         return events_of(entity)
     is_same = happens_alike(before.entity, entity)
     return before.projection.events if is_same else events_of(entity)
 
 
-def encoded(entity: Entity) -> bytes:
+def encode_entity(entity: Entity) -> bytes:
     """Return an entity in the one form that it is kept in."""
     return _encode(entity)
 
 
-def decoded(body: bytes) -> Entity:
+def decode_entity(body: bytes) -> Entity:
     """Return an entity as it was kept."""
     try:
-        return msgspec.convert(reading(body), Entity)
+        return msgspec.convert(decode_exact(body), Entity)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise Internal(
             Code.CORRUPT_ROW,
@@ -130,12 +130,12 @@ LIGHT: Final = 256 << 10
 Name = tuple[EntityId, bool]
 
 
-class Folds:
+class FoldCache:
     """Remembers what was merged newest, up to what it weighs in all; for any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[Name, Remembered] = OrderedDict()
+        self._known: OrderedDict[Name, CachedFold] = OrderedDict()
         self._bytes = 0
 
     def knows(self, name: Name) -> bool:
@@ -147,19 +147,19 @@ class Folds:
         found = self.look(name)
         return found is not None and found.size >= LIGHT
 
-    def look(self, name: Name) -> Remembered | None:
+    def look(self, name: Name) -> CachedFold | None:
         """Return what is remembered, not to be carried on."""
         with self._lock:
             return self._known.get(name)
 
-    def take(self, name: Name) -> Remembered | None:
+    def take(self, name: Name) -> CachedFold | None:
         """Take out what is remembered: who carries it on has it alone."""
         with self._lock:
             found = self._known.pop(name, None)
             self._bytes -= found.weight if found else 0
             return found
 
-    def put(self, name: Name, merged: Remembered) -> None:
+    def put(self, name: Name, merged: CachedFold) -> None:
         """Remember what was merged, in the place of what was."""
         with self._lock:
             before = self._known.pop(name, None)
@@ -177,11 +177,11 @@ class Folds:
 _ALL: Final = 1 << 31
 
 
-class Found(NamedTuple):
+class FoundEntity(NamedTuple):
     """What is asked about: what claims there are, and which session of ours it is."""
 
     subject: Subject
-    known: Known | None
+    known: KnownEntity | None
     session_key: SessionKey | None
 
     @property
@@ -190,57 +190,57 @@ class Found(NamedTuple):
         return self.known is not None and self.known.is_deleted
 
 
-async def find(tx: Tx, owner: Owner, session_id: str) -> Found:
+async def find(tx: Tx, owner: Owner, session_id: str) -> FoundEntity:
     """Return the owner's session that somebody has observed or that is ours, or refuse."""
     require_encodable(session_id, field="session_id")
     subject = Subject(owner, EntityType.AGENT_SESSION, session_id)
     known = await tx.observations.entity(subject)
     if known is not None:
-        return Found(subject, known, known.session_key)
+        return FoundEntity(subject, known, known.session_key)
     head = await tx.sessions.head(owner, SessionId(session_id))
     if head is None:
         raise entity_not_found()
-    return Found(subject, None, head.key)
+    return FoundEntity(subject, None, head.key)
 
 
-async def found_in_list(tx: Tx, owner: Owner, listed: Listed) -> Found:
+async def found_in_list(tx: Tx, owner: Owner, listed: ListedEntity) -> FoundEntity:
     """Return what a listing leads to."""
     if listed.key is not None:
         known = await tx.observations.by_key(listed.key)
         if known is not None:
-            return Found(known.subject, known, known.session_key)
+            return FoundEntity(known.subject, known, known.session_key)
     head = None if listed.session_key is None else await tx.sessions.head_by_key(listed.session_key)
     if head is None:
         raise entity_not_found()
     subject = Subject(owner, EntityType.AGENT_SESSION, head.session_id)
-    return Found(subject, None, head.key)
+    return FoundEntity(subject, None, head.key)
 
 
 class Resolver:
     """Computes entities, carrying on what it remembers of them."""
 
     def __init__(self) -> None:
-        self.folds = Folds()
+        self.folds = FoldCache()
 
-    async def entity(self, tx: Tx, found: Found) -> Entity:
+    async def entity(self, tx: Tx, found: FoundEntity) -> Entity:
         """Return what is known of an entity now."""
         if found.session_key is not None:
             return await self._with_journal(tx, found, found.session_key)
         known = _claimed(found)
         body = await tx.projections.body(known)
         if body is not None:
-            return decoded(body)
+            return decode_entity(body)
         merged = await self.merged(tx, known)
         entity = merged.fold.entity()
-        self.folds.put((known.entity_id, False), replace(merged, size=len(encoded(entity))))
+        self.folds.put((known.entity_id, False), replace(merged, size=len(encode_entity(entity))))
         return entity
 
-    async def merged(self, tx: Tx, known: Known) -> Remembered:
+    async def merged(self, tx: Tx, known: KnownEntity) -> CachedFold:
         """Return all claims about an entity as merged, out of memory as far as it reaches."""
         before = self.folds.take((known.entity_id, False))
-        return await carried_on(tx, known, before or _empty(known.subject))
+        return await continue_fold(tx, known, before or _empty(known.subject))
 
-    async def _with_journal(self, tx: Tx, found: Found, key: SessionKey) -> Entity:
+    async def _with_journal(self, tx: Tx, found: FoundEntity, key: SessionKey) -> Entity:
         head = await tx.sessions.head_by_key(key)
         if head is None:
             raise entity_not_found()
@@ -257,23 +257,23 @@ class Resolver:
             # Somebody claimed something, and the session itself did nothing.
             kept.fold.claim = claim
         else:
-            kept = Remembered(fold=Fold(found.subject, claim), size=0)
+            kept = CachedFold(fold=Fold(found.subject, claim), size=0)
         if found.known is not None:
-            kept = await carried_on(tx, found.known, kept)
+            kept = await continue_fold(tx, found.known, kept)
         entity = kept.fold.entity()
-        size = len(encoded(entity))
+        size = len(encode_entity(entity))
         self.folds.put(name, replace(kept, stamp=stamp, entity=entity, size=size))
         return entity
 
 
-async def as_of(tx: Tx, found: Found, claims: Sequence[Observation], horizon: Horizon) -> Entity:
+async def as_of(tx: Tx, found: FoundEntity, claims: Sequence[Observation], horizon: AsOf) -> Entity:
     """Return what was known of an entity at a moment, given all claims about it."""
     key = found.session_key
     journal = None if key is None else await _journal(tx, key)
     return resolve(found.subject, claims, journal=journal, horizon=horizon)
 
 
-async def claims_of(tx: Tx, found: Found) -> list[Observation]:
+async def claims_of(tx: Tx, found: FoundEntity) -> list[Observation]:
     """Return every claim about an entity, in the order they were written."""
     return [] if found.known is None else await tx.observations.since(found.known, 1)
 
@@ -285,7 +285,7 @@ def _is_same(before: JournalClaim | None, claim: JournalClaim | None) -> bool:
     return (before.fields, before.times) == (claim.fields, claim.times)
 
 
-async def carried_on(tx: Tx, known: Known, before: Remembered) -> Remembered:
+async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> CachedFold:
     """Return what was merged before together with the claims that came since."""
     fold = before.fold
     if fold.count == known.count and before.newest == _newest(known):
@@ -299,10 +299,10 @@ async def carried_on(tx: Tx, known: Known, before: Remembered) -> Remembered:
         fold.add(row)
     written = max(rows, key=lambda row: row.ordinal, default=None)
     newest = before.newest if written is None else mark_of(written)
-    return Remembered(fold=fold, newest=newest, stamp=before.stamp, size=before.size)
+    return CachedFold(fold=fold, newest=newest, stamp=before.stamp, size=before.size)
 
 
-async def _since(tx: Tx, known: Known, before: Remembered) -> list[Observation] | None:
+async def _since(tx: Tx, known: KnownEntity, before: CachedFold) -> list[Observation] | None:
     """Return the claims that came since; nothing where what was merged is not what is stored."""
     if before.newest is None:
         return _in_time(await tx.observations.since(known, 1))
@@ -318,7 +318,7 @@ def mark_of(observation: Observation) -> tuple[str, int]:
     return observation.content_hash, milliseconds(observation.created_at)
 
 
-def _newest(known: Known | None) -> tuple[str, int] | None:
+def _newest(known: KnownEntity | None) -> tuple[str, int] | None:
     newest = None if known is None else known.newest
     return None if newest is None else (newest.content_hash, newest.created_ms)
 
@@ -327,27 +327,27 @@ def _in_time(rows: Sequence[Observation]) -> list[Observation]:
     return sorted(rows, key=lambda row: row.place)
 
 
-def _empty(subject: Subject) -> Remembered:
+def _empty(subject: Subject) -> CachedFold:
     """Return what nobody has claimed anything about yet, so that nothing of it is kept either."""
-    return Remembered(fold=Fold(subject), projection=Projection(is_deleted=False), size=0)
+    return CachedFold(fold=Fold(subject), projection=Projection(is_deleted=False), size=0)
 
 
-def _claimed(found: Found) -> Known:
+def _claimed(found: FoundEntity) -> KnownEntity:
     assert found.known is not None  # noqa: S101 — what is no session of ours has claims
     return found.known
 
 
-async def _journal(tx: Tx, key: SessionKey) -> Journal | None:
+async def _journal(tx: Tx, key: SessionKey) -> JournalView | None:
     found = await tx.sessions.get_by_key(key)
     if found is None:
         return None
     session, head = found
-    return Journal(
+    return JournalView(
         session=session, messages=await tx.messages.deeds(head), calls=await _settled(tx, head)
     )
 
 
-async def _settled(tx: Tx, head: Head) -> Sequence[Call]:
+async def _settled(tx: Tx, head: SessionState) -> Sequence[Call]:
     query = WorkQuery(owner=head.owner, key=head.key, states=(CallState.SETTLED.value,), limit=_ALL)
     return await tx.calls.page(query)
 
@@ -356,7 +356,7 @@ async def _settled(tx: Tx, head: Head) -> Sequence[Call]:
 _AT_ONCE: Final = 64
 
 
-async def rebuilt(store: Store) -> Rebuilt:
+async def rebuild_snapshots(store: Store) -> RebuildReport:
     """Compute everything anew, and put right what differs from it."""
     entities, after = 0, 0
     differences: list[str] = []
@@ -370,7 +370,7 @@ async def rebuilt(store: Store) -> Rebuilt:
     astray = await store.write(lambda tx: tx.projections.sweep())
     if astray:
         differences.append(f"{astray} rows belonged to no entity, or to another session.")
-    return Rebuilt(entities=entities, differences=tuple(differences))
+    return RebuildReport(entities=entities, differences=tuple(differences))
 
 
 async def _some(tx: Tx, after: int) -> tuple[int | None, int, list[str]]:
@@ -389,9 +389,9 @@ async def _some(tx: Tx, after: int) -> tuple[int | None, int, list[str]]:
     return (keys[-1] if keys else None), len(keys), found
 
 
-async def _anew(tx: Tx, known: Known) -> bool:
+async def _anew(tx: Tx, known: KnownEntity) -> bool:
     fold = Fold(known.subject)
     for row in sorted(await tx.observations.since(known, 1), key=lambda each: each.place):
         fold.add(row)
-    anew = computed(fold)
+    anew = compute_snapshot(fold)
     return await tx.projections.mend(known, anew.projection, anew.body)

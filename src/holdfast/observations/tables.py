@@ -8,11 +8,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.canonical_json import reading
+from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.ids import Owner
 from holdfast.domain.time import milliseconds, moment
 from holdfast.observations.claims import Observation, ObservationKind, Subject, observation_id
-from holdfast.observations.listing_tables import EntityLists, Timelines
+from holdfast.observations.listing_tables import EntityListings, Timelines
 from holdfast.observations.queries import PAGE_BYTES
 from holdfast.observations.rows import (
     ADD,
@@ -54,14 +54,14 @@ from holdfast.observations.rows import (
     known_of,
     proven_of,
 )
-from holdfast.ports.observations import Known, Newest, Projection
+from holdfast.ports.observations import KnownEntity, NewestClaim, Projection
 from holdfast.store.database import Database, Row, checksum, corrupt, encode, require_sound, sound
 
 # So many rows an entity may have under the ids that it names; with more it is wide.
 WIDE: Final = 4_096
 
 
-class _Standing(Struct, frozen=True):
+class _StoredNames(Struct, frozen=True):
     """Which ids an entity names, and whether it is too wide for its events to stand there."""
 
     keys: frozenset[int]
@@ -75,7 +75,7 @@ class _Standing(Struct, frozen=True):
 
 async def save_mentions(
     database: Database,
-    known: Known,
+    known: KnownEntity,
     names: Collection[str],
     events: EventChange,
     *,
@@ -84,12 +84,12 @@ async def save_mentions(
     """Write which ids an entity names, and its events under them; tell whether that differs."""
     found = await database.fetch(NAMES, {"key": known.key})
     keys = {name: key for name, key, _ in found}
-    before = _Standing(frozenset(keys.values()), any(is_wide for _, _, is_wide in found))
+    before = _StoredNames(frozenset(keys.values()), any(is_wide for _, _, is_wide in found))
     for name in names:
         if name not in keys:
             keys[name] = await _kept(database, known.subject.owner, name)
     wanted = frozenset(keys[name] for name in names)
-    after = _Standing(wanted, len(wanted) * len(events.stands) > WIDE)
+    after = _StoredNames(wanted, len(wanted) * len(events.stands) > WIDE)
     if after != before:
         await _save_names(database, known.key, before, after)
     staying = before.shown & after.shown
@@ -110,7 +110,9 @@ async def save_mentions(
     return is_otherwise
 
 
-async def _save_names(database: Database, key: int, before: _Standing, after: _Standing) -> None:
+async def _save_names(
+    database: Database, key: int, before: _StoredNames, after: _StoredNames
+) -> None:
     for gone in before.keys - after.keys:
         await database.execute(DROP_MENTION, {"name_key": gone, "key": key})
     for name_key in after.keys:
@@ -131,30 +133,30 @@ _WIDTH: Final = 10
 _LAST: Final = (1 << 62, 1 << 62)
 
 
-class Observations:
+class ObservationTables:
     """Claims in the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def entity(self, subject: Subject) -> Known | None:
+    async def entity(self, subject: Subject) -> KnownEntity | None:
         asked = {"owner": subject.owner, "name": subject.key, "entity_type": subject.entity_type}
         return _first(await self._db.fetch(ENTITY, asked))
 
-    async def by_id(self, owner: Owner, entity_id: str) -> Known | None:
+    async def by_id(self, owner: Owner, entity_id: str) -> KnownEntity | None:
         return _first(await self._db.fetch(BY_ID, {"owner": owner, "id": entity_id}))
 
-    async def by_key(self, key: int) -> Known | None:
+    async def by_key(self, key: int) -> KnownEntity | None:
         return _first(await self._db.fetch(BY_KEY, {"key": key}))
 
-    async def named(self, owner: Owner, name: str) -> list[Known]:
+    async def named(self, owner: Owner, name: str) -> list[KnownEntity]:
         rows = await self._db.fetch(NAMED, {"owner": owner, "name": name})
         return [known_of(row) for row in rows]
 
     async def keys(self, after: int, limit: int) -> list[int]:
         return [row[0] for row in await self._db.fetch(KEYS, {"after": after, "limit": limit})]
 
-    async def proven(self, key: int) -> Known:
+    async def proven(self, key: int) -> KnownEntity:
         (row,) = await self._db.fetch(BY_KEY, {"key": key})
         known = proven_of(row)
         rows = await self._db.fetch(COUNTED, {"entity_key": known.key})
@@ -171,8 +173,8 @@ class Observations:
             return None
         return _observation(rows[0][:_WIDTH], known_of(rows[0][_WIDTH:]))
 
-    async def add(self, subject: Subject, at_ms: int) -> Known:
-        known = Known(
+    async def add(self, subject: Subject, at_ms: int) -> KnownEntity:
+        known = KnownEntity(
             key=0,
             entity_id=subject.entity_id,
             subject=subject,
@@ -187,7 +189,9 @@ class Observations:
         key, session_key = rows[0]
         return replace(known, key=key, session_key=session_key)
 
-    async def append(self, known: Known, observation: Observation, content: bytes) -> Known:
+    async def append(
+        self, known: KnownEntity, observation: Observation, content: bytes
+    ) -> KnownEntity:
         observed_ms = milliseconds(observation.observed_at)
         created_ms = milliseconds(observation.created_at)
         columns = {
@@ -209,10 +213,10 @@ class Observations:
             first_ms=min(known.first_ms, observed_ms) if known.count else observed_ms,
             last_ms=max(known.last_ms, observed_ms) if known.count else observed_ms,
             known_ms=max(known.known_ms, created_ms) if known.count else created_ms,
-            newest=Newest(observation.kind, observation.content_hash, created_ms),
+            newest=NewestClaim(observation.kind, observation.content_hash, created_ms),
         )
 
-    async def since(self, known: Known, ordinal: int) -> list[Observation]:
+    async def since(self, known: KnownEntity, ordinal: int) -> list[Observation]:
         rows = await self._db.fetch(SINCE, {"entity_key": known.key, "ordinal": ordinal})
         # Numbers are dense: one that is missing would change what is known without a word.
         if [row[0] for row in rows] != list(range(ordinal, known.count + 1)):
@@ -220,7 +224,7 @@ class Observations:
         return [_observation(row, known) for row in rows]
 
     async def newest(
-        self, known: Known, *, before: tuple[int, int] | None, limit: int
+        self, known: KnownEntity, *, before: tuple[int, int] | None, limit: int
     ) -> tuple[list[Observation], tuple[int, int] | None]:
         observed_ms, ordinal = before or _LAST
         asked = {
@@ -237,11 +241,11 @@ class Observations:
         return list(sound(fitting, lambda row: _observation(row, known))), last
 
 
-def _first(rows: Sequence[Row]) -> Known | None:
+def _first(rows: Sequence[Row]) -> KnownEntity | None:
     return known_of(rows[0]) if rows else None
 
 
-def _observation(row: Row, known: Known) -> Observation:
+def _observation(row: Row, known: KnownEntity) -> Observation:
     """Return a claim as it was made, or refuse a damaged row."""
     ordinal, _, kind, source, observed_ms, created_ms, key, content_hash, stored, content = row
     if checksum(encode(row[:8])) != stored or hashlib.sha256(content).digest() != content_hash:
@@ -252,7 +256,7 @@ def _observation(row: Row, known: Known) -> Observation:
         subject=known.subject,
         entity_id=known.entity_id,
         ordinal=ordinal,
-        fields=reading(content),
+        fields=decode_exact(content),
         content_hash=told,
         kind=_KINDS[kind],
         source=source,
@@ -266,7 +270,7 @@ def _observation(row: Row, known: Known) -> Observation:
 _WRONG: Final = -1
 
 
-class Projections(EntityLists, Timelines):
+class SnapshotTables(EntityListings, Timelines):
     """What is computed from claims, in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -274,7 +278,7 @@ class Projections(EntityLists, Timelines):
 
     async def save(
         self,
-        known: Known,
+        known: KnownEntity,
         projection: Projection,
         body: bytes | None,
         *,
@@ -292,7 +296,7 @@ class Projections(EntityLists, Timelines):
         await self._save_events(known.key, change)
         await save_mentions(self._db, known, projection.names, change)
 
-    async def mend(self, known: Known, projection: Projection, body: bytes | None) -> bool:
+    async def mend(self, known: KnownEntity, projection: Projection, body: bytes | None) -> bool:
         columns = columns_of(known, projection)
         sums = (columns["checksum"], None if body is None else checksum(body))
         is_otherwise = await self._sums(known.key) != sums
@@ -309,7 +313,7 @@ class Projections(EntityLists, Timelines):
     async def sweep(self) -> int:
         return len(await self._db.fetch(SWEEP)) + len(await self._db.fetch(RELINK))
 
-    async def body(self, known: Known) -> bytes | None:
+    async def body(self, known: KnownEntity) -> bytes | None:
         rows = await self._db.fetch(BODY, {"key": known.key})
         if not rows:
             return None

@@ -10,8 +10,8 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.canonical_json import digest
 from holdfast.domain.ids import EntityId
-from holdfast.domain.time import instant_of, milliseconds, spelled
-from holdfast.observations.as_of import ALWAYS, Window
+from holdfast.domain.time import format_iso8601, instant_of, milliseconds
+from holdfast.observations.as_of import ALWAYS, TimeWindow
 from holdfast.observations.issues import Issue, rejection
 from holdfast.observations.model import Entity, EntityType
 
@@ -85,7 +85,7 @@ def happens_alike(one: Entity, other: Entity) -> bool:
 def timeline(
     events: Iterable[TimelineEvent],
     *,
-    window: Window = ALWAYS,
+    window: TimeWindow = ALWAYS,
     event_types: Collection[EventType] = (),
 ) -> tuple[TimelineEvent, ...]:
     """Return events in order, each once, and only those that are asked for."""
@@ -229,7 +229,7 @@ def _event(
     description: str,
     details: dict[str, Any] | None = None,
 ) -> TimelineEvent:
-    timestamp = spelled(happening.ms)
+    timestamp = format_iso8601(happening.ms)
     return TimelineEvent(
         id=timeline_event_id(entity.entity_id, happening.kind, happening.discriminator, timestamp),
         timestamp=timestamp,

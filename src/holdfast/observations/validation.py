@@ -10,27 +10,27 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.domain.text import is_encodable
-from holdfast.domain.time import parsed
+from holdfast.domain.time import parse_iso8601
 from holdfast.observations import model as observation_model
 from holdfast.observations.issues import (
     DEPTH_MOST,
     DIGITS_MOST,
     Issue,
     Path,
+    format_path,
     is_long,
     rejection,
-    spelled_path,
 )
-from holdfast.observations.model import STRING_LONGEST, Kind, Member, Shape
+from holdfast.observations.model import STRING_LONGEST, FieldShape, Kind, Shape
 
 
-class Doubled(dict[str, Any]):
+class DuplicateKeys(dict[str, Any]):
     """An object in which keys stood twice; each holds its last value."""
 
     doubled: tuple[str, ...] = ()
 
 
-def decoded(raw: bytes) -> Any:
+def decode_payload_strictly(raw: bytes) -> Any:
     """Return the value that the bytes spell, or refuse them if they are no JSON at all."""
     try:
         return _decode(raw.decode())
@@ -45,7 +45,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     plain = dict(pairs)
     if len(plain) == len(pairs):
         return plain
-    found = Doubled(plain)
+    found = DuplicateKeys(plain)
     counted = Counter(name for name, _ in pairs)
     found.doubled = tuple(name for name in plain if counted[name] > 1)
     return found
@@ -97,28 +97,28 @@ def _faults(value: Any, path: Path, depth: int) -> Iterator[Issue]:
     elif isinstance(value, dict):
         yield from _doubles(value, path)
         for name, each in value.items():
-            yield from _told(name if isinstance(name, str) else _NO_NAME, (*path, str(name)))
+            yield from _issue_of(name if isinstance(name, str) else _NO_NAME, (*path, str(name)))
             yield from _faults(each, (*path, str(name)), depth + 1)
     elif isinstance(value, list):
         for number, each in enumerate(value):
             yield from _faults(each, (*path, number), depth + 1)
     else:
-        yield from _told(value, path)
+        yield from _issue_of(value, path)
 
 
 def _doubles(value: dict[str, Any], path: Path) -> Iterator[Issue]:
-    for name in value.doubled if isinstance(value, Doubled) else ():
+    for name in value.doubled if isinstance(value, DuplicateKeys) else ():
         place = (*path, name)
-        message = f"{spelled_path(place)} is given more than once"
+        message = f"{format_path(place)} is given more than once"
         yield Issue(path=place, value=value[name], expected="unique_keys", message=message)
 
 
-def _told(value: Any, path: Path) -> Iterator[Issue]:
+def _issue_of(value: Any, path: Path) -> Iterator[Issue]:
     fault = _fault(value)
     if fault is not None:
         expected, rule = fault
         yield Issue(
-            path=path, value=value, expected=expected, message=f"{spelled_path(path)} {rule}"
+            path=path, value=value, expected=expected, message=f"{format_path(path)} {rule}"
         )
 
 
@@ -172,7 +172,7 @@ def faults(shape: Shape, payload: Any) -> list[Issue]:
     return sorted(found, key=lambda issue: _place(shape, issue.path))
 
 
-def member_faults(member: Member, value: Any) -> list[Issue]:
+def member_faults(member: FieldShape, value: Any) -> list[Issue]:
     """Return every rule that one member's value violates."""
     alone = Shape(members=(member,))
     return faults(alone, {member.name: value})
@@ -213,22 +213,22 @@ def _text(kind: Any, value: Any, path: Path, found: list[Issue]) -> None:
         found.append(_issue(value, path, *fault))
 
 
-def _pattern(kind: observation_model.Pattern, text: str) -> Fault | None:
+def _pattern(kind: observation_model.PatternShape, text: str) -> Fault | None:
     if re.fullmatch(kind.expression, text) is not None:
         return None
     return f"pattern: {kind.expression}", f"must match {kind.expression}"
 
 
-def _choice(kind: observation_model.Choice, text: str) -> Fault | None:
+def _choice(kind: observation_model.ChoiceShape, text: str) -> Fault | None:
     told = ", ".join(kind.words)
     return None if text in kind.words else (f"one of: {told}", f"must be one of {told}")
 
 
-def _instant(_: observation_model.Instant, text: str) -> Fault | None:
-    return None if parsed(text) else ("format: iso_8601", "must be an ISO 8601 timestamp")
+def _instant(_: observation_model.InstantShape, text: str) -> Fault | None:
+    return None if parse_iso8601(text) else ("format: iso_8601", "must be an ISO 8601 timestamp")
 
 
-def _wording(kind: observation_model.Text, text: str) -> Fault | None:
+def _wording(kind: observation_model.TextShape, text: str) -> Fault | None:
     if len(text) < kind.shortest or (kind.is_filled and not text.strip()):
         least = f"{kind.shortest} character{'s' * (kind.shortest > 1)}"
         return f"min_length: {kind.shortest}", f"must have at least {least}"
@@ -241,7 +241,7 @@ def _wording(kind: observation_model.Text, text: str) -> Fault | None:
     return None
 
 
-def _number(_: observation_model.Number, value: Any, path: Path, found: list[Issue]) -> None:
+def _number(_: observation_model.NumberShape, value: Any, path: Path, found: list[Issue]) -> None:
     # True is a number to Python and none to anybody else.
     if isinstance(value, bool) or not isinstance(value, int | float):
         found.append(_mistyped(value, path, "number"))
@@ -255,12 +255,12 @@ def _mapping(_: observation_model.ObjectShape, value: Any, path: Path, found: li
 
 
 def _anything(
-    _kind: observation_model.Anything, _value: Any, _path: Path, _found: list[Issue]
+    _kind: observation_model.AnyShape, _value: Any, _path: Path, _found: list[Issue]
 ) -> None:
     """Find no fault."""
 
 
-def _listing(kind: observation_model.Listing, value: Any, path: Path, found: list[Issue]) -> None:
+def _listing(kind: observation_model.ListShape, value: Any, path: Path, found: list[Issue]) -> None:
     if not isinstance(value, list):
         found.append(_mistyped(value, path, "array"))
         return
@@ -301,7 +301,7 @@ def _self_reference(payload: dict[str, Any], listed: str, own: str) -> Iterator[
 
 
 def _ms(value: Any) -> int | None:
-    found = parsed(value) if isinstance(value, str) else None
+    found = parse_iso8601(value) if isinstance(value, str) else None
     return found.ms if found else None
 
 
@@ -312,7 +312,7 @@ def _place(shape: Shape, path: Path) -> list[tuple[int, int, str]]:
     for part in path:
         if isinstance(part, int):
             places.append((0, part, ""))
-            kind = kind.item if isinstance(kind, observation_model.Listing) else None
+            kind = kind.item if isinstance(kind, observation_model.ListShape) else None
         elif isinstance(kind, Shape):
             places.append((1, kind.rank(part), part))
             member = kind.member(part)
@@ -331,12 +331,12 @@ def _mistyped(value: Any, path: Path, name: str) -> Issue:
 
 
 def _issue(value: Any, path: Path, expected: str, rule: str) -> Issue:
-    message = f"{spelled_path(path)} {rule}"
+    message = f"{format_path(path)} {rule}"
     return Issue(path=path, value=value, expected=expected, message=message)
 
 
 def _miscounted(value: list[Any], path: Path, expected: str, rule: str) -> Issue:
-    title = spelled_path(path).capitalize().replace("_", " ")
+    title = format_path(path).capitalize().replace("_", " ")
     message = f"{title} array must have {rule}"
     return Issue(path=path, value=value, expected=expected, message=message)
 
@@ -347,19 +347,19 @@ def _items(count: int) -> str:
 
 # Looked up by kind and not asked one after the other: most of what is told is judged here.
 _JUDGES: Final[Mapping[type[Kind], Callable[[Any, Any, Path, list[Issue]], None]]] = {
-    observation_model.Text: _text,
-    observation_model.Pattern: _text,
-    observation_model.Choice: _text,
-    observation_model.Instant: _text,
-    observation_model.Number: _number,
-    observation_model.Listing: _listing,
+    observation_model.TextShape: _text,
+    observation_model.PatternShape: _text,
+    observation_model.ChoiceShape: _text,
+    observation_model.InstantShape: _text,
+    observation_model.NumberShape: _number,
+    observation_model.ListShape: _listing,
     observation_model.ObjectShape: _mapping,
     observation_model.Shape: _members,
-    observation_model.Anything: _anything,
+    observation_model.AnyShape: _anything,
 }
 _WORDINGS: Final[Mapping[type[Kind], Callable[[Any, str], Fault | None]]] = {
-    observation_model.Text: _wording,
-    observation_model.Pattern: _pattern,
-    observation_model.Choice: _choice,
-    observation_model.Instant: _instant,
+    observation_model.TextShape: _wording,
+    observation_model.PatternShape: _pattern,
+    observation_model.ChoiceShape: _choice,
+    observation_model.InstantShape: _instant,
 }

@@ -2,12 +2,12 @@
 
 from typing import Protocol
 
-from holdfast.domain.agent_processes import Ending, Mooring
+from holdfast.domain.agent_processes import ProcessEnding, ProcessRecord
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.messages import Media
 
 
-class Berth(Protocol):
+class ProcessSlot(Protocol):
     """The place of one session's program, as whoever runs the program sees it."""
 
     @property
@@ -28,10 +28,10 @@ class Berth(Protocol):
     async def put(self, media: Media, content: bytes) -> str:
         """Write a content into a private file that the program can read; return its path."""
 
-    async def known(self) -> Mooring:
+    async def known(self) -> ProcessRecord:
         """Return what is kept about the session's program."""
 
-    async def keep(self, mooring: Mooring, *, is_activity: bool = False) -> None:
+    async def keep(self, process_record: ProcessRecord, *, is_activity: bool = False) -> None:
         """Keep what is known from now on; it is on disk when this returns.
 
         That a program ended is not kept where another one has been started since. Activity is
@@ -39,27 +39,27 @@ class Berth(Protocol):
         """
 
 
-class Harbour(Protocol):
+class ProcessPool(Protocol):
     """Every program that this process has started."""
 
     def held(self) -> frozenset[SessionKey]:
         """Return the sessions whose programs live here."""
 
-    async def end(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
+    async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         """End the program of a session, if one lives here; it is gone when this returns."""
 
-    async def reap(self, mooring: Mooring, session: SessionId) -> None:
+    async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
         """End a program that another process has left behind, if it is proven to be that one."""
 
 
-class ProgramTable(Protocol):
+class AgentProcessTable(Protocol):
     """What is kept about programs, by session."""
 
-    async def save(self, key: SessionKey, mooring: Mooring) -> None:
+    async def save(self, key: SessionKey, process_record: ProcessRecord) -> None:
         """Keep what is known about a session's program."""
 
-    async def get(self, key: SessionKey) -> Mooring | None:
+    async def get(self, key: SessionKey) -> ProcessRecord | None:
         """Return what is kept about a session's program."""
 
-    async def alive(self) -> list[tuple[SessionKey, Mooring]]:
+    async def alive(self) -> list[tuple[SessionKey, ProcessRecord]]:
         """Return every program that has been started and is not known to have ended."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from holdfast.domain.agent_processes import Ending
+from holdfast.domain.agent_processes import ProcessEnding
 from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import Approval, ApprovalMode, Question
 from holdfast.domain.calls import Call
@@ -18,11 +18,11 @@ from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import Budget, SessionContext
 from holdfast.domain.tools import ToolSpec
-from holdfast.ports.agent_processes import Berth
-from holdfast.ports.tools import Shelf, Workplace
+from holdfast.ports.agent_processes import ProcessSlot
+from holdfast.ports.tools import OutputStore, ToolWorkspace
 
 
-class Place(Protocol):
+class RunSlot(Protocol):
     """Where a turn could be played at once."""
 
     def is_kept(self, key: SessionKey, turn: int) -> bool:
@@ -41,7 +41,7 @@ class Coordinator(Protocol):
         `turn` is the last one that was asked for here; without it, all that waits is.
         """
 
-    def place(self) -> AbstractContextManager[Place]:
+    def place(self) -> AbstractContextManager[RunSlot]:
         """Keep a place for a turn that is about to be written down, if one is free here."""
 
     def take_up(self, lease: Lease, *, turn: int) -> None:
@@ -53,7 +53,7 @@ class Coordinator(Protocol):
         With an epoch, nothing that was begun under a later one.
         """
 
-    async def dismiss(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
+    async def dismiss(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         """Stop what this process does for a session that has ended, its agent's program with it."""
 
     def active(self) -> frozenset[SessionKey]:
@@ -63,7 +63,7 @@ class Coordinator(Protocol):
         """Do work that nobody waits for; it is stopped, at the latest, with the turns."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class ApprovalContext(Struct, frozen=True, kw_only=True):
     """How a session stands to a question at this moment.
 
     `earlier` is what was asked about the very same thing before, `is_remembered` that somebody
@@ -79,7 +79,7 @@ class Standing(Struct, frozen=True, kw_only=True):
 class Approver(Protocol):
     """Who is asked on behalf of one session."""
 
-    async def standing(self, question: Question) -> Standing:
+    async def standing(self, question: Question) -> ApprovalContext:
         """Return how the session stands to a question that was not written down yet."""
 
     async def decision(self, question: Question) -> Approval:
@@ -114,13 +114,13 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     step: int
     ordinal: int
     # Where the contents are that the rows name; without it they stay names.
-    shelf: Shelf | None = None
+    shelf: OutputStore | None = None
     # Without a place there are no tools.
-    place: Workplace | None = None
+    place: ToolWorkspace | None = None
     tools: tuple[ToolSpec, ...] = ()
     approver: Approver
     # The place of the agent's own program; nothing where the agent is a model.
-    berth: Berth | None = None
+    process_slot: ProcessSlot | None = None
     limits: Limits = Limits()
     budget: Budget | None = None
     spent: int = 0

@@ -14,7 +14,7 @@ TOGETHER: Final = 512
 _TOGETHER_BYTES: Final = 1 << 20
 
 
-class SearchWish(Struct, frozen=True, kw_only=True):
+class SearchRequest(Struct, frozen=True, kw_only=True):
     """Which documents of an owner; `before` is the place of the last one that was shown."""
 
     owner: Owner
@@ -30,7 +30,7 @@ class SearchWish(Struct, frozen=True, kw_only=True):
     limit: int
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundDocument(Struct, frozen=True, kw_only=True):
     """A document that was found, proven, and where it stands among all of them."""
 
     place: int
@@ -42,10 +42,10 @@ class Found(Struct, frozen=True, kw_only=True):
     observation_id: str | None = None
 
 
-class Harvest(Struct, frozen=True, kw_only=True):
+class SearchBatch(Struct, frozen=True, kw_only=True):
     """What was found, the highest place first, and behind which place more may be found."""
 
-    found: tuple[Found, ...]
+    found: tuple[FoundDocument, ...]
     behind: int | None = None
 
 
@@ -65,7 +65,7 @@ class Backlog(Struct, frozen=True):
 class SearchTable(Protocol):
     """Documents by their words. What is written is found at once; an index follows it."""
 
-    async def find(self, wish: SearchWish) -> Harvest:
+    async def find(self, wish: SearchRequest) -> SearchBatch:
         """Return the documents that hold what is asked for, newest session first."""
 
     async def backlog(self) -> Backlog:

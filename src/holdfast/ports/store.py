@@ -27,9 +27,9 @@ from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.queries import AgentQuery, SessionQuery, WorkQuery
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Head, Session
+from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.tokens import SignInCode, Token
-from holdfast.ports.agent_processes import ProgramTable
+from holdfast.ports.agent_processes import AgentProcessTable
 from holdfast.ports.observations import ObservationTable, ProjectionTable
 from holdfast.ports.search import SearchTable
 from holdfast.ports.zones import ZoneTable
@@ -81,31 +81,31 @@ class SessionTable(Protocol):
     acts for the house names it by its key, which is never given to another one.
     """
 
-    async def add(self, session: Session, head: Head, digest: bytes) -> Head:
+    async def add(self, session: Session, head: SessionState, digest: bytes) -> SessionState:
         """Add a session; the digest of the opening request makes a retry recognisable."""
 
     async def digest(self, owner: Owner, session_id: SessionId) -> bytes | None:
         """Return the digest of the request that opened the owner's session."""
 
-    async def head(self, owner: Owner, session_id: SessionId) -> Head | None:
+    async def head(self, owner: Owner, session_id: SessionId) -> SessionState | None:
         """Return where the notebook stands, if this owner has it."""
 
-    async def head_by_key(self, key: SessionKey) -> Head | None:
+    async def head_by_key(self, key: SessionKey) -> SessionState | None:
         """Return where the notebook stands, whoever owns it."""
 
-    async def save(self, head: Head) -> None:
+    async def save(self, head: SessionState) -> None:
         """Write back where the notebook stands."""
 
-    async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, Head] | None:
+    async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState] | None:
         """Return the session and where it stands, if this owner has it."""
 
-    async def get_by_key(self, key: SessionKey) -> tuple[Session, Head] | None:
+    async def get_by_key(self, key: SessionKey) -> tuple[Session, SessionState] | None:
         """Return the session and where it stands, whoever owns it."""
 
     async def patch(self, key: SessionKey, session: Session) -> None:
         """Replace what may change: title, tags, model, approval, metadata, and the context."""
 
-    async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
+    async def page(self, query: SessionQuery) -> list[tuple[Session, SessionState]]:
         """Return the matching sessions in the query's order."""
 
     async def beginning(self, owner: Owner, text: str, limit: int) -> tuple[SessionId, ...]:
@@ -117,16 +117,16 @@ class SessionTable(Protocol):
     async def lineage(self, key: SessionKey) -> tuple[Segment, ...]:
         """Return the stretches of rows that make up the session, oldest first."""
 
-    async def forks(self, key: SessionKey) -> list[Head]:
+    async def forks(self, key: SessionKey) -> list[SessionState]:
         """Return the heads of the sessions that point into this one."""
 
     async def extend(self, holder: str, until: int) -> set[SessionKey]:
         """Extend every lease of a holder; return the sessions it still holds."""
 
-    async def unsettled(self) -> list[Head]:
+    async def unsettled(self) -> list[SessionState]:
         """Return the heads of all sessions in which a turn is open or waits."""
 
-    async def idle(self, before: datetime) -> list[Head]:
+    async def idle(self, before: datetime) -> list[SessionState]:
         """Return the heads of open sessions bound to a repository and untouched since then."""
 
     async def slots(self) -> int:
@@ -135,7 +135,7 @@ class SessionTable(Protocol):
     async def detach(self, key: SessionKey) -> None:
         """Copy what a fork inherits into it, so that it stands alone."""
 
-    async def remove(self, head: Head, at: datetime) -> None:
+    async def remove(self, head: SessionState, at: datetime) -> None:
         """Remove the session with all that belongs to it and leave a tombstone."""
 
     async def is_buried(self, owner: Owner, session_id: SessionId) -> bool:
@@ -148,7 +148,7 @@ class MessageTable(Protocol):
     async def append(self, key: SessionKey, rows: Sequence[NewRow]) -> None:
         """Append rows; each is its own news, under the number it carries."""
 
-    async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
+    async def by_id(self, head: SessionState, message_id: MessageId) -> Message | None:
         """Return a row by its id, inherited rows aside."""
 
     async def span(
@@ -166,7 +166,7 @@ class MessageTable(Protocol):
         hash of the row before the first one, where it was read and checked just now.
         """
 
-    async def deeds(self, head: Head) -> list[Message]:
+    async def deeds(self, head: SessionState) -> list[Message]:
         """Return a session's own rows that tell what it did: results, notices, checkpoints.
 
         Each is checked against the row before it, inherited rows aside.
@@ -179,16 +179,16 @@ class EventTable(Protocol):
     async def append(self, key: SessionKey, events: Sequence[Event]) -> None:
         """Append events other than `message.appended`."""
 
-    async def after(self, head: Head, sequence: int, *, limit: int) -> list[Frame]:
+    async def after(self, head: SessionState, sequence: int, *, limit: int) -> list[Frame]:
         """Return frames after a cursor, at most 1 MiB of them but at least one."""
 
-    async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
+    async def since(self, head: SessionState, sequence: int, names: Sequence[str]) -> list[Event]:
         """Return events of the given names, `message.appended` aside, from a sequence on."""
 
-    async def at(self, head: Head, sequence: int) -> Frame | None:
+    async def at(self, head: SessionState, sequence: int) -> Frame | None:
         """Return the frame of one number; nothing when it was pruned."""
 
-    async def missing(self, head: Head, first: int, last: int) -> str:
+    async def missing(self, head: SessionState, first: int, last: int) -> str:
         """Return why numbers are missing, as a gap says it.
 
         Deltas lie inside a step, and what was forgotten for its age before a known number. All
@@ -216,16 +216,16 @@ class CallTable(Protocol):
     async def save(self, key: SessionKey, call: Call) -> None:
         """Add a call or replace it."""
 
-    async def by_id(self, head: Head, call_id: CallId) -> Call | None:
+    async def by_id(self, head: SessionState, call_id: CallId) -> Call | None:
         """Return a call of the session."""
 
-    async def of_turn(self, head: Head, turn: int) -> list[Call]:
+    async def of_turn(self, head: SessionState, turn: int) -> list[Call]:
         """Return the calls of a turn in the order they were intended."""
 
     async def page(self, query: WorkQuery) -> list[Call]:
         """Return the matching calls, session by session, in the order they were intended."""
 
-    async def retried(self, head: Head, idempotency_key: str) -> Call | None:
+    async def retried(self, head: SessionState, idempotency_key: str) -> Call | None:
         """Return the newest call of that key that was settled by being run again."""
 
 
@@ -235,19 +235,21 @@ class ApprovalTable(Protocol):
     async def save(self, key: SessionKey, approval: Approval) -> None:
         """Add a question or replace it."""
 
-    async def by_id(self, head: Head, approval_id: ApprovalId) -> Approval | None:
+    async def by_id(self, head: SessionState, approval_id: ApprovalId) -> Approval | None:
         """Return a question of the session."""
 
     async def page(self, query: WorkQuery) -> list[Approval]:
         """Return the matching questions, oldest first."""
 
-    async def waiting(self, head: Head) -> list[Approval]:
+    async def waiting(self, head: SessionState) -> list[Approval]:
         """Return the session's questions that nobody has answered."""
 
-    async def about(self, head: Head, digest: str, call_id: CallId | None) -> Approval | None:
+    async def about(
+        self, head: SessionState, digest: str, call_id: CallId | None
+    ) -> Approval | None:
         """Return the newest question about the very same thing."""
 
-    async def is_remembered(self, head: Head, memory: str) -> bool:
+    async def is_remembered(self, head: SessionState, memory: str) -> bool:
         """Tell whether the like was allowed for the whole session."""
 
 
@@ -270,16 +272,16 @@ class CostTable(Protocol):
     async def add(self, key: SessionKey, entry: CostEntry) -> bool:
         """Add an entry; `False` when that request is already in the ledger."""
 
-    async def of_turn(self, head: Head, turn: int) -> list[CostEntry]:
+    async def of_turn(self, head: SessionState, turn: int) -> list[CostEntry]:
         """Return the entries of a turn."""
 
-    async def newest(self, head: Head) -> CostEntry | None:
+    async def newest(self, head: SessionState) -> CostEntry | None:
         """Return the entry of the session's newest turn that was written last."""
 
-    async def engaged(self, head: Head) -> int:
+    async def engaged(self, head: SessionState) -> int:
         """Return in how many turns a provider was asked."""
 
-    async def of_session(self, head: Head) -> list[CostEntry]:
+    async def of_session(self, head: SessionState) -> list[CostEntry]:
         """Return the session's entries in the order they were written."""
 
     async def sums(self, query: CostQuery) -> list[CostSum]:
@@ -419,7 +421,7 @@ class Tx(Protocol):
     @property
     def costs(self) -> CostTable: ...
     @property
-    def programs(self) -> ProgramTable: ...
+    def programs(self) -> AgentProcessTable: ...
     @property
     def tokens(self) -> TokenTable: ...
     @property

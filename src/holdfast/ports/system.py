@@ -9,13 +9,13 @@ from msgspec import Struct
 from holdfast.domain.events import Event
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 
 
-class Told(Struct, frozen=True):
+class Notification(Struct, frozen=True):
     """All that one entry has added to the news of a session, and where the session stands since."""
 
-    head: Head
+    head: SessionState
     news: Sequence[Event]
 
 
@@ -49,7 +49,7 @@ class Machine(Protocol):
 class Bell(Protocol):
     """One listener's ear at the door."""
 
-    async def rung(self) -> Told | None:
+    async def rung(self) -> Notification | None:
         """Return as soon as the session was written to after `listen` was called.
 
         With what was written, if there was one ring only and the ringer knew; else read the log.
@@ -62,5 +62,5 @@ class Doorbell(Protocol):
     def listen(self, key: SessionKey) -> Bell:
         """Start listening; take the bell before reading, so that no ring is lost."""
 
-    def ring(self, key: SessionKey, tell: Callable[[], Told] | None = None) -> None:
+    def ring(self, key: SessionKey, tell: Callable[[], Notification] | None = None) -> None:
         """Tell everyone who listens; `tell` is asked what was written, if anybody does."""

@@ -15,7 +15,7 @@ from holdfast.domain.tools import Effect, Grant, ToolClass
 from holdfast.ports.llm import LlmTool
 
 
-class Shelf(Protocol):
+class OutputStore(Protocol):
     """Where a session keeps large or replaced contents, each under a handle made of its hash."""
 
     async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
@@ -33,7 +33,7 @@ class Slice(Struct, frozen=True, kw_only=True):
     total: int
 
 
-class Workplace(Struct, frozen=True, kw_only=True):
+class ToolWorkspace(Struct, frozen=True, kw_only=True):
     """Where the calls of a session act and how far they reach: all that a tool learns of it."""
 
     # An opaque name, for what lives as long as the session does: connections to servers.
@@ -47,10 +47,10 @@ class Workplace(Struct, frozen=True, kw_only=True):
     servers: tuple[Mapping[str, Any], ...] = ()
     # Servers that the person who talks has named: to name one is to agree to it.
     guests: tuple[Mapping[str, Any], ...] = ()
-    shelf: Shelf
+    shelf: OutputStore
 
 
-class Companion(Struct, frozen=True, kw_only=True):
+class ClientMcpServer(Struct, frozen=True, kw_only=True):
     """An MCP server that somebody else's agent starts or reaches by itself.
 
     `values` are the variables of a command, or the headers for an address.
@@ -64,21 +64,21 @@ class Companion(Struct, frozen=True, kw_only=True):
     values: Mapping[str, Secret] = {}
 
 
-class Company(Struct, frozen=True, kw_only=True):
+class ClientMcpServers(Struct, frozen=True, kw_only=True):
     """The servers that go along with a program, and in sentences which cannot."""
 
-    companions: tuple[Companion, ...] = ()
+    companions: tuple[ClientMcpServer, ...] = ()
     troubles: tuple[str, ...] = ()
 
 
-class Companions(Protocol):
+class McpServerSource(Protocol):
     """Who goes along with programs."""
 
-    async def of(self, place: Workplace) -> Company:
+    async def of(self, place: ToolWorkspace) -> ClientMcpServers:
         """Return the servers of a place, as far as somebody has agreed to each of them."""
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class RequestedCall(Struct, frozen=True, kw_only=True):
     """A call as the model asked for it."""
 
     id: str
@@ -87,7 +87,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     idempotency_key: str
 
 
-class Planned(Struct, frozen=True, kw_only=True):
+class PlannedCall(Struct, frozen=True, kw_only=True):
     """A call that may run as soon as whoever has to be asked agrees.
 
     `digest` covers the tool, its arguments, the working directory and every target outside of the
@@ -95,7 +95,7 @@ class Planned(Struct, frozen=True, kw_only=True):
     would cover; without it only this one call can be allowed.
     """
 
-    asked: Asked
+    asked: RequestedCall
     effect: Effect
     tool_class: ToolClass
     digest: str
@@ -104,7 +104,7 @@ class Planned(Struct, frozen=True, kw_only=True):
     memory: str | None = None
 
 
-class Done(Struct, frozen=True, kw_only=True):
+class CallOutcome(Struct, frozen=True, kw_only=True):
     """How a call came out; also how one was refused before it ran."""
 
     status: ResultStatus
@@ -118,16 +118,16 @@ class Toolbox(Protocol):
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
         """Return what running the call twice would do; `unsafe` for what nobody knows."""
 
-    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and can be had at this place."""
 
-    async def troubles(self, place: Workplace) -> tuple[str, ...]:
+    async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
         """Return what is missing here that was meant to be there, in sentences for a person."""
 
-    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
         """Judge a call by everything but its approval; a `Done` refuses it."""
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         """Do what was planned, if it is still the same; cancelling stops it, leaving no process."""
 
     async def leave(self, session: str) -> None:
@@ -137,7 +137,7 @@ class Toolbox(Protocol):
 Trouble = Literal["outside", "missing", "not_a_file", "not_text", "too_large", "failed"]
 
 
-class FileTrouble(Exception):  # noqa: N818 — it is an answer, and most often no error
+class FileProblem(Exception):  # noqa: N818 — it is an answer, and most often no error
     """Why a file cannot be read or written; told to the program, so it names nothing outside."""
 
     def __init__(self, kind: Trouble, message: str) -> None:

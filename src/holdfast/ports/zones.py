@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from holdfast.domain.ids import Owner, SessionKey
-from holdfast.zones.lines import Tally
+from holdfast.zones.lines import LineCount
 from holdfast.zones.model import ZoneFile
 
 
@@ -37,7 +37,7 @@ class ZoneTable(Protocol):
     async def part_before(self, file: ZoneFile, line: int) -> int:
         """Return the number of the last part that begins before a line does."""
 
-    async def part(self, file: ZoneFile, number: int) -> tuple[Tally, bytes]:
+    async def part(self, file: ZoneFile, number: int) -> tuple[LineCount, bytes]:
         """Return a part of a file, and the tally of all that stands before it."""
 
     async def place(self, owner: Owner, file: ZoneFile) -> None:

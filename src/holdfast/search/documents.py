@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.domain.messages import Role, decode_parts
 from holdfast.domain.time import microseconds
-from holdfast.ports.search import SearchWish
+from holdfast.ports.search import SearchRequest
 from holdfast.search.query import Term
 from holdfast.search.tokenizer import text_of, tool_of, words_of
 from holdfast.store.database import Row
@@ -27,7 +27,7 @@ _DIGITS: Final = 5
 _LAST_DAY: Final = 10**_DIGITS - 1
 
 
-class Origin(Struct, frozen=True):
+class DocumentOrigin(Struct, frozen=True):
     """Whose document it is, and of which agent and repository."""
 
     owner: str
@@ -47,7 +47,7 @@ def source_of(place: int) -> tuple[int, int]:
     return -((place - FIRST_CLAIM) >> WIDTH), (place - FIRST_CLAIM) & (NUMBERS - 1)
 
 
-def message_words(origin: Origin, row: Row) -> str:
+def message_words(origin: DocumentOrigin, row: Row) -> str:
     """Return what the index holds of a message: role, microseconds, and encoded parts."""
     role, at, stored = row
     parts = decode_parts(stored)
@@ -56,7 +56,7 @@ def message_words(origin: Origin, row: Row) -> str:
     return _joined(text_of(parts), marks if tool is None else [*marks, mark("t", tool)])
 
 
-def text_words(origin: Origin, at: int, text: str) -> str:
+def text_words(origin: DocumentOrigin, at: int, text: str) -> str:
     """Return what the index holds of a title or a claim."""
     return _joined(text, _marks(origin, at))
 
@@ -97,7 +97,7 @@ def day_beginnings(first: int, last: int) -> list[str]:
     return found
 
 
-def _marks(origin: Origin, at: int) -> list[str]:
+def _marks(origin: DocumentOrigin, at: int) -> list[str]:
     marks = [mark("o", origin.owner), f"·d{min(max(at // _DAY, 0), _LAST_DAY):0{_DIGITS}}"]
     if origin.agent_id is not None:
         marks.append(mark("a", origin.agent_id))
@@ -339,7 +339,7 @@ SELECT key
 """
 
 
-def expression(wish: SearchWish) -> str:
+def expression(wish: SearchRequest) -> str:
     """Return what the index is asked: words and marks, each of them quoted."""
     parts = [_words(term) for term in wish.terms.wanted]
     parts += [f'"{each}"' for each in _mark_conditions(wish)]
@@ -360,7 +360,7 @@ def _words(term: Term) -> str:
     return " AND ".join([*told, f'"{last}" *' if term.is_beginning else f'"{last}"'])
 
 
-def _mark_conditions(wish: SearchWish) -> list[str]:
+def _mark_conditions(wish: SearchRequest) -> list[str]:
     marks = [mark("o", wish.owner)]
     if wish.agent_id is not None:
         marks.append(mark("a", wish.agent_id))

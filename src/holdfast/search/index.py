@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.canonical_json import reading
+from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.ports import Tx
 from holdfast.ports.search import Backlog
 from holdfast.search.documents import (
@@ -38,7 +38,7 @@ from holdfast.search.documents import (
     TAIL_OF,
     TAKE_OUT,
     TITLE,
-    Origin,
+    DocumentOrigin,
     message_words,
     place_of,
     text_words,
@@ -56,15 +56,15 @@ _BYTES_MOST: Final = 1 << 20
 Document = tuple[int, str | None]
 
 
-class Standing(Struct, frozen=True):
+class SessionMeta(Struct, frozen=True):
     """A session as the index needs to know it."""
 
-    origin: Origin
+    origin: DocumentOrigin
     title: str | None
     created_at: int
 
 
-class Stretch(Struct, frozen=True):
+class IndexRange(Struct, frozen=True):
     """Messages of a session that are put into the index now, of those that have to be."""
 
     key: int
@@ -78,7 +78,7 @@ class Stretch(Struct, frozen=True):
         return self.end + 1 if self.end < self.last else None
 
 
-class Part(Struct):
+class IndexBatch(Struct):
     """Documents of a stretch, and the number to go on with if that is not all of it."""
 
     documents: list[Document]
@@ -112,7 +112,7 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
         if room <= 0:
             break
         if key > 0 and first == 0:
-            part = Part(await _title(database, key))
+            part = IndexBatch(await _title(database, key))
         elif key > 0:
             if (key, first) not in said:
                 break
@@ -120,7 +120,7 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
         else:
             # One more, to know whether that is all.
             stretch = (first, _LAST if last is None else last)
-            part = Part(await _documents(database, key, stretch, room + 1))
+            part = IndexBatch(await _documents(database, key, stretch, room + 1))
         found, further = part.first(room)
         here = {"key": key, "first": first}
         if further is None:
@@ -141,7 +141,7 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
 
 async def _all_messages(
     database: Database, tail: list[Row], limit: int
-) -> tuple[dict[tuple[int, int], Part], bool]:
+) -> tuple[dict[tuple[int, int], IndexBatch], bool]:
     """Return the documents of stretches of messages, by where each begins, and whether it is all.
 
     So many together, and no more than some bytes of them: what is not there comes later.
@@ -158,18 +158,18 @@ async def _all_messages(
         whole = newest if last is None else min(newest, last)
         end = min(whole, first + limit - 1)
         limit -= max(end - first + 1, 0)
-        wanted.append(Stretch(key, first, end, whole))
+        wanted.append(IndexRange(key, first, end, whole))
     fitting = await _fitting(database, wanted)
-    found = {(each.key, each.first): Part([], each.further) for each in fitting}
+    found = {(each.key, each.first): IndexBatch([], each.further) for each in fitting}
     for place, *row in await database.fetch(ALL_ROWS, _asked(fitting)):
         each = fitting[place]
         _, *origin = sessions[each.key]
-        documents = _messages(Origin(*origin), [tuple(row)])
+        documents = _messages(DocumentOrigin(*origin), [tuple(row)])
         found[each.key, each.first].documents.extend(documents)
     return found, fitting == wanted
 
 
-async def _fitting(database: Database, wanted: list[Stretch]) -> list[Stretch]:
+async def _fitting(database: Database, wanted: list[IndexRange]) -> list[IndexRange]:
     """Return as many stretches as have so many bytes together; the last of them may be cut."""
     total = 0
     for place, number, size in await database.fetch(SIZES, _asked(wanted)):
@@ -182,11 +182,11 @@ async def _fitting(database: Database, wanted: list[Stretch]) -> list[Stretch]:
     return wanted
 
 
-def _asked(stretches: list[Stretch]) -> Parameters:
+def _asked(stretches: list[IndexRange]) -> Parameters:
     return {"stretches": encode([(each.key, each.first, each.end) for each in stretches]).decode()}
 
 
-async def note_removal(database: Database, head: Head) -> None:
+async def note_removal(database: Database, head: SessionState) -> None:
     """Write down which words the index has to forget of a session that is about to be removed."""
     key = head.key
     lacking = [
@@ -199,7 +199,7 @@ async def note_removal(database: Database, head: Head) -> None:
         for number, words in found:
             if words is not None and not any(number in each for each in lacking):
                 await database.execute(DIG, {"document": place_of(key, number), "words": words})
-    standing = await standing_of(database, key)
+    standing = await session_meta(database, key)
     for (title,) in await database.fetch(TITLE, {"key": key}):
         if standing is not None:
             words = text_words(standing.origin, standing.created_at, title)
@@ -208,7 +208,7 @@ async def note_removal(database: Database, head: Head) -> None:
     await database.execute(FORGET_TITLE, {"key": key})
 
 
-async def bury(database: Database, limit: int) -> int:
+async def remove_documents(database: Database, limit: int) -> int:
     """Take the words of removed documents out of the index; return of how many documents."""
     graves = await database.fetch(GRAVES, {"limit": limit})
     for document, words in sorted(graves):
@@ -223,16 +223,16 @@ async def _take_out(database: Database, document: int, words: str) -> None:
     await database.execute(TAKE_OUT, {"document": document, "words": words})
 
 
-async def standing_of(database: Database, key: int) -> Standing | None:
+async def session_meta(database: Database, key: int) -> SessionMeta | None:
     """Return whose session it is, and what it is called."""
     for owner, agent_id, repo_id, title, created_at in await database.fetch(ORIGIN, {"key": key}):
-        return Standing(Origin(owner, agent_id, repo_id), title, created_at)
+        return SessionMeta(DocumentOrigin(owner, agent_id, repo_id), title, created_at)
     return None
 
 
 async def _title(database: Database, key: int) -> list[Document]:
     """Return the title of a session as a document, and take out the one it had before."""
-    standing = await standing_of(database, key)
+    standing = await session_meta(database, key)
     if standing is None:
         return [(0, None)]
     for (before,) in await database.fetch(TITLE, {"key": key}):
@@ -252,15 +252,15 @@ async def _documents(
     asked = {"key": abs(key), "first": first, "last": last, "limit": limit}
     if key < 0:
         return [
-            (number, text_words(Origin(owner), at * _MILLISECOND, _said(content)))
+            (number, text_words(DocumentOrigin(owner), at * _MILLISECOND, _said(content)))
             for number, owner, at, content in await database.fetch(CLAIMS, asked)
         ]
-    standing = await standing_of(database, key)
+    standing = await session_meta(database, key)
     rows = await database.fetch(ROWS, asked)
     return [] if standing is None else list(_messages(standing.origin, rows))
 
 
-def _messages(origin: Origin, rows: list[Row]) -> Iterator[Document]:
+def _messages(origin: DocumentOrigin, rows: list[Row]) -> Iterator[Document]:
     for number, role, at, parts in rows:
         try:
             yield number, message_words(origin, (role, at, parts))
@@ -272,7 +272,7 @@ def _messages(origin: Origin, rows: list[Row]) -> Iterator[Document]:
 
 def _said(content: bytes) -> str:
     try:
-        return text_of_value(reading(content))
+        return text_of_value(decode_exact(content))
     except (ValueError, RecursionError):
         return ""
 
@@ -287,7 +287,7 @@ BURIAL_SECONDS: Final = 1.0
 Asked = Callable[[Callable[[Tx], Any]], Awaitable[Any]]
 
 
-class Upkeep:
+class IndexUpkeep:
     """Has the index catch up after some commits, while others go on writing."""
 
     def __init__(self, read: Asked, write: Asked) -> None:

@@ -40,7 +40,7 @@ class Terms(Struct, frozen=True):
         return any(len(term.words) > 1 for term in (*self.wanted, *self.unwanted))
 
 
-def parsed(query: str) -> Terms:
+def parse_terms(query: str) -> Terms:
     """Return what a query asks for; one without any word in it asks for nothing that there is."""
     if query.count('"') % 2:
         return _plain(query)
@@ -137,7 +137,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     observation_id: str | None = None
 
 
-class SearchRebuilt(Struct, frozen=True, kw_only=True):
+class SearchRebuild(Struct, frozen=True, kw_only=True):
     """What was indexed anew, and where the index had not been what the texts say."""
 
     documents: int

@@ -13,14 +13,20 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
 from holdfast.domain.queries import Page, decode_count, encode_count
 from holdfast.ports import Store, Tx
-from holdfast.ports.search import TOGETHER, Backlog, Found, Harvest, SearchWish
+from holdfast.ports.search import (
+    TOGETHER,
+    Backlog,
+    FoundDocument,
+    SearchBatch,
+    SearchRequest,
+)
 from holdfast.search.query import (
     Hit,
     SearchQuery,
-    SearchRebuilt,
+    SearchRebuild,
     Term,
     Terms,
-    parsed,
+    parse_terms,
     require_query,
     stands_at,
 )
@@ -142,12 +148,12 @@ class Search:
         where much had to be looked at for a phrase.
         """
         require_query(query)
-        terms = parsed(query.text)
+        terms = parse_terms(query.text)
         filters = (owner, replace(query, limit=1))
         place = decode_count(cursor, filters)
         await self._catch_up(BACKLOG_MOST)
 
-        async def read(tx: Tx) -> Harvest:
+        async def read(tx: Tx) -> SearchBatch:
             wish = await _wish(tx, owner, query, terms)
             return await tx.search.find(replace(wish, before=place and place[0]))
 
@@ -156,14 +162,14 @@ class Search:
         behind = None if harvest.behind is None else (harvest.behind, "")
         return Page(items=hits, next_cursor=encode_count(behind, filters))
 
-    async def rebuild(self) -> SearchRebuilt:
+    async def rebuild(self) -> SearchRebuild:
         """Compute the index anew, for everybody; tell whether it had been what the texts say."""
         before = await self._sum()
         await self._store.write(lambda tx: tx.search.empty())
         documents = await self._catch_up(NOTHING)
         after = await self._sum()
         told = () if before == after else (_difference(before, after),)
-        return SearchRebuilt(documents=documents, differences=told)
+        return SearchRebuild(documents=documents, differences=told)
 
     async def _sum(self) -> tuple[int, int] | None:
         """Return what the index holds, once it holds everything; nothing where it is damaged."""
@@ -188,12 +194,12 @@ class Search:
         return done
 
 
-async def _wish(tx: Tx, owner: Owner, query: SearchQuery, terms: Terms) -> SearchWish:
+async def _wish(tx: Tx, owner: Owner, query: SearchQuery, terms: Terms) -> SearchRequest:
     agent = query.agent
     if agent is not None and not is_uuid(agent):
         agent = (await find_agent(tx, owner, agent)).id
     session = query.session_id
-    return SearchWish(
+    return SearchRequest(
         owner=owner,
         terms=terms,
         agent_id=None if agent is None else AgentId(agent),
@@ -207,7 +213,7 @@ async def _wish(tx: Tx, owner: Owner, query: SearchQuery, terms: Terms) -> Searc
     )
 
 
-async def _hits(harvest: Sequence[Found], terms: Terms) -> tuple[Hit, ...]:
+async def _hits(harvest: Sequence[FoundDocument], terms: Terms) -> tuple[Hit, ...]:
     def cut() -> tuple[Hit, ...]:
         return tuple(_hit(found, terms) for found in harvest)
 
@@ -215,7 +221,7 @@ async def _hits(harvest: Sequence[Found], terms: Terms) -> tuple[Hit, ...]:
     return cut() if is_light else await asyncio.to_thread(cut)
 
 
-def _hit(found: Found, terms: Terms) -> Hit:
+def _hit(found: FoundDocument, terms: Terms) -> Hit:
     shown = snippet(found.text, terms)
     message = found.message
     return Hit(

@@ -7,17 +7,17 @@ from typing import Final
 
 import msgspec
 
-from holdfast.domain.canonical_json import reading
+from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.errors import Internal
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.messages import decode_parts
-from holdfast.domain.sessions import Head, title_of
+from holdfast.domain.sessions import SessionState, title_of
 from holdfast.domain.time import instant, microseconds, moment
 from holdfast.observations.claims import observation_id
 from holdfast.observations.model import EntityType
-from holdfast.observations.tables import Observations
+from holdfast.observations.tables import ObservationTables
 from holdfast.ports import Segment
-from holdfast.ports.search import Backlog, Found, Harvest, SearchWish
+from holdfast.ports.search import Backlog, FoundDocument, SearchBatch, SearchRequest
 from holdfast.search.documents import (
     BACKLOG,
     CLAIM,
@@ -36,12 +36,12 @@ from holdfast.search.documents import (
     place_of,
     source_of,
 )
-from holdfast.search.index import bury, catch_up, standing_of
+from holdfast.search.index import catch_up, remove_documents, session_meta
 from holdfast.search.query import holds
 from holdfast.search.tokenizer import text_of, text_of_value, tool_of, words_of
 from holdfast.store.database import Database, Row, checksum, corrupt, encode, log
-from holdfast.store.messages import Messages
-from holdfast.store.sessions import Sessions
+from holdfast.store.messages import MessageRows
+from holdfast.store.sessions import SessionRows
 
 _TITLE: Final = 0
 
@@ -49,14 +49,14 @@ _TITLE: Final = 0
 class Finder:
     """Reads documents for one search."""
 
-    def __init__(self, database: Database, wish: SearchWish) -> None:
+    def __init__(self, database: Database, wish: SearchRequest) -> None:
         self._db = database
         self._wish = wish
-        self._heads: dict[int, Head | None] = {}
+        self._heads: dict[int, SessionState | None] = {}
         self._since = None if wish.since is None else microseconds(wish.since)
         self._until = None if wish.until is None else microseconds(wish.until)
 
-    async def found(self, place: int) -> Found | None:
+    async def found(self, place: int) -> FoundDocument | None:
         """Return the document of a place, if it is what is asked for."""
         key, number = source_of(place)
         if key < 0:
@@ -72,32 +72,32 @@ class Finder:
                 found = await self._message(place, head, number)
         return found if found is not None and self._is_wanted(found) else None
 
-    async def _head(self, key: int) -> Head | None:
+    async def _head(self, key: int) -> SessionState | None:
         if key not in self._heads:
-            self._heads[key] = await Sessions(self._db).head_by_key(SessionKey(key))
+            self._heads[key] = await SessionRows(self._db).head_by_key(SessionKey(key))
         return self._heads[key]
 
-    async def _is_asked_for(self, head: Head) -> bool:
+    async def _is_asked_for(self, head: SessionState) -> bool:
         """Tell whether a session is of the owner, the agent and the repository that are meant."""
         wish = self._wish
         if head.owner != wish.owner or wish.agent_id not in {None, head.agent_id}:
             return False
         if wish.repo_id is None:
             return True
-        standing = await standing_of(self._db, head.key)
+        standing = await session_meta(self._db, head.key)
         return standing is not None and standing.origin.repo_id == wish.repo_id
 
-    async def _message(self, place: int, head: Head, number: int) -> Found | None:
+    async def _message(self, place: int, head: SessionState, number: int) -> FoundDocument | None:
         if not head.inherited < number <= head.messages:
             return None
         segment = Segment(head.key, head.session_id, number, number)
-        message = (await Messages(self._db).span(segment, limit=1))[0]
+        message = (await MessageRows(self._db).span(segment, limit=1))[0]
         wish = self._wish
         if wish.role not in {None, message.role}:
             return None
         if wish.tool is not None and tool_of(message.parts) != wish.tool:
             return None
-        return Found(
+        return FoundDocument(
             place=place,
             text=text_of(message.parts),
             created_at=message.created_at,
@@ -107,14 +107,14 @@ class Finder:
             message=message,
         )
 
-    async def _title(self, place: int, head: Head) -> Found | None:
-        standing = await standing_of(self._db, head.key)
+    async def _title(self, place: int, head: SessionState) -> FoundDocument | None:
+        standing = await session_meta(self._db, head.key)
         if standing is None or head.title is None or not self._has_only_words():
             return None
         # Most titles are what was said first, which is found itself.
         if head.title == await self._said_first(head):
             return None
-        return Found(
+        return FoundDocument(
             place=place,
             text=head.title,
             created_at=instant(standing.created_at),
@@ -122,17 +122,17 @@ class Finder:
             agent_id=head.agent_id,
         )
 
-    async def _said_first(self, head: Head) -> str | None:
+    async def _said_first(self, head: SessionState) -> str | None:
         """Return the title that a session, or the one it was forked from, got from a message."""
-        for part in await Sessions(self._db).lineage(head.key):
+        for part in await SessionRows(self._db).lineage(head.key):
             asked = {"key": part.key, "first": part.first, "last": part.last}
             for (number,) in await self._db.fetch(SAID_FIRST, asked):
                 segment = Segment(part.key, part.session_id, number, number)
-                return title_of((await Messages(self._db).span(segment, limit=1))[0].text)
+                return title_of((await MessageRows(self._db).span(segment, limit=1))[0].text)
         return None
 
-    async def _claim(self, place: int, key: int, ordinal: int) -> Found | None:
-        known = await Observations(self._db).by_key(key)
+    async def _claim(self, place: int, key: int, ordinal: int) -> FoundDocument | None:
+        known = await ObservationTables(self._db).by_key(key)
         if known is None or known.is_deleted or known.subject.owner != self._wish.owner:
             return None
         if not self._has_only_words() or self._wish.agent_id or self._wish.repo_id:
@@ -142,9 +142,9 @@ class Finder:
             raise corrupt(f"observation {ordinal} of {known.entity_id}")
         content_hash, content = rows[0][7], rows[0][9]
         is_session = known.subject.entity_type is EntityType.AGENT_SESSION
-        return Found(
+        return FoundDocument(
             place=place,
-            text=text_of_value(reading(content)),
+            text=text_of_value(decode_exact(content)),
             created_at=moment(rows[0][5]),
             session_id=SessionId(known.subject.key) if is_session else None,
             observation_id=observation_id(known.subject, ordinal, content_hash.hex()),
@@ -154,7 +154,7 @@ class Finder:
         """Tell whether nothing is asked for that only messages have."""
         return self._wish.role is None and self._wish.tool is None
 
-    def _is_wanted(self, found: Found) -> bool:
+    def _is_wanted(self, found: FoundDocument) -> bool:
         at = microseconds(found.created_at)
         if self._since is not None and at < self._since:
             return False
@@ -177,19 +177,19 @@ _CHUNK: Final = 64
 Span = tuple[int, int]
 
 
-class Search:
+class SearchTables:
     """Documents by their words."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def find(self, wish: SearchWish) -> Harvest:
+    async def find(self, wish: SearchRequest) -> SearchBatch:
         if not wish.terms.wanted:
-            return Harvest(found=())
+            return SearchBatch(found=())
         finder = Finder(self._db, wish)
         spans = await self._spans(wish)
         tail = await self._tail(wish, spans)
-        found: list[Found] = []
+        found: list[FoundDocument] = []
         behind = None
         looks = 0
         async with aclosing(self._places(wish, spans, tail)) as places:
@@ -202,7 +202,7 @@ class Search:
                     found.append(one)
             else:
                 behind = None
-        return Harvest(found=tuple(found), behind=behind)
+        return SearchBatch(found=tuple(found), behind=behind)
 
     async def backlog(self) -> Backlog:
         return Backlog(*(await self._db.fetch(BACKLOG))[0])
@@ -211,7 +211,7 @@ class Search:
         return await catch_up(self._db, limit)
 
     async def bury(self, limit: int) -> int:
-        return await bury(self._db, limit)
+        return await remove_documents(self._db, limit)
 
     async def sum(self) -> tuple[int, int]:
         count, total = (await self._db.fetch(SUM))[0]
@@ -222,13 +222,13 @@ class Search:
             await self._db.execute(sql)
         return await self.backlog()
 
-    async def _spans(self, wish: SearchWish) -> list[Span]:
+    async def _spans(self, wish: SearchRequest) -> list[Span]:
         """Return where documents may stand, the highest first."""
         top = HIGHEST if wish.before is None else wish.before - 1
         if wish.session_id is None:
             return [(LOWEST, top)] if top >= LOWEST else []
         spans = []
-        sessions = Sessions(self._db)
+        sessions = SessionRows(self._db)
         head = await sessions.head(wish.owner, wish.session_id)
         if head is not None:
             # What a fork inherits is its own for who asks for it; its title is.
@@ -243,7 +243,7 @@ class Search:
         return [(low, min(high, top)) for low, high in spans if low <= top]
 
     async def _places(
-        self, wish: SearchWish, spans: Sequence[Span], tail: "Tail"
+        self, wish: SearchRequest, spans: Sequence[Span], tail: "UnindexedMessages"
     ) -> AsyncGenerator[int, None]:
         """Yield the places that may be meant, the highest first, each once."""
         waiting = sorted(tail.matching)
@@ -262,9 +262,9 @@ class Search:
         while waiting:
             yield waiting.pop()
 
-    async def _tail(self, wish: SearchWish, spans: Sequence[Span]) -> "Tail":
+    async def _tail(self, wish: SearchRequest, spans: Sequence[Span]) -> "UnindexedMessages":
         """Read what is not in the index yet."""
-        tail = Tail()
+        tail = UnindexedMessages()
         for key, first, last in await self._db.fetch(OWN_TAIL, {"owner": wish.owner}):
             end = _LAST if last is None else last
             tail.spans.append((place_of(key, first), place_of(key, end)))
@@ -276,7 +276,7 @@ class Search:
                     tail.matching += await self._matching(wish, key, numbers)
         return tail
 
-    async def _matching(self, wish: SearchWish, key: int, numbers: Span) -> list[int]:
+    async def _matching(self, wish: SearchRequest, key: int, numbers: Span) -> list[int]:
         """Return the places in a stretch of the tail whose text holds what is asked for."""
         first, last = numbers
         asked = {"key": abs(key), "first": first, "last": last, "limit": -1}
@@ -286,7 +286,7 @@ class Search:
         else:
             rows = await self._db.fetch(ROWS, asked)
             texts = [(row[0], _said(row[-1], wish)) for row in rows]
-            standing = await standing_of(self._db, key) if first == 0 else None
+            standing = await session_meta(self._db, key) if first == 0 else None
             if standing is not None and standing.title is not None:
                 texts.append((0, standing.title))
         return [
@@ -296,7 +296,7 @@ class Search:
         ]
 
 
-class Tail:
+class UnindexedMessages:
     """What is not in the index yet: where it stands, and what of it matches."""
 
     def __init__(self) -> None:
@@ -308,7 +308,7 @@ class Tail:
         return any(low <= place <= high for low, high in self.spans)
 
 
-async def _proven(finder: Finder, place: int) -> Found | None:
+async def _proven(finder: Finder, place: int) -> FoundDocument | None:
     try:
         return await finder.found(place)
     except Internal as error:
@@ -317,7 +317,7 @@ async def _proven(finder: Finder, place: int) -> Found | None:
         return None
 
 
-def _said(parts: bytes, wish: SearchWish) -> str | None:
+def _said(parts: bytes, wish: SearchRequest) -> str | None:
     """Return the text of a stored row; nothing where it cannot hold what is asked for."""
     # Letters of ASCII stand in the bytes as they are: most rows need not be decoded.
     if parts.isascii():
@@ -332,6 +332,6 @@ def _said(parts: bytes, wish: SearchWish) -> str | None:
 
 def _claimed(content: bytes) -> str | None:
     try:
-        return text_of_value(reading(content))
+        return text_of_value(decode_exact(content))
     except (ValueError, RecursionError):
         return None

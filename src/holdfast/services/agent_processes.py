@@ -13,25 +13,25 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.agent_processes import ALIVE, Mooring, ProcessState
+from holdfast.domain.agent_processes import ALIVE, ProcessRecord, ProcessState
 from holdfast.domain.agents import AcpRuntime, Agent
 from holdfast.domain.errors import Code, HoldfastError, LimitReached, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.leases import holder_of
 from holdfast.domain.messages import Media
-from holdfast.domain.sessions import OPEN, Head, Session
-from holdfast.ports import Brief, Doorbell, Harbour, Machine, Store, Toolbox, Tx
+from holdfast.domain.sessions import OPEN, Session, SessionState
+from holdfast.ports import Brief, Doorbell, Machine, ProcessPool, Store, Toolbox, Tx
 from holdfast.services.background_tasks import Background, rest
-from holdfast.services.journal import Journal, Pen, session_not_found
+from holdfast.services.journal import Journal, SessionWriter, session_not_found
 from holdfast.services.repos import Repos, find_repo
-from holdfast.services.workspaces import Folders, Visitors, workplace_name
+from holdfast.services.workspaces import FolderProvider, Visitors, workspace_name
 
 log = logging.getLogger(__name__)
 LIMIT: Final = 5
 RETRY_AFTER: Final = 60
 
 
-class Slots:
+class ProcessLimit:
     """So many programs at a time, and a line in the log whenever their number changes."""
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -70,7 +70,7 @@ class Slots:
         log.info("sessions.active_changed", extra={"fields": fields})
 
 
-class Guests:
+class SessionMcpServers:
     """Brings servers along, for the owner of a session."""
 
     def __init__(self, visitors: Visitors, toolbox: Toolbox) -> None:
@@ -82,7 +82,7 @@ class Guests:
         self, owner: Owner, session_id: SessionId, servers: tuple[Mapping[str, Any], ...]
     ) -> None:
         """Give a session these servers instead of those that were brought before."""
-        name = workplace_name(owner, session_id)
+        name = workspace_name(owner, session_id)
         if self._visitors.get(name, ()) == servers:
             return
         if servers:
@@ -98,7 +98,7 @@ LOOK_SECONDS: Final = 0.5
 TEND_SECONDS: Final = 30.0
 
 
-class Berths(Background):
+class AgentProcesses(Background):
     """What programs need of the store; a context manager, because it looks after them."""
 
     def __init__(
@@ -107,36 +107,40 @@ class Berths(Background):
         journal: Journal,
         doorbell: Doorbell,
         machine: Machine,
-        harbour: Harbour,
+        process_pool: ProcessPool,
     ) -> None:
         super().__init__()
         self.store = store
         self._journal = journal
         self._doorbell = doorbell
         self._machine = machine
-        self._harbour = harbour
+        self._harbour = process_pool
         self._watches: dict[SessionKey, asyncio.Task[None]] = {}
 
-    def of(self, ground: "Ground", session: Session, key: SessionKey) -> "SessionBerth | None":
+    def of(
+        self, ground: "WorkspaceResolver", session: Session, key: SessionKey
+    ) -> "SessionProcessSlot | None":
         """Return the place of a session's program; nothing where its agent is none."""
         if not isinstance(session.agent.runtime, AcpRuntime):
             return None
-        return SessionBerth(self, session, key, ground)
+        return SessionProcessSlot(self, session, key, ground)
 
-    async def known(self, key: SessionKey) -> Mooring:
+    async def known(self, key: SessionKey) -> ProcessRecord:
         """Return what is kept about a session's program."""
-        return await self.store.read(Brief(lambda tx: tx.programs.get(key))) or Mooring()
+        return await self.store.read(Brief(lambda tx: tx.programs.get(key))) or ProcessRecord()
 
-    async def keep(self, key: SessionKey, mooring: Mooring, *, is_activity: bool) -> None:
+    async def keep(
+        self, key: SessionKey, process_record: ProcessRecord, *, is_activity: bool
+    ) -> None:
         """Keep what is known about a session's program, and look after it while it lives."""
-        is_alive = mooring.state in ALIVE
+        is_alive = process_record.state in ALIVE
         holder = str(self._machine.holder()) if is_alive else None
 
-        async def write(pen: Pen) -> Mooring:
-            found = await pen.tx.programs.get(key) or Mooring()
-            if not is_alive and _is_another(found, mooring):
+        async def write(pen: SessionWriter) -> ProcessRecord:
+            found = await pen.tx.programs.get(key) or ProcessRecord()
+            if not is_alive and _is_another(found, process_record):
                 return found
-            kept = pen.cleaned(replace(mooring, holder=holder))
+            kept = pen.cleaned(replace(process_record, holder=holder))
             # That it does something is told often, and mostly that is all the news.
             if msgspec.json.encode(kept) != msgspec.json.encode(found):
                 await pen.tx.programs.save(key, kept)
@@ -145,8 +149,8 @@ class Berths(Background):
             return found
 
         before = await self._journal.write_by_key(key, write)
-        if before.state is not mooring.state:
-            log.info("agent.state_changed", extra={"fields": _told(key, before, mooring)})
+        if before.state is not process_record.state:
+            log.info("agent.state_changed", extra={"fields": _told(key, before, process_record)})
         if is_alive and key not in self._watches:
             watch = self._watches[key] = self.start(self._watch(key))
             watch.add_done_callback(lambda _: self._watches.pop(key, None))
@@ -168,31 +172,33 @@ class Berths(Background):
             log.warning("programs were not looked after: %s", error.message)
             return ()
         left = [(key, each) for key, each in alive if not self._is_looked_after(key, each)]
-        return tuple([key for key, mooring in left if await self._clear(key, mooring)])
+        return tuple(
+            [key for key, process_record in left if await self._clear(key, process_record)]
+        )
 
-    async def _clear(self, key: SessionKey, mooring: Mooring) -> bool:
+    async def _clear(self, key: SessionKey, process_record: ProcessRecord) -> bool:
         """End what is left of a program; `False` if its session has news of it meanwhile."""
         head = await self.store.read(Brief(lambda tx: tx.sessions.head_by_key(key)))
         if head is None:
             return False
-        await self._harbour.reap(mooring, head.session_id)
-        gone = replace(mooring, state=ProcessState.NOT_STARTED, birth=None, holder=None)
+        await self._harbour.reap(process_record, head.session_id)
+        gone = replace(process_record, state=ProcessState.NOT_STARTED, birth=None, holder=None)
 
         async def write(tx: Tx) -> bool:
-            is_same = await tx.programs.get(key) == mooring
+            is_same = await tx.programs.get(key) == process_record
             if is_same:
                 await tx.programs.save(key, gone)
             return is_same
 
         return await self.store.write(write)
 
-    def _is_looked_after(self, key: SessionKey, mooring: Mooring) -> bool:
+    def _is_looked_after(self, key: SessionKey, process_record: ProcessRecord) -> bool:
         mine = self._machine.holder()
-        if mooring.holder is None:
+        if process_record.holder is None:
             return False
-        if mooring.holder == str(mine):
+        if process_record.holder == str(mine):
             return key in self._harbour.held()
-        return not self._machine.is_gone(holder_of(mooring.holder))
+        return not self._machine.is_gone(holder_of(process_record.holder))
 
     async def _watch(self, key: SessionKey) -> None:
         """Wait until the session has ended, or goes on in another process."""
@@ -214,22 +220,28 @@ class Berths(Background):
             return False
         return head is None or head.status not in OPEN or self._is_elsewhere(head)
 
-    def _is_elsewhere(self, head: Head) -> bool:
+    def _is_elsewhere(self, head: SessionState) -> bool:
         return head.holder is not None and head.holder != str(self._machine.holder())
 
 
-class Ground(Struct, frozen=True):
+class WorkspaceResolver(Struct, frozen=True):
     """Where programs may work, and where sessions have private folders."""
 
     repos: Repos
-    folders: Folders
+    folders: FolderProvider
 
 
-class SessionBerth:
+class SessionProcessSlot:
     """Implements the `Berth` port for one session."""
 
-    def __init__(self, berths: Berths, session: Session, key: SessionKey, ground: Ground) -> None:
-        self._berths = berths
+    def __init__(
+        self,
+        agent_processes: AgentProcesses,
+        session: Session,
+        key: SessionKey,
+        ground: WorkspaceResolver,
+    ) -> None:
+        self._berths = agent_processes
         self._session = session
         self._key = key
         self._ground = ground
@@ -274,28 +286,28 @@ class SessionBerth:
             file.write_bytes(content)
         return str(file)
 
-    async def known(self) -> Mooring:
+    async def known(self) -> ProcessRecord:
         """Return what is kept about the session's program."""
         return await self._berths.known(self._key)
 
-    async def keep(self, mooring: Mooring, *, is_activity: bool = False) -> None:
+    async def keep(self, process_record: ProcessRecord, *, is_activity: bool = False) -> None:
         """Keep what is known from now on."""
         try:
-            await self._berths.keep(self._key, mooring, is_activity=is_activity)
+            await self._berths.keep(self._key, process_record, is_activity=is_activity)
         except NotFound:
             # Deleted meanwhile, and all that was known of its program with it.
-            if mooring.state in ALIVE:
+            if process_record.state in ALIVE:
                 raise session_not_found() from None
 
 
-def _is_another(found: Mooring, ended: Mooring) -> bool:
+def _is_another(found: ProcessRecord, ended: ProcessRecord) -> bool:
     """Tell whether the end of a program is old news, because another was started since."""
     # One that was cleared away has no birth any more, and may still say how it ended.
     was_cleared = found.state is ProcessState.NOT_STARTED and found.birth is None
     return found.birth != ended.birth and not was_cleared
 
 
-def _told(key: SessionKey, before: Mooring, after: Mooring) -> dict[str, Any]:
+def _told(key: SessionKey, before: ProcessRecord, after: ProcessRecord) -> dict[str, Any]:
     end = after.exit
     return {
         "session_key": key,

@@ -7,20 +7,20 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import asdict, replace
 
-from holdfast.domain.agent_processes import options_of
+from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime, ModelChoice
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
 from holdfast.domain.queries import AgentQuery, Page, decode_cursor, encode_cursor, require_limit
 from holdfast.domain.secrets import Scrubber
-from holdfast.domain.sessions import Made, digest_of
+from holdfast.domain.sessions import Created, digest_of
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import tool_fields
 from holdfast.ports import Clock, Store, Tx
-from holdfast.services.batches import filled
-from holdfast.services.journal import stale
+from holdfast.services.batches import fill_page
+from holdfast.services.journal import lease_lost
 from holdfast.services.models import Models
-from holdfast.services.stamping import Ink, Mint
+from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.zones.binding import stamp_of
 from holdfast.zones.merge import adopt_zones
 
@@ -65,7 +65,7 @@ class Agents:
         store: Store,
         models: Models,
         clock: Clock,
-        mint: Mint,
+        id_factory: IdFactory,
         rules: AgentRules | None = None,
     ) -> None:
         known = rules or AgentRules()
@@ -75,7 +75,7 @@ class Agents:
         self._in_repositories = known.in_repositories
         self._models = models
         self._clock = clock
-        self._mint = mint
+        self._mint = id_factory
 
     async def create(
         self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
@@ -89,7 +89,7 @@ class Agents:
 
     async def make(
         self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
-    ) -> Made[Agent]:
+    ) -> Created[Agent]:
         """Create an agent, and tell whether an equal request with this id did so before."""
         agent_id = AgentId(self._mint.new() if id is None else require_uuid(id, what="agent id"))
         wanted = {"system_prompt": "", "runtime": LlmRuntime(), **fields}
@@ -97,18 +97,20 @@ class Agents:
         models = _models_in(wanted)
         await self._models.check(*models or ())
 
-        async def work(tx: Tx) -> Made[Agent]:
-            known = await _made_before(tx, owner, agent_id, digest)
+        async def work(tx: Tx) -> Created[Agent]:
+            known = await _created_before(tx, owner, agent_id, digest)
             if known is not None:
-                return Made(thing=known, is_new=False)
+                return Created(thing=known, is_new=False)
             now = self._clock.now()
             slug = await _free_slug(tx, owner, wanted)
             stamps = {"id": agent_id, "owner": owner, "created_at": now, "updated_at": now}
             agent = await self._with_models(tx, _agent({**wanted, "slug": slug}, stamps), models)
             agent = self._scrubber().cleaned(agent)
             await tx.agents.add(agent, digest)
-            await adopt_zones(tx, agent, stamp_of(Ink(clock=self._clock, mint=self._mint)))
-            return Made(thing=agent, is_new=True)
+            await adopt_zones(
+                tx, agent, stamp_of(Stamping(clock=self._clock, id_factory=self._mint))
+            )
+            return Created(thing=agent, is_new=True)
 
         return await self._store.write(work)
 
@@ -130,7 +132,7 @@ class Agents:
                 before = place if last is None else (last.created_at, str(last.id))
                 return await tx.agents.page(replace(query, before=before, limit=most))
 
-            return await filled(behind, query.limit)
+            return await fill_page(behind, query.limit)
 
         shown, more = await self._store.read(read)
         last = (shown[-1].created_at, shown[-1].id) if more else None
@@ -156,7 +158,7 @@ class Agents:
         async def work(tx: Tx) -> Agent:
             agent = await find_agent(tx, owner, ref)
             if expected is not None and not expected(agent):
-                raise stale()
+                raise lease_lost()
             if wanted.get("slug", agent.slug) != agent.slug:
                 await _free_slug(tx, owner, wanted)
             changed = self._scrubber().cleaned(_agent(asdict(agent) | wanted, {}))
@@ -269,7 +271,7 @@ async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:
     return agent
 
 
-async def _made_before(tx: Tx, owner: Owner, agent_id: AgentId, digest: bytes) -> Agent | None:
+async def _created_before(tx: Tx, owner: Owner, agent_id: AgentId, digest: bytes) -> Agent | None:
     """Return the agent of a repeated request; an id with another request is refused."""
     stored = await tx.agents.digest(owner, agent_id)
     if stored is None:
@@ -336,7 +338,7 @@ def _tool(given: Any) -> Any:
 def _require_light(agent: Agent) -> None:
     if isinstance(agent.runtime, AcpRuntime):
         # Here and not in the value: one that was stored when less was known can still be read.
-        options_of(agent.runtime)
+        parse_program_options(agent.runtime)
     # Here and not in the value: whoever reads an agent has no use for its weight.
     if len(msgspec.json.encode(agent.tools)) > TOOLS_LARGEST:
         raise Invalid(

@@ -9,10 +9,10 @@ from typing import Final
 
 from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Standing
+from holdfast.ports import ApprovalContext
 
 
-class Rule(Enum):
+class ApprovalRule(Enum):
     """What a mode says to a class of calls."""
 
     YES = auto()
@@ -43,17 +43,17 @@ _ASKED: Final = (
     ToolClass.COMMIT,
 )
 
-RULES: Final[Mapping[tuple[ApprovalMode, ToolClass], Rule]] = {
-    **{(mode, ToolClass.READ): Rule.YES for mode in ApprovalMode},
-    **{(mode, ToolClass.MONEY): Rule.ASK for mode in ApprovalMode},
-    **{(ApprovalMode.DENY, touched): Rule.NO for touched in _ASKED},
-    **{(ApprovalMode.ASK, touched): Rule.ASK for touched in _ASKED},
-    **{(ApprovalMode.EDITS, touched): Rule.ASK for touched in _ASKED},
-    **{(ApprovalMode.AUTO, touched): Rule.ASK for touched in _ASKED},
-    (ApprovalMode.EDITS, ToolClass.WRITE): Rule.YES,
-    (ApprovalMode.AUTO, ToolClass.WRITE): Rule.YES,
-    (ApprovalMode.AUTO, ToolClass.PROCESS): Rule.YES,
-    (ApprovalMode.AUTO, ToolClass.EGRESS): Rule.YES,
+RULES: Final[Mapping[tuple[ApprovalMode, ToolClass], ApprovalRule]] = {
+    **{(mode, ToolClass.READ): ApprovalRule.YES for mode in ApprovalMode},
+    **{(mode, ToolClass.MONEY): ApprovalRule.ASK for mode in ApprovalMode},
+    **{(ApprovalMode.DENY, touched): ApprovalRule.NO for touched in _ASKED},
+    **{(ApprovalMode.ASK, touched): ApprovalRule.ASK for touched in _ASKED},
+    **{(ApprovalMode.EDITS, touched): ApprovalRule.ASK for touched in _ASKED},
+    **{(ApprovalMode.AUTO, touched): ApprovalRule.ASK for touched in _ASKED},
+    (ApprovalMode.EDITS, ToolClass.WRITE): ApprovalRule.YES,
+    (ApprovalMode.AUTO, ToolClass.WRITE): ApprovalRule.YES,
+    (ApprovalMode.AUTO, ToolClass.PROCESS): ApprovalRule.YES,
+    (ApprovalMode.AUTO, ToolClass.EGRESS): ApprovalRule.YES,
 }
 
 # Never for a whole session: what runs unseen later, what cannot be taken back, what costs.
@@ -67,15 +67,15 @@ EARLIER: Final[Mapping[ApprovalState, Ruling]] = {
 }
 
 
-def ruling(question: Question, standing: Standing, tightened: str | None) -> Ruling:
+def ruling(question: Question, standing: ApprovalContext, tightened: str | None) -> Ruling:
     """Decide about a call; `tightened` is what its agent adds: `ask`, `deny` or nothing."""
     rule = RULES[standing.mode, question.tool_class]
-    if rule is Rule.NO or tightened == "deny":
+    if rule is ApprovalRule.NO or tightened == "deny":
         return Ruling.REFUSE
     # An answer is for the very same thing; the standing holds no other.
     earlier = EARLIER[standing.earlier.state] if standing.earlier is not None else None
     # What somebody has refused is not done because the mode was loosened since.
-    if rule is Rule.YES and tightened is None and earlier is not Ruling.REJECTED:
+    if rule is ApprovalRule.YES and tightened is None and earlier is not Ruling.REJECTED:
         return Ruling.RUN
     # Asked while somebody was there who is there no more: nobody would ever answer.
     is_forsaken = earlier is Ruling.WAIT and not standing.is_attended

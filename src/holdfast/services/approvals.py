@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from holdfast.domain import events
 from holdfast.domain.approvals import (
     NOTE_LONGEST,
-    Answer,
     Approval,
+    ApprovalAnswer,
     ApprovalMode,
     ApprovalScope,
     ApprovalState,
     Question,
-    answered,
+    apply_answer,
     flag_of,
-    tighter,
+    stricter_mode,
 )
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import ApprovalId, Owner, SessionId, SessionKey
@@ -31,12 +31,17 @@ from holdfast.domain.queries import (
     encode_count,
     require_limit,
 )
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Brief, Clock, Doorbell, Standing, Store, Tx
-from holdfast.services.batches import filled
-from holdfast.services.journal import Journal, Pen, find_head, session_not_found
+from holdfast.ports import ApprovalContext, Brief, Clock, Doorbell, Store, Tx
+from holdfast.services.batches import fill_page
+from holdfast.services.journal import (
+    Journal,
+    SessionWriter,
+    find_session_state,
+    session_not_found,
+)
 
 DAY: Final = timedelta(hours=24)
 # Who has answered when nobody did.
@@ -101,7 +106,11 @@ class Approvals:
         after = decode_count(cursor, filters)
 
         async def read(tx: Tx) -> tuple[tuple[Approval, ...], bool]:
-            key = (await find_head(tx, owner, session_id)).key if session_id is not None else None
+            key = (
+                (await find_session_state(tx, owner, session_id)).key
+                if session_id is not None
+                else None
+            )
             stored = _STORED[state] if state is not None else ()
             query = WorkQuery(owner=owner, key=key, states=stored, after=after)
 
@@ -109,7 +118,7 @@ class Approvals:
                 place = query.after if last is None else (0, last.id)
                 return await _page(tx, replace(query, after=place, limit=most), state, self._dated)
 
-            return await filled(behind, limit)
+            return await fill_page(behind, limit)
 
         shown, more = await self._store.read(read)
         last = (0, shown[-1].id) if more else None
@@ -119,7 +128,7 @@ class Approvals:
         """Return one question."""
 
         async def read(tx: Tx) -> Approval:
-            return await _find(tx, await find_head(tx, owner, session_id), approval_id)
+            return await _find(tx, await find_session_state(tx, owner, session_id), approval_id)
 
         return self._dated(await self._store.read(read))
 
@@ -128,7 +137,7 @@ class Approvals:
         owner: Owner,
         session_id: SessionId,
         approval_id: str,
-        answer: Answer,
+        answer: ApprovalAnswer,
         *,
         digest: str | None = None,
     ) -> Approval:
@@ -138,7 +147,7 @@ class Approvals:
         if answer.note is not None:
             require_text(answer.note, field="note", longest=NOTE_LONGEST)
 
-        async def write(pen: Pen) -> Approval:
+        async def write(pen: SessionWriter) -> Approval:
             # As it is by now: an answer that comes too late is none, whoever waits for it or not.
             found = self._as_of_now(await _find(pen.tx, pen.head, approval_id))
             if digest is not None and digest != found.question.digest:
@@ -152,7 +161,7 @@ class Approvals:
     async def revoke(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
         """Take back an answer that holds for the whole session; what has run has run."""
 
-        async def write(pen: Pen) -> Approval:
+        async def write(pen: SessionWriter) -> Approval:
             found = await _find(pen.tx, pen.head, approval_id)
             taken_back = replace(found, scope=ApprovalScope.ONCE)
             await pen.tx.approvals.save(pen.head.key, taken_back)
@@ -160,17 +169,17 @@ class Approvals:
 
         return self._dated(await self._journal.write(owner, session_id, write))
 
-    async def standing(self, key: SessionKey, question: Question) -> Standing:
+    async def standing(self, key: SessionKey, question: Question) -> ApprovalContext:
         """Return how a session stands to a question that was not written down yet."""
 
-        async def read(tx: Tx) -> Standing:
+        async def read(tx: Tx) -> ApprovalContext:
             found = await tx.sessions.get_by_key(key)
             if found is None:
                 raise session_not_found()
             session, head = found
             memory = question.memory
-            return Standing(
-                mode=tighter(session.approval, self._rules.loosest),
+            return ApprovalContext(
+                mode=stricter_mode(session.approval, self._rules.loosest),
                 earlier=await tx.approvals.about(head, question.digest, question.call_id),
                 is_remembered=memory is not None and await tx.approvals.is_remembered(head, memory),
                 is_attended=self._rules.is_attended or self._is_flagged(question),
@@ -183,7 +192,7 @@ class Approvals:
         await self._replace_older(key, question)
         if self._is_flagged(question):
             await self._answered_by_key(
-                key, question.id, Answer(state=ApprovalState.ALLOWED, by="flag")
+                key, question.id, ApprovalAnswer(state=ApprovalState.ALLOWED, by="flag")
             )
         while True:
             # Taken before reading, so that an answer in between is not overlooked.
@@ -193,7 +202,7 @@ class Approvals:
                 return found
             left = (self._end(found) - self._clock.now()).total_seconds()
             if left <= 0:
-                expired = Answer(state=ApprovalState.EXPIRED, by=BY_TIME)
+                expired = ApprovalAnswer(state=ApprovalState.EXPIRED, by=BY_TIME)
                 return await self._answered_by_key(key, question.id, expired)
             try:
                 async with asyncio.timeout(left):
@@ -205,7 +214,7 @@ class Approvals:
         self, key: SessionKey, question: Question, *, by: str = "unattended"
     ) -> Approval:
         """Close a question that nobody can answer or wants answered; a first answer stays."""
-        nobody = Answer(state=ApprovalState.EXPIRED, by=by)
+        nobody = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
         return await self._answered_by_key(key, question.id, nobody)
 
     def _dated(self, approval: Approval) -> Approval:
@@ -229,7 +238,7 @@ class Approvals:
         def is_older(other: Approval) -> bool:
             return other.question.call_id == question.call_id and other.id != question.id
 
-        async def write(pen: Pen) -> None:
+        async def write(pen: SessionWriter) -> None:
             await expire(pen, by="another question", which=is_older)
 
         waiting = await self._store.read(lambda tx: _waiting(tx, key))
@@ -237,9 +246,9 @@ class Approvals:
             await self._journal.write_by_key(key, write)
 
     async def _answered_by_key(
-        self, key: SessionKey, approval_id: ApprovalId, answer: Answer
+        self, key: SessionKey, approval_id: ApprovalId, answer: ApprovalAnswer
     ) -> Approval:
-        async def write(pen: Pen) -> Approval:
+        async def write(pen: SessionWriter) -> Approval:
             found = await _find(pen.tx, pen.head, approval_id)
             # Somebody may have answered at the last moment; the first answer wins.
             if found.state is not ApprovalState.WAITING:
@@ -248,8 +257,10 @@ class Approvals:
 
         return await self._journal.write_by_key(key, write)
 
-    async def _settled(self, pen: Pen, approval: Approval, answer: Answer) -> Approval:
-        changed = answered(approval, answer, at=self._clock.now())
+    async def _settled(
+        self, pen: SessionWriter, approval: Approval, answer: ApprovalAnswer
+    ) -> Approval:
+        changed = apply_answer(approval, answer, at=self._clock.now())
         if changed is not approval:
             await close(pen, changed)
             await _pay(pen, changed)
@@ -263,7 +274,7 @@ class SessionApprover:
         self._approvals = approvals
         self._key = key
 
-    async def standing(self, question: Question) -> Standing:
+    async def standing(self, question: Question) -> ApprovalContext:
         """Return how the session stands to a question."""
         return await self._approvals.standing(self._key, question)
 
@@ -276,17 +287,19 @@ class SessionApprover:
         return await self._approvals.withdraw(self._key, question, by=by)
 
 
-async def close(pen: Pen, approval: Approval) -> None:
+async def close(pen: SessionWriter, approval: Approval) -> None:
     """Write an answer down, and tell of it."""
     await pen.tx.approvals.save(pen.head.key, approval)
     await pen.tell(events.answer_event(approval))
 
 
-async def expire(pen: Pen, *, by: str, which: Callable[[Approval], bool] = lambda _: True) -> None:
+async def expire(
+    pen: SessionWriter, *, by: str, which: Callable[[Approval], bool] = lambda _: True
+) -> None:
     """Close the questions that nobody will need an answer to: their turn has ended."""
-    answer = Answer(state=ApprovalState.EXPIRED, by=by)
+    answer = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
     for approval in filter(which, await pen.tx.approvals.waiting(pen.head)):
-        await close(pen, answered(approval, answer, at=pen.now()))
+        await close(pen, apply_answer(approval, answer, at=pen.now()))
 
 
 async def _page(
@@ -305,7 +318,7 @@ async def _page(
         query = replace(query, after=(0, rows[-1].id))
 
 
-async def _pay(pen: Pen, approval: Approval) -> None:
+async def _pay(pen: SessionWriter, approval: Approval) -> None:
     """Raise the session's budget by what was asked for, in the transaction of the yes."""
     amount = approval.question.amount
     if approval.state is not ApprovalState.ALLOWED or amount is None:
@@ -318,7 +331,7 @@ async def _pay(pen: Pen, approval: Approval) -> None:
     await pen.tx.sessions.patch(pen.head.key, replace(found[0], budget=raised))
 
 
-async def _find(tx: Tx, head: Head, approval_id: str) -> Approval:
+async def _find(tx: Tx, head: SessionState, approval_id: str) -> Approval:
     found = await tx.approvals.by_id(head, ApprovalId(approval_id))
     if found is None:
         raise NotFound(Code.APPROVAL_NOT_FOUND, "The session has no such question.")
@@ -333,7 +346,7 @@ async def _waiting(tx: Tx, key: SessionKey) -> list[Approval]:
     return await tx.approvals.waiting(await _head(tx, key))
 
 
-async def _head(tx: Tx, key: SessionKey) -> Head:
+async def _head(tx: Tx, key: SessionKey) -> SessionState:
     head = await tx.sessions.head_by_key(key)
     if head is None:
         raise session_not_found()

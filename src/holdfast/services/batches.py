@@ -14,10 +14,10 @@ from msgspec import Struct
 from holdfast.domain.ids import MessageId, SessionKey
 from holdfast.domain.messages import Message
 from holdfast.domain.queries import MessageQuery
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.turns import Endings
 from holdfast.ports import Store, Tx
-from holdfast.services.history_cache import Stretch, rows_of
+from holdfast.services.history_cache import MessageRange, rows_of
 from holdfast.services.journal import session_not_found
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ BATCH_BYTES: Final = 2 << 20
 BATCH_ROWS: Final = 500
 
 
-class Batch(Struct, frozen=True):
+class MessageBatch(Struct, frozen=True):
     """Rows in the order of their numbers, and which of them are texts that were cut off."""
 
     rows: tuple[Message, ...]
@@ -40,14 +40,19 @@ class Batch(Struct, frozen=True):
 
 
 async def read_batches(
-    store: Store, head: Head, first: int = 1, last: int | None = None, *, most: int = BATCH_ROWS
-) -> AsyncGenerator[Batch, None]:
+    store: Store,
+    head: SessionState,
+    first: int = 1,
+    last: int | None = None,
+    *,
+    most: int = BATCH_ROWS,
+) -> AsyncGenerator[MessageBatch, None]:
     """Yield the rows of a session from one number to another, at most so many at a time."""
     end = head.messages if last is None else min(last, head.messages)
     endings, ahead = Endings(), first - 1
     previous: str | None = None
     while first <= end:
-        stretch = Stretch(first, end, limit=most, size=BATCH_BYTES, previous=previous)
+        stretch = MessageRange(first, end, limit=most, size=BATCH_BYTES, previous=previous)
         rows = await _read(store, head.key, stretch)
         previous = rows[-1].hash
         endings.add(row for row in rows if row.sequence > ahead)
@@ -55,24 +60,24 @@ async def read_batches(
         ahead = max(ahead, first - 1)
         # How a turn ended is written behind its texts: read on, and keep only what that says.
         while ahead < head.messages and endings.is_undecided(rows):
-            rest = Stretch(ahead + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
+            rest = MessageRange(ahead + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
             more = await _read(store, head.key, rest)
             endings.add(more)
             ahead = more[-1].sequence
-        yield Batch(tuple(rows), endings.interrupted(rows))
+        yield MessageBatch(tuple(rows), endings.interrupted(rows))
 
 
 class Scan:
     """The messages that match a query, in batches; used once."""
 
-    def __init__(self, store: Store, head: Head, query: MessageQuery) -> None:
+    def __init__(self, store: Store, head: SessionState, query: MessageQuery) -> None:
         self._store = store
         self._head = head
         self._query = query
         # The number to go on after; known behind the last batch.
         self.next_cursor: str | None = None
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
+    async def batches(self) -> AsyncGenerator[MessageBatch, None]:
         """Yield what matches, ascending; with `before`, the last ones before it."""
         query, head = self._query, self._head
         last = head.messages if query.before is None else min(query.before - 1, head.messages)
@@ -88,7 +93,7 @@ class Scan:
                 shown = found[:left]
                 if shown:
                     left, sequence = left - len(shown), shown[-1].sequence
-                    yield Batch(shown, batch.interrupted)
+                    yield MessageBatch(shown, batch.interrupted)
                 if len(found) > len(shown):
                     self.next_cursor = str(sequence)
                     return
@@ -100,7 +105,7 @@ class Scan:
             return max(first, last - query.limit + 1)
         left, found = query.limit, last + 1
         while first <= last and left > 0:
-            stretch = Stretch(first, last, limit=BATCH_ROWS, newest=True, size=BATCH_BYTES)
+            stretch = MessageRange(first, last, limit=BATCH_ROWS, newest=True, size=BATCH_BYTES)
             rows = await _read(self._store, self._head.key, stretch)
             matching = [row.sequence for row in rows if query.wants(row)][-left:]
             found = matching[0] if matching else found
@@ -108,7 +113,7 @@ class Scan:
         return found
 
 
-async def _read(store: Store, key: SessionKey, stretch: Stretch) -> list[Message]:
+async def _read(store: Store, key: SessionKey, stretch: MessageRange) -> list[Message]:
     async def read(tx: Tx) -> list[Message]:
         # As it is now: it may have been deleted, or a fork may have been detached.
         head = await tx.sessions.head_by_key(key)
@@ -119,7 +124,7 @@ async def _read(store: Store, key: SessionKey, stretch: Stretch) -> list[Message
     return await store.read(read)
 
 
-async def filled(
+async def fill_page(
     read: Callable[[T | None, int], Awaitable[list[T]]], limit: int
 ) -> tuple[tuple[T, ...], bool]:
     """Return items up to a limit or a size, and whether there are more.

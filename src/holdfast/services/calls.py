@@ -23,18 +23,18 @@ from holdfast.domain.queries import (
     encode_count,
     require_limit,
 )
-from holdfast.domain.sessions import admitting, has_waiting_turn
+from holdfast.domain.sessions import admit_turn, has_waiting_turn
 from holdfast.domain.text import require_text
 from holdfast.ports import Coordinator, Store, Tx
-from holdfast.services.batches import filled
-from holdfast.services.journal import Journal, Pen, find_head
-from holdfast.services.stamping import Mint
+from holdfast.services.batches import fill_page
+from holdfast.services.journal import Journal, SessionWriter, find_session_state
+from holdfast.services.stamping import IdFactory
 
 NOTE_LONGEST: Final = 500
 RESULT_LARGEST: Final = 16 << 10
 
 
-class How(StrEnum):
+class SettlementAction(StrEnum):
     """What somebody wants to be done about an unknown outcome."""
 
     RETRY = "retry"
@@ -42,17 +42,17 @@ class How(StrEnum):
     MARK_DONE = "mark_done"
 
 
-SETTLEMENTS: Final[Mapping[How, Settlement]] = {
-    How.RETRY: Settlement.RETRIED,
-    How.SKIP: Settlement.SKIPPED,
-    How.MARK_DONE: Settlement.MARKED_DONE,
+SETTLEMENTS: Final[Mapping[SettlementAction, Settlement]] = {
+    SettlementAction.RETRY: Settlement.RETRIED,
+    SettlementAction.SKIP: Settlement.SKIPPED,
+    SettlementAction.MARK_DONE: Settlement.MARKED_DONE,
 }
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class SettlementRequest(Struct, frozen=True, kw_only=True):
     """How an unknown outcome is to be put right, by whom, and what they have to say about it."""
 
-    how: How
+    how: SettlementAction
     by: str
     result: Any = None
     note: str | None = None
@@ -60,7 +60,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.note is not None:
             require_text(self.note, field="note", longest=NOTE_LONGEST)
-        if self.how is How.MARK_DONE and self.result is None:
+        if self.how is SettlementAction.MARK_DONE and self.result is None:
             raise Invalid(
                 Code.INVALID_INPUT, "Say what the call came to: mark_done needs a result."
             )
@@ -79,12 +79,12 @@ class Calls:
     """Tool calls, for their owner."""
 
     def __init__(
-        self, store: Store, journal: Journal, coordinator: Coordinator, mint: Mint
+        self, store: Store, journal: Journal, coordinator: Coordinator, id_factory: IdFactory
     ) -> None:
         self._store = store
         self._journal = journal
         self._coordinator = coordinator
-        self._mint = mint
+        self._mint = id_factory
 
     async def list(
         self,
@@ -101,7 +101,11 @@ class Calls:
         after = decode_count(cursor, filters)
 
         async def read(tx: Tx) -> tuple[tuple[Call, ...], bool]:
-            key = (await find_head(tx, owner, session_id)).key if session_id is not None else None
+            key = (
+                (await find_session_state(tx, owner, session_id)).key
+                if session_id is not None
+                else None
+            )
             states = (state,) if state is not None else ()
             query = WorkQuery(owner=owner, key=key, states=states, after=after)
 
@@ -109,7 +113,7 @@ class Calls:
                 place = query.after if last is None else (last.sequence, last.session_id)
                 return await tx.calls.page(replace(query, after=place, limit=most))
 
-            return await filled(behind, limit)
+            return await fill_page(behind, limit)
 
         shown, more = await self._store.read(read)
         last = (shown[-1].sequence, shown[-1].session_id) if more else None
@@ -119,7 +123,7 @@ class Calls:
         """Return one call."""
 
         async def read(tx: Tx) -> Call | None:
-            head = await find_head(tx, owner, session_id)
+            head = await find_session_state(tx, owner, session_id)
             return await tx.calls.by_id(head, CallId(call_id))
 
         return _found(await self._store.read(read))
@@ -129,14 +133,16 @@ class Calls:
         query = WorkQuery(owner=owner, id=call_id)
         return tuple(await self._store.read(lambda tx: tx.calls.page(query)))
 
-    async def settle(self, owner: Owner, session_id: SessionId, call_id: str, wish: Wish) -> Call:
+    async def settle(
+        self, owner: Owner, session_id: SessionId, call_id: str, wish: SettlementRequest
+    ) -> Call:
         """Put an unknown outcome right; a retry runs as a turn of its own and asks no model.
 
         Where the retry is not run, because it is denied or stopped before, the outcome is as
         unknown as before and can be settled again.
         """
 
-        async def write(pen: Pen) -> Call:
+        async def write(pen: SessionWriter) -> Call:
             call = _found(await pen.tx.calls.by_id(pen.head, CallId(call_id)))
             # Heard again, because a retry after a lost reply is not a second opinion.
             if call.settlement is SETTLEMENTS[wish.how]:
@@ -147,18 +153,18 @@ class Calls:
                     f"The call is {call.state}; only an unknown outcome can be settled.",
                     {"state": call.state},
                 )
-            again = await self._retried(pen, call) if wish.how is How.RETRY else None
+            again = await self._retried(pen, call) if wish.how is SettlementAction.RETRY else None
             await pen.append(_notice(call, wish, again), 0)
             await pen.tell(CallSettled(call_id=call.id, how=SETTLEMENTS[wish.how], by=wish.by))
             return _found(await pen.tx.calls.by_id(pen.head, call.id))
 
         settled = await self._journal.write(owner, session_id, write)
-        if wish.how is How.RETRY:
-            head = await self._store.read(lambda tx: find_head(tx, owner, session_id))
+        if wish.how is SettlementAction.RETRY:
+            head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
             self._coordinator.wake(head.key, turn=head.turn)
         return settled
 
-    async def _retried(self, pen: Pen, call: Call) -> CallId:
+    async def _retried(self, pen: SessionWriter, call: Call) -> CallId:
         """Intend the same call again, with the same key, in a turn of its own."""
         if has_waiting_turn(pen.head):
             raise Conflict(
@@ -173,7 +179,7 @@ class Calls:
                 {"state": call.state},
             )
         call_id = retry_id(self._mint.new())
-        pen.head = admitting(pen.head)
+        pen.head = admit_turn(pen.head)
         part = ToolCall(id=call_id, name=call.name, arguments=call.arguments)
         draft = MessageDraft(
             role=Role.TOOL_CALL,
@@ -191,14 +197,14 @@ def _found(call: Call | None) -> Call:
     return call
 
 
-_TOLD: Final[Mapping[How, str]] = {
-    How.RETRY: "it is run again",
-    How.SKIP: "it is taken as not done",
-    How.MARK_DONE: "it is taken as done",
+_TOLD: Final[Mapping[SettlementAction, str]] = {
+    SettlementAction.RETRY: "it is run again",
+    SettlementAction.SKIP: "it is taken as not done",
+    SettlementAction.MARK_DONE: "it is taken as done",
 }
 
 
-def _notice(call: Call, wish: Wish, again: CallId | None) -> MessageDraft:
+def _notice(call: Call, wish: SettlementRequest, again: CallId | None) -> MessageDraft:
     """Return the row that tells people and models what became of the call."""
     said = [f"The unknown outcome of {call.name} ({call.id}) was settled: {_TOLD[wish.how]}"]
     if again is not None:

@@ -10,7 +10,7 @@ from holdfast.domain.costs import CostGroup, CostQuery, CostReport, CostSum
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import WorkQuery
-from holdfast.domain.sessions import Budget, Head, OnExceed, Session, tightened
+from holdfast.domain.sessions import Budget, OnExceed, Session, SessionState, stricter_budget
 from holdfast.ports import Store, Tx
 
 
@@ -85,10 +85,12 @@ async def budget_of(
         return session.budget or configured
     said = WorkQuery(owner=session.owner, key=key, states=(ApprovalState.ALLOWED,))
     granted = sum(each.question.amount or 0 for each in await tx.approvals.page(said))
-    return tightened(session.budget, configured, granted)
+    return stricter_budget(session.budget, configured, granted)
 
 
-async def turns_left(tx: Tx, session: Session, head: Head, configured: Budget | None) -> int:
+async def turns_left(
+    tx: Tx, session: Session, head: SessionState, configured: Budget | None
+) -> int:
     """Return how many more turns may ask a model; none where the budget is spent already."""
     budget = await budget_of(tx, session, head.key, configured)
     if budget is not None and _is_spent(budget, head.microcents):

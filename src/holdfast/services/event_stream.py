@@ -26,10 +26,10 @@ from holdfast.domain.errors import (
 from holdfast.domain.events import NAMES, PRUNED, Event, Gap, StepDelta, name_of, sequence_in
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.queries import Page, require_limit
-from holdfast.domain.sessions import Head
-from holdfast.ports import Brief, Doorbell, Frame, Store, Told, Tx
+from holdfast.domain.sessions import SessionState
+from holdfast.ports import Brief, Doorbell, Frame, Notification, Store, Tx
 from holdfast.services.background_tasks import Background
-from holdfast.services.journal import find_head, session_not_found
+from holdfast.services.journal import find_session_state, session_not_found
 
 log = logging.getLogger(__name__)
 TAIL_BYTES: Final = 1 << 20
@@ -43,7 +43,7 @@ _decoder = msgspec.json.Decoder(Event)
 _encode = msgspec.json.Encoder().encode
 
 
-class News:
+class BufferedEvent:
     """One event as readers share it: decoded at most once, by the first who wants it decoded.
 
     Once it has grown cold nothing is kept but the event itself: its readers are further by then.
@@ -68,7 +68,7 @@ class News:
             self._event = event
         return event
 
-    def form(self, name: str, make: "Callable[[News], bytes]") -> bytes:
+    def form(self, name: str, make: "Callable[[BufferedEvent], bytes]") -> bytes:
         """Return what a surface makes of it; made once, while many want it."""
         if self._forms is None:
             return make(self)
@@ -82,12 +82,12 @@ class News:
         self._event = self._forms = None
 
 
-Item = News | Gap
+Item = BufferedEvent | Gap
 # Reads a page of the log after a cursor, and where the session stands.
-PageOf = Callable[[int, int], Awaitable[tuple[list[Item], Head]]]
+PageOf = Callable[[int, int], Awaitable[tuple[list[Item], SessionState]]]
 
 
-class Batch(Struct, frozen=True):
+class EventBatch(Struct, frozen=True):
     """So many items up to one, as readers share them: a hundred of them cost one joining."""
 
     last: Item
@@ -95,14 +95,14 @@ class Batch(Struct, frozen=True):
     made: bytes
 
 
-class Tail:
+class EventBuffer:
     """The newest news of one session."""
 
     def __init__(
         self,
         store: Store,
         doorbell: Doorbell,
-        head: Head,
+        head: SessionState,
         after: int,
         *,
         catch_ups: asyncio.Semaphore,
@@ -129,12 +129,12 @@ class Tail:
         # Where the session stood when the newest of these was written, or later.
         self.head = head
         self.readers = 0
-        self.batches: dict[Any, Batch] = {}
+        self.batches: dict[Any, EventBatch] = {}
 
     async def pump(self) -> None:
         """Keep the tail at the end of the log, until cancelled or the session is gone."""
         try:
-            told: Told | None = None
+            told: Notification | None = None
             while True:
                 # Taken before reading, so that a ring in between is not lost.
                 bell = self._doorbell.listen(self._key)
@@ -150,12 +150,14 @@ class Tail:
             self.fail(Internal(Code.INTERNAL, "The session's news cannot be read; see the log."))
             log.exception("the tail of session %s broke", self._session_id)
 
-    def _has_heard(self, told: Told) -> bool:
+    def _has_heard(self, told: Notification) -> bool:
         """Take what was written just now; `False` where others have written before it."""
         news = told.news
         if news and news[0].sequence == self.last + 1:
             self.head = told.head
-            self._extend([News(Frame(event.sequence, _encode(event)), event) for event in news])
+            self._extend(
+                [BufferedEvent(Frame(event.sequence, _encode(event)), event) for event in news]
+            )
         return not news or news[-1].sequence <= self.last
 
     async def _catch_up(self, page: PageOf) -> None:
@@ -166,10 +168,10 @@ class Tail:
                 self._extend(items)
             is_behind = bool(items) and self.last < self.head.events
 
-    async def _page(self, cursor: int, limit: int) -> tuple[list[Item], Head]:
+    async def _page(self, cursor: int, limit: int) -> tuple[list[Item], SessionState]:
         return await read_page(self._store, self._key, cursor, limit)
 
-    async def _past(self, cursor: int, limit: int) -> tuple[list[Item], Head]:
+    async def _past(self, cursor: int, limit: int) -> tuple[list[Item], SessionState]:
         """Read a page when it is one's turn; first come, first served, and page by page.
 
         After a restart all readers want their past at once, and others want to read as well.
@@ -182,7 +184,7 @@ class Tail:
         self._failure = error
         self._announce()
 
-    async def after(self, cursor: int, limit: int) -> tuple[list[Item], Head]:
+    async def after(self, cursor: int, limit: int) -> tuple[list[Item], SessionState]:
         """Return what follows a cursor, waiting for it, and where the session stood thereafter.
 
         A reader behind the tail reads the log.
@@ -231,7 +233,7 @@ class Tail:
         edge = self._totals[-1] - GULP_BYTES
         while self._totals[self._cold] < edge:
             item = self._items[self._cold]
-            if isinstance(item, News):
+            if isinstance(item, BufferedEvent):
                 item.cool()
             self._cold += 1
 
@@ -240,10 +242,10 @@ class Tail:
         self._arrived = asyncio.Event()
 
 
-class Reader:
+class StreamReader:
     """One reader's place in a tail, and where the session stood when it last read."""
 
-    def __init__(self, tail: Tail, cursor: int, head: Head) -> None:
+    def __init__(self, tail: EventBuffer, cursor: int, head: SessionState) -> None:
         self._tail = tail
         # Small at first, because a reader waits for the first page and not for the last.
         self._limit = PAGE_FIRST
@@ -257,7 +259,7 @@ class Reader:
         is_same = batch is not None and batch.last is items[-1] and batch.count == len(items)
         return batch.made if batch is not None and is_same else None
 
-    def share(self, words: Any, batch: Batch) -> None:
+    def share(self, words: Any, batch: EventBatch) -> None:
         """Let other readers have what was made of the items that came last."""
         self._tail.batches[words] = batch
 
@@ -290,10 +292,10 @@ class Reader:
 
 async def read_page(
     store: Store, key: SessionKey, after: int, limit: int
-) -> tuple[list[Item], Head]:
+) -> tuple[list[Item], SessionState]:
     """Return the log's next page after a cursor, every number covered, and where it stands."""
 
-    async def read(tx: Tx) -> tuple[list[Item], Head]:
+    async def read(tx: Tx) -> tuple[list[Item], SessionState]:
         head = await tx.sessions.head_by_key(key)
         if head is None:
             raise session_not_found()
@@ -302,7 +304,7 @@ async def read_page(
     return await store.read(Brief(read) if limit <= BRIEF_MOST else read)
 
 
-async def read_items(tx: Tx, head: Head, after: int, limit: int) -> list[Item]:
+async def read_items(tx: Tx, head: SessionState, after: int, limit: int) -> list[Item]:
     """Return the events after a cursor; a gap stands for what is missing, and says why."""
     if head.events <= after:
         return []
@@ -326,7 +328,7 @@ def covered(frames: list[Frame], after: int, last: int) -> list[Item]:
     for frame in frames:
         if frame.sequence > after + 1:
             items.append(Gap(from_sequence=after + 1, to_sequence=frame.sequence - 1))
-        items.append(News(frame))
+        items.append(BufferedEvent(frame))
         after = frame.sequence
     if not frames and last > after:
         items.append(Gap(from_sequence=after + 1, to_sequence=last))
@@ -370,7 +372,7 @@ class Events(Background):
         super().__init__()
         self._store = store
         self._doorbell = doorbell
-        self._tails: dict[SessionKey, Tail] = {}
+        self._tails: dict[SessionKey, EventBuffer] = {}
         self._pumps: dict[SessionKey, asyncio.Task[None]] = {}
         self._catch_ups = asyncio.Semaphore(CATCH_UPS)
 
@@ -406,13 +408,13 @@ class Events(Background):
         """Return the number of an event of the session, given its id."""
 
         async def read(tx: Tx) -> int | None:
-            head = await find_head(tx, owner, session_id)
+            head = await find_session_state(tx, owner, session_id)
             sequence = sequence_in(event_id, head.session_id) or 0
             if not 1 <= sequence <= head.events:
                 return None
             frame = await tx.events.at(head, sequence)
             # Pruned, its number is still good to go on from; there is nothing to compare it with.
-            is_meant = frame is None or News(frame).event.id == event_id
+            is_meant = frame is None or BufferedEvent(frame).event.id == event_id
             return sequence if is_meant else None
 
         found = await self._store.read(read)
@@ -443,14 +445,19 @@ class Events(Background):
                     raise _too_slow(reader.cursor)
                 yield await reader.read()
 
-    async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> Head:
+    async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> SessionState:
         """Return where the session stands, or refuse a reader that cannot begin there."""
         return await self._store.read(Brief(lambda tx: _required(tx, owner, session_id, after)))
 
     @asynccontextmanager
     async def reader(
-        self, owner: Owner, session_id: SessionId, *, after: int = 0, head: Head | None = None
-    ) -> AsyncGenerator[Reader, None]:
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        head: SessionState | None = None,
+    ) -> AsyncGenerator[StreamReader, None]:
         """Stand at a cursor in the news; whoever reads decides when.
 
         `head` is what `require` has returned for this cursor, if it was asked just now.
@@ -458,22 +465,22 @@ class Events(Background):
         head = head or await self.require(owner, session_id, after=after)
         tail = self._join(head, after)
         try:
-            yield Reader(tail, after, head)
+            yield StreamReader(tail, after, head)
         finally:
             self._leave(head.key, tail)
 
-    def _join(self, head: Head, after: int) -> Tail:
+    def _join(self, head: SessionState, after: int) -> EventBuffer:
         tail = self._tails.get(head.key)
         # The first reader starts the reading, the last one stops it.
         if tail is None:
-            tail = self._tails[head.key] = Tail(
+            tail = self._tails[head.key] = EventBuffer(
                 self._store, self._doorbell, head, after, catch_ups=self._catch_ups
             )
             self._pumps[head.key] = self.start(tail.pump())
         tail.readers += 1
         return tail
 
-    def _leave(self, key: SessionKey, tail: Tail) -> None:
+    def _leave(self, key: SessionKey, tail: EventBuffer) -> None:
         tail.readers -= 1
         # The last one out stops the reading: a session nobody follows costs nothing.
         if tail.readers == 0 and self._tails.get(key) is tail:
@@ -481,9 +488,9 @@ class Events(Background):
             self._pumps.pop(key).cancel()
 
 
-async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> Head:
+async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> SessionState:
     """Return the head for a reader's cursor; a cursor from the future is never met with silence."""
-    head = await find_head(tx, owner, session_id)
+    head = await find_session_state(tx, owner, session_id)
     if after < 0:
         raise Invalid(Code.INVALID_CURSOR, "A cursor is the number of an event, or 0.")
     if after > head.events:
@@ -501,7 +508,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     types: Collection[str] | None
 
 
-async def _page(tx: Tx, head: Head, wanted: _Wanted) -> Page[Event | Gap]:
+async def _page(tx: Tx, head: SessionState, wanted: _Wanted) -> Page[Event | Gap]:
     """Return a page of news; one with types is read on until it is full or nothing is left."""
     if wanted.types is None:
         items = await read_items(tx, head, wanted.after, wanted.limit)
@@ -515,7 +522,7 @@ async def _page(tx: Tx, head: Head, wanted: _Wanted) -> Page[Event | Gap]:
 
 
 async def _matching(
-    tx: Tx, head: Head, wanted: _Wanted, types: Collection[str]
+    tx: Tx, head: SessionState, wanted: _Wanted, types: Collection[str]
 ) -> tuple[list[Event | Gap], int]:
     """Return news of the wanted types, and the last number that was looked at for them."""
     found: list[Event | Gap] = []
@@ -528,14 +535,14 @@ async def _matching(
             looked_at += 1
             if _is_wanted(item, types):
                 found.append(_shown(item))
-                size += len(item.envelope) if isinstance(item, News) else 0
+                size += len(item.envelope) if isinstance(item, BufferedEvent) else 0
                 if len(found) == wanted.limit or size > PAGE_BYTES:
                     return found, after
     return found, after
 
 
 def _is_wanted(item: Item, types: Collection[str]) -> bool:
-    if isinstance(item, News):
+    if isinstance(item, BufferedEvent):
         return name_of(item.event.payload) in types
     # Pruned before all others were only pieces of text.
     return item.reason != PRUNED or _DELTA in types
@@ -552,7 +559,7 @@ def _require_names(types: Collection[str]) -> None:
 
 
 def _shown(item: Item) -> Event | Gap:
-    return item.event if isinstance(item, News) else item
+    return item.event if isinstance(item, BufferedEvent) else item
 
 
 def _too_slow(cursor: int) -> LimitReached:

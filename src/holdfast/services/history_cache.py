@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Message, Part, Reasoning, Text, ToolResult
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.ports import Segment, Tx
 
 BYTES_MOST: Final = 32 << 20
@@ -22,11 +22,11 @@ _OF_A_ROW: Final = 1 << 10
 ALL: Final = -1
 
 
-class Histories:
+class HistoryCache:
     """Remembers the newest histories, up to what they weigh in all."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[SessionKey, Remembered] = OrderedDict()
+        self._known: OrderedDict[SessionKey, CachedHistory] = OrderedDict()
         self._bytes = 0
 
     def knows(self, key: SessionKey) -> bool:
@@ -37,29 +37,29 @@ class Histories:
         """Remember a session no longer: it has ended."""
         self._forget(key)
 
-    async def read(self, tx: Tx, head: Head) -> tuple[Message, ...]:
+    async def read(self, tx: Tx, head: SessionState) -> tuple[Message, ...]:
         """Return all rows of the session, inherited ones first."""
         found = self._forget(head.key)
         known = found.rows
         last = len(known)
         # Read again from the last remembered row on: where it is the stored one, so is all before.
-        rest = tuple(await rows_of(tx, head, Stretch(max(last, 1), head.messages)))
+        rest = tuple(await rows_of(tx, head, MessageRange(max(last, 1), head.messages)))
         if not known or (rest and rest[0].hash == known[-1].hash):
             # Weighed once: what was known is not weighed again with every turn.
             weight = found.weight - weight_of(known[-1:]) + weight_of(rest)
-            history = Remembered(known[:-1] + rest, weight)
+            history = CachedHistory(known[:-1] + rest, weight)
         else:
-            rows = tuple(await rows_of(tx, head, Stretch(1, head.messages)))
-            history = Remembered(rows, weight_of(rows))
+            rows = tuple(await rows_of(tx, head, MessageRange(1, head.messages)))
+            history = CachedHistory(rows, weight_of(rows))
         self._remember(head.key, history)
         return history.rows
 
-    def _forget(self, key: SessionKey) -> "Remembered":
+    def _forget(self, key: SessionKey) -> "CachedHistory":
         known = self._known.pop(key, NOTHING)
         self._bytes -= known.weight
         return known
 
-    def _remember(self, key: SessionKey, history: "Remembered") -> None:
+    def _remember(self, key: SessionKey, history: "CachedHistory") -> None:
         self._known[key] = history
         self._bytes += history.weight
         # Not by sessions or rows: one may be as long as a thousand others.
@@ -68,14 +68,14 @@ class Histories:
             self._bytes -= oldest.weight
 
 
-class Remembered(Struct, frozen=True):
+class CachedHistory(Struct, frozen=True):
     """The rows of a session, and what they weigh."""
 
     rows: tuple[Message, ...] = ()
     weight: int = 0
 
 
-NOTHING: Final = Remembered()
+NOTHING: Final = CachedHistory()
 
 
 def weight_of(rows: Sequence[Message]) -> int:
@@ -91,7 +91,7 @@ def _weight(part: Part) -> int:
             return 0
 
 
-class Stretch(Struct, frozen=True):
+class MessageRange(Struct, frozen=True):
     """Which rows of a session: from one number to another, so many, from which end.
 
     With a `size`, rows are returned up to so many bytes, at least one, and possibly fewer than
@@ -107,7 +107,7 @@ class Stretch(Struct, frozen=True):
     previous: str | None = None
 
 
-async def rows_of(tx: Tx, head: Head, wanted: Stretch) -> list[Message]:
+async def rows_of(tx: Tx, head: SessionState, wanted: MessageRange) -> list[Message]:
     """Return rows of a session, reading through the sessions it was forked from."""
     if wanted.first > head.inherited:
         own = Segment(head.key, head.session_id, wanted.first, wanted.last)
@@ -125,7 +125,7 @@ async def rows_of(tx: Tx, head: Head, wanted: Stretch) -> list[Message]:
     return found
 
 
-async def _span(tx: Tx, segment: Segment, wanted: Stretch, limit: int) -> list[Message]:
+async def _span(tx: Tx, segment: Segment, wanted: MessageRange, limit: int) -> list[Message]:
     previous = wanted.previous if segment.first == wanted.first else None
     return await tx.messages.span(
         segment, limit=limit, newest=wanted.newest, size=wanted.size, previous=previous

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from holdfast.domain.time import milliseconds, spelled
+from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.observations.claims import Observation, ObservationKind
 from holdfast.observations.issues import SchemaWarning
 from holdfast.observations.model import Entity, EntityType
@@ -135,8 +135,8 @@ def observation_form(observation: Observation) -> ObservationForm:
         kind=observation.kind,
         priority=observation.priority,
         source=observation.source,
-        observed_at=spelled(milliseconds(observation.observed_at)),
-        created_at=spelled(milliseconds(observation.created_at)),
+        observed_at=format_iso8601(milliseconds(observation.observed_at)),
+        created_at=format_iso8601(milliseconds(observation.created_at)),
         idempotency_key=observation.idempotency_key,
     )
 
@@ -165,7 +165,7 @@ def _told(entity: Entity) -> dict[str, Any]:
         "provenance": entity.provenance,
         "provenance_items": entity.provenance_items,
         "observation_count": entity.observation_count,
-        "last_observation_at": None if last is None else spelled(milliseconds(last)),
+        "last_observation_at": None if last is None else format_iso8601(milliseconds(last)),
         "hosted": entity.hosted,
         "warnings": entity.warnings,
     }

@@ -12,17 +12,17 @@ from msgspec.structs import replace
 
 from holdfast.domain import calls
 from holdfast.domain import events as domain_events
-from holdfast.domain.approvals import Approval, Question, answered
+from holdfast.domain.approvals import Approval, Question, apply_answer
 from holdfast.domain.calls import Call
 from holdfast.domain.drafts import (
+    ApprovalDecided,
     CallDetails,
     CostDraft,
-    Decided,
     Draft,
     MessageDraft,
     Outcome,
     Summary,
-    Titled,
+    TitleChange,
     ToolsFound,
 )
 from holdfast.domain.errors import Code, Conflict, Internal, NotFound
@@ -50,26 +50,26 @@ from holdfast.domain.messages import (
     link,
 )
 from holdfast.domain.secrets import ScrubbedStream, Scrubber
-from holdfast.domain.sessions import Head, Session
+from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import Effect, ToolSpec
-from holdfast.ports import Brief, Doorbell, NewRow, Store, Told, Tx
-from holdfast.services.stamping import Ink, cleaned, idempotency_key, masked
+from holdfast.ports import Brief, Doorbell, NewRow, Notification, Store, Tx
+from holdfast.services.stamping import Stamping, idempotency_key, mask_credentials, redact
 
 T = TypeVar("T")
 
 
-class Pen:
+class SessionWriter:
     """One notebook, open for writing inside one transaction.
 
     `head` is where the notebook stands, counting what was written with this pen.
     """
 
-    def __init__(self, tx: Tx, head: Head, ink: Ink) -> None:
+    def __init__(self, tx: Tx, head: SessionState, ink: Stamping) -> None:
         self.tx = tx
         self.head = head
         self._clock = ink.clock
-        self._mint = ink.mint
+        self._mint = ink.id_factory
         self._scrubber = ink.scrubber()
         # Whole microseconds, because this is compared and added to with every row.
         self._last = microseconds(head.updated_at)
@@ -97,9 +97,9 @@ class Pen:
                     raise Internal(Code.INTERNAL, "An outcome ends a turn; it is not a row.")
                 case Question():
                     await self._ask(draft, turn)
-                case Decided():
+                case ApprovalDecided():
                     await self._decide(draft)
-                case Titled():
+                case TitleChange():
                     self.move(title=self.cleaned(draft.over(self.head.title)))
                 case Summary():
                     await self._fold_history(draft)
@@ -108,7 +108,7 @@ class Pen:
                     # The time moves with it: whoever compares times sees that something changed.
                     self.now()
                 case CallDetails():
-                    details = calls.detailing(self.cleaned(draft.arguments))
+                    details = calls.add_details(self.cleaned(draft.arguments))
                     await self._advance(draft.call_id, details)
                 case _:
                     await self.tell(draft, turn)
@@ -116,7 +116,7 @@ class Pen:
     async def append(self, draft: MessageDraft, turn: int) -> Message:
         """Write a row of the record; it takes an event's number, because it is its own news."""
         at = self.now()
-        draft, content = cleaned(draft, self._scrubber)
+        draft, content = redact(draft, self._scrubber)
         head, sequence = self.head, self.head.messages + 1
         message_id = draft.id or MessageId(self._mint.new())
         columns = (message_id, sequence, turn, draft.role, draft.model_id, self._last)
@@ -142,15 +142,15 @@ class Pen:
         """Write a piece of news, and what it changes about a call."""
         if isinstance(payload, ToolStarted):
             at = self.now()
-            await self._advance(payload.call_id, lambda call: calls.started(call, at=at))
+            await self._advance(payload.call_id, lambda call: calls.start_call(call, at=at))
         elif isinstance(payload, CallSettled):
-            await self._advance(payload.call_id, lambda call: calls.settled(call, payload.how))
-        return self._stamp(masked(payload, self._scrubber), turn, self.now())
+            await self._advance(payload.call_id, lambda call: calls.settle_call(call, payload.how))
+        return self._stamp(mask_credentials(payload, self._scrubber), turn, self.now())
 
     def note(self, payload: Payload) -> Event:
         """Write a piece of news that is about the notebook and not in it: its time stays."""
         at = max(self._clock.now(), instant(self._last))
-        return self._stamp(masked(payload, self._scrubber), None, at)
+        return self._stamp(mask_credentials(payload, self._scrubber), None, at)
 
     async def flush(self) -> None:
         """Put everything that was written into the transaction."""
@@ -162,10 +162,10 @@ class Pen:
         # Last, because the head counts what the lines above wrote.
         await self.tx.sessions.save(self.head)
 
-    def told(self) -> Told:
+    def told(self) -> Notification:
         """Return all that was written as the news that it is, for readers who have read so far."""
         rows = (event_of(row.message, row.event) for row in self._messages)
-        return Told(self.head, sorted((*self._events, *rows), key=attrgetter("sequence")))
+        return Notification(self.head, sorted((*self._events, *rows), key=attrgetter("sequence")))
 
     def _stamp(self, payload: Payload, turn: int | None, at: datetime) -> Event:
         head, sequence = self.head, self.head.events + 1
@@ -206,7 +206,7 @@ class Pen:
             case (ToolResult() as result,):
                 call = await self._advance(
                     result.call_id,
-                    lambda call: calls.finished(
+                    lambda call: calls.finish_call(
                         call, result.status, at=message.created_at, sequence=message.sequence
                     ),
                 )
@@ -219,10 +219,12 @@ class Pen:
         at = (await self.tell(domain_events.question_event(question), turn)).at
         await self.tx.approvals.save(self.head.key, self._approval(question, at))
 
-    async def _decide(self, draft: Decided) -> None:
+    async def _decide(self, draft: ApprovalDecided) -> None:
         """Write down what a rule has answered; nobody is told to answer it."""
         at = self.now()
-        decided = answered(self._approval(self.cleaned(draft.question), at), draft.answer, at=at)
+        decided = apply_answer(
+            self._approval(self.cleaned(draft.question), at), draft.answer, at=at
+        )
         await self.tx.approvals.save(self.head.key, decided)
         await self.tell(domain_events.answer_event(decided))
 
@@ -260,7 +262,7 @@ class Pen:
         original = await self.tx.calls.retried(self.head, retry.idempotency_key)
         if original is None:
             return
-        await self._keep(calls.reopened(original))
+        await self._keep(calls.reopen_call(original))
         told = f"The outcome of {original.name} ({original.id}) is as unknown as before: "
         notice = Notice(code=NoticeCode.INFORMATION, text=f"{told}{retry.id} was not run.")
         await self.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
@@ -278,30 +280,30 @@ class Pen:
             )
 
 
-class Entry:
+class JournalTransaction:
     """Everything that one transaction writes, in as many notebooks as it takes."""
 
-    def __init__(self, tx: Tx, ink: Ink) -> None:
+    def __init__(self, tx: Tx, ink: Stamping) -> None:
         self.tx = tx
         self._ink = ink
-        self.pens: dict[SessionKey, Pen] = {}
+        self.pens: dict[SessionKey, SessionWriter] = {}
         self.removed: list[SessionKey] = []
 
     def now(self) -> datetime:
         """Return the time of this entry."""
         return self._ink.clock.now()
 
-    async def start(self, session: Session, head: Head, digest: bytes) -> Pen:
+    async def start(self, session: Session, head: SessionState, digest: bytes) -> SessionWriter:
         """Begin a new notebook."""
         written = self._ink.scrubber().cleaned(session)
         head = replace(head, title=written.title)
         return self._pen(await self.tx.sessions.add(written, head, digest))
 
-    async def open(self, owner: Owner, session_id: SessionId) -> Pen:
+    async def open(self, owner: Owner, session_id: SessionId) -> SessionWriter:
         """Open a notebook for its owner."""
-        return self._pen(await find_head(self.tx, owner, session_id))
+        return self._pen(await find_session_state(self.tx, owner, session_id))
 
-    async def open_by_key(self, key: SessionKey, *, lease: Lease | None = None) -> Pen:
+    async def open_by_key(self, key: SessionKey, *, lease: Lease | None = None) -> SessionWriter:
         """Open a notebook for the house, or for the holder of its lease."""
         head = await self.tx.sessions.head_by_key(key)
         if head is None:
@@ -313,7 +315,7 @@ class Entry:
             )
         return self._pen(head)
 
-    async def remove(self, head: Head) -> None:
+    async def remove(self, head: SessionState) -> None:
         """Take a notebook away; what is left is a tombstone."""
         await self.tx.sessions.remove(head, self.now())
         self.removed.append(head.key)
@@ -323,13 +325,13 @@ class Entry:
         for pen in self.pens.values():
             await pen.flush()
 
-    def _pen(self, head: Head) -> Pen:
-        pen = Pen(self.tx, head, self._ink)
+    def _pen(self, head: SessionState) -> SessionWriter:
+        pen = SessionWriter(self.tx, head, self._ink)
         self.pens[head.key] = pen
         return pen
 
 
-class CleanDeltas:
+class RedactedDeltas:
     """The drafts of one turn, passed on in their order."""
 
     def __init__(self, scrubber: Callable[[], Scrubber]) -> None:
@@ -375,31 +377,31 @@ class CleanDeltas:
 class Journal:
     """Writes entries; whoever gets an answer from here can pull the plug."""
 
-    def __init__(self, store: Store, doorbell: Doorbell, ink: Ink) -> None:
+    def __init__(self, store: Store, doorbell: Doorbell, ink: Stamping) -> None:
         self._store = store
         self._doorbell = doorbell
         self._ink = ink
 
-    def deltas(self) -> CleanDeltas:
+    def deltas(self) -> RedactedDeltas:
         """Return what the drafts of a turn pass through before they are written."""
-        return CleanDeltas(self._ink.scrubber)
+        return RedactedDeltas(self._ink.scrubber)
 
     def new_id(self) -> str:
         """Return an id for something that is about to be written down."""
-        return self._ink.mint.new()
+        return self._ink.id_factory.new()
 
     async def enter(
         self,
-        compose: Callable[[Entry], Coroutine[Any, Any, T]],
+        compose: Callable[[JournalTransaction], Coroutine[Any, Any, T]],
         *,
         urgent: bool = False,
         is_brief: bool = False,
     ) -> T:
         """Write an entry; ring for each notebook in it when it is on disk."""
-        written: list[Entry] = []
+        written: list[JournalTransaction] = []
 
         async def work(tx: Tx) -> T:
-            entry = Entry(tx, self._ink)
+            entry = JournalTransaction(tx, self._ink)
             result = await compose(entry)
             await entry.flush()
             # Known only now: an entry that was refused rings for nobody.
@@ -418,13 +420,13 @@ class Journal:
         self,
         owner: Owner,
         session_id: SessionId,
-        compose: Callable[[Pen], Coroutine[Any, Any, T]],
+        compose: Callable[[SessionWriter], Coroutine[Any, Any, T]],
         *,
         urgent: bool = False,
     ) -> T:
         """Write into one notebook for its owner."""
 
-        async def entered(entry: Entry) -> T:
+        async def entered(entry: JournalTransaction) -> T:
             return await compose(await entry.open(owner, session_id))
 
         return await self.enter(entered, urgent=urgent, is_brief=True)
@@ -432,19 +434,19 @@ class Journal:
     async def write_by_key(
         self,
         key: SessionKey,
-        compose: Callable[[Pen], Coroutine[Any, Any, T]],
+        compose: Callable[[SessionWriter], Coroutine[Any, Any, T]],
         *,
         lease: Lease | None = None,
     ) -> T:
         """Write into one notebook for the house, or for the holder of its lease."""
 
-        async def entered(entry: Entry) -> T:
+        async def entered(entry: JournalTransaction) -> T:
             return await compose(await entry.open_by_key(key, lease=lease))
 
         return await self.enter(entered, is_brief=True)
 
 
-async def find_head(tx: Tx, owner: Owner, session_id: SessionId) -> Head:
+async def find_session_state(tx: Tx, owner: Owner, session_id: SessionId) -> SessionState:
     """Return where the owner's session stands, or say that there is none."""
     head = await tx.sessions.head(owner, session_id)
     if head is None:
@@ -459,7 +461,7 @@ def session_not_found() -> NotFound:
     )
 
 
-def stale() -> Conflict:
+def lease_lost() -> Conflict:
     """Return the answer to a change of what is not as its sender believes."""
     return Conflict(
         Code.STALE_ETAG, "It was changed since you read it; read it again, then change it."

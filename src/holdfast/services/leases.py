@@ -10,12 +10,12 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import DURATION_MS, Lease, holder_of
 from holdfast.domain.messages import NoticeCode
-from holdfast.domain.sessions import Head, Status, has_waiting_turn
+from holdfast.domain.sessions import SessionState, Status, has_waiting_turn
 from holdfast.domain.turns import after_crash, after_restart
 from holdfast.ports import Clock, Machine, Store
 from holdfast.services.approvals import expire
-from holdfast.services.journal import Journal, Pen, session_not_found
-from holdfast.services.turns import IsWanted, any_turn, begin, mend, open_step
+from holdfast.services.journal import Journal, SessionWriter, session_not_found
+from holdfast.services.turns import IsWanted, allow_any_turn, begin, open_step, repair_turn
 
 
 class Leases:
@@ -28,14 +28,14 @@ class Leases:
         self._machine = machine
         self._me = str(machine.holder())
 
-    async def acquire(self, key: SessionKey, is_wanted: IsWanted = any_turn) -> Lease | None:
+    async def acquire(self, key: SessionKey, is_wanted: IsWanted = allow_any_turn) -> Lease | None:
         """Take the session if a turn waits in it that is wanted here, and nobody alive holds it.
 
         The turn that was cut off is mended, or else the one that waits is begun, in the same
         transaction: a session is never held without a running turn.
         """
 
-        async def acquire(pen: Pen) -> Lease | None:
+        async def acquire(pen: SessionWriter) -> Lease | None:
             head = pen.head
             if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
                 return None
@@ -43,13 +43,13 @@ class Leases:
 
         return await self._journal.write_by_key(key, acquire)
 
-    async def begin(self, pen: Pen) -> Lease | None:
+    async def begin(self, pen: SessionWriter) -> Lease | None:
         """Take a session with what is written into it, if nothing goes on and a turn waits now."""
         head = pen.head
         is_idle = head.holder is None and head.status is not Status.RUNNING
         return await self._taken(pen) if is_idle and has_waiting_turn(head) else None
 
-    async def _taken(self, pen: Pen) -> Lease | None:
+    async def _taken(self, pen: SessionWriter) -> Lease | None:
         was_running = pen.head.status is Status.RUNNING
         until = self._clock.boot_ms() + DURATION_MS
         # From here on whoever held the session before is fenced, dead or only slow.
@@ -69,12 +69,12 @@ class Leases:
     async def release(self, lease: Lease) -> None:
         """Let go of a session; its turn stays open and can be taken over at once."""
 
-        async def let_go(pen: Pen) -> None:
+        async def let_go(pen: SessionWriter) -> None:
             pen.move(holder=None, until=0)
 
         await self._journal.write_by_key(lease.key, let_go, lease=lease)
 
-    async def reap(self, held: Collection[SessionKey]) -> list[Head]:
+    async def reap(self, held: Collection[SessionKey]) -> list[SessionState]:
         """Return the heads of the sessions in which a turn waits and that nobody alive holds.
 
         A lease of this process counts as dead unless it is among the held ones.
@@ -86,7 +86,7 @@ class Leases:
             if not self.is_live(head) or (head.holder == self._me and head.key not in held)
         ]
 
-    def is_live(self, head: Head) -> bool:
+    def is_live(self, head: SessionState) -> bool:
         """Tell whether somebody alive holds the session."""
         if head.holder is None:
             return False
@@ -98,7 +98,7 @@ class Leases:
             return False
         return self._machine.is_gone(holder_of(name))
 
-    async def _mend(self, pen: Pen) -> None:
+    async def _mend(self, pen: SessionWriter) -> None:
         found = await pen.tx.sessions.get_by_key(pen.head.key)
         if found is None:
             raise session_not_found()
@@ -108,6 +108,6 @@ class Leases:
         if isinstance(session.agent.runtime, AcpRuntime):
             # Before the turn ends: the question died with the program that asked it.
             await expire(pen, by=NoticeCode.AGENT_RESTARTED)
-            await mend(pen, after_restart(step, calls))
+            await repair_turn(pen, after_restart(step, calls))
         else:
-            await mend(pen, after_crash(step, calls, session.agent.recovery))
+            await repair_turn(pen, after_crash(step, calls, session.agent.recovery))

@@ -18,7 +18,7 @@ from holdfast.services.sessions import Sessions
 JUMP: Final = timedelta(minutes=1)
 
 
-class SteadyTime:
+class MonotonicClock:
     """Follows the wall clock, and a jump of it only after some time has really passed."""
 
     def __init__(self, clock: Clock) -> None:
@@ -75,7 +75,7 @@ class RecoveryReport(Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionId, ...]
 
 
-class Housekeeping:
+class Maintenance:
     """Work that nobody asks for and everybody relies on; safe to run twice, and anywhere."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Housekeeping:
         self._leases = leases
         self._coordinator = coordinator
         self._clock = clock
-        self._steady = SteadyTime(clock)
+        self._steady = MonotonicClock(clock)
 
     async def recover(self) -> RecoveryReport:
         """Wake every session whose turn was left open or waits; mending happens as it is taken."""

@@ -7,12 +7,12 @@ from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.messages import is_media_type, media_handle
 from holdfast.ports import Slice, Store, Tx
-from holdfast.services.journal import find_head, session_not_found
+from holdfast.services.journal import find_session_state, session_not_found
 
 CONTENT_LARGEST: Final = 32 << 20
 
 
-class SessionShelf:
+class SessionOutputStore:
     """Implements the `Shelf` port for one session, and for what it inherited as a fork."""
 
     def __init__(self, store: Store, key: SessionKey) -> None:
@@ -61,14 +61,16 @@ class Media:
             )
         if not content or len(content) > CONTENT_LARGEST:
             raise Invalid(Code.INVALID_INPUT, "A content has 1 byte to 32 MiB.")
-        head = await self._store.read(lambda tx: find_head(tx, owner, session_id))
-        return await SessionShelf(self._store, head.key).keep(content, mime_type=mime_type)
+        head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
+        return await SessionOutputStore(self._store, head.key).keep(content, mime_type=mime_type)
 
     async def read(self, owner: Owner, session_id: SessionId, handle: str) -> bytes:
         """Return a content that the session holds."""
 
         async def look(tx: Tx) -> bytes | None:
-            return await find_content(tx, (await find_head(tx, owner, session_id)).key, handle)
+            return await find_content(
+                tx, (await find_session_state(tx, owner, session_id)).key, handle
+            )
 
         content = await self._store.read(look)
         if content is None:

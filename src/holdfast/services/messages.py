@@ -20,18 +20,23 @@ from holdfast.domain.messages import (
     require_sendable,
 )
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
-from holdfast.domain.sessions import Head, Made, OnBusy, Status
+from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
 from holdfast.ports import Brief, Coordinator, Store, Tx
 from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, Scan
-from holdfast.services.history_cache import Stretch, rows_of
-from holdfast.services.journal import Journal, Pen, find_head, session_not_found
+from holdfast.services.history_cache import MessageRange, rows_of
+from holdfast.services.journal import (
+    Journal,
+    SessionWriter,
+    find_session_state,
+    session_not_found,
+)
 from holdfast.services.leases import Leases
-from holdfast.services.session_create import Openings
-from holdfast.services.session_lifecycle import Admitted, admit, record, shown_message
+from holdfast.services.session_create import SessionCreation
+from holdfast.services.session_lifecycle import Admission, admit, display_message, record
 from holdfast.services.turns import unfinished_step
 
 
-class Unfinished(Struct, frozen=True, kw_only=True):
+class UnfinishedAnswer(Struct, frozen=True, kw_only=True):
     """Text that is being streamed: no message yet, and soon one of this id."""
 
     id: MessageId
@@ -40,7 +45,7 @@ class Unfinished(Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class Excerpt(Struct, frozen=True, kw_only=True):
+class MessageExcerpt(Struct, frozen=True, kw_only=True):
     """Rows behind a place, older calls whose results are among them, and what has to wait."""
 
     rows: tuple[Message, ...]
@@ -59,7 +64,7 @@ class Messages:
         store: Store,
         journal: Journal,
         coordinator: Coordinator,
-        openings: Openings,
+        openings: SessionCreation,
         leases: Leases,
     ) -> None:
         """`openings` know what it takes to open a closed session again."""
@@ -92,12 +97,12 @@ class Messages:
         *,
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
-    ) -> Made[Message]:
+    ) -> Created[Message]:
         """Send a message, and tell whether an equal one with this id was sent before."""
         draft = _draft(content, id)
         with self._coordinator.place() as place:
 
-            async def start(pen: Pen) -> Lease | None:
+            async def start(pen: SessionWriter) -> Lease | None:
                 is_kept = place.is_kept(pen.head.key, pen.head.turn)
                 return await self._leases.begin(pen) if is_kept else None
 
@@ -114,7 +119,7 @@ class Messages:
         *,
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
-    ) -> Made[Message]:
+    ) -> Created[Message]:
         """Send a message as `make` does; one to a closed session opens it again, in one entry.
 
         Refused on a failed session, and like `sessions.resume` without a folder or a slot.
@@ -139,7 +144,7 @@ class Messages:
             await slots.tell_of(self._store, found[0], delta=1, cause="resumed")
         return made
 
-    def _seen_to(self, admitted: Admitted) -> Made[Message]:
+    def _seen_to(self, admitted: Admission) -> Created[Message]:
         """Pass on what was written to whoever plays turns."""
         if admitted.has_interrupted:
             self._coordinator.interrupt(admitted.key)
@@ -153,7 +158,7 @@ class Messages:
 
     async def record(
         self, owner: Owner, session_id: SessionId, draft: MessageDraft
-    ) -> Made[Message]:
+    ) -> Created[Message]:
         """Write down what was said elsewhere; it belongs to no turn and starts none.
 
         The result of a call takes the name of its call. A draft with an id may be repeated.
@@ -165,8 +170,8 @@ class Messages:
         """Return one message of the session, inherited ones included."""
 
         async def read(tx: Tx) -> Message | None:
-            head = await find_head(tx, owner, session_id)
-            return await shown_message(tx, head, MessageId(message_id))
+            head = await find_session_state(tx, owner, session_id)
+            return await display_message(tx, head, MessageId(message_id))
 
         message = await self._store.read(read)
         if message is None:
@@ -194,14 +199,14 @@ class Messages:
 
     async def scan(self, owner: Owner, session_id: SessionId, query: MessageQuery) -> Scan:
         """Find the messages that match, to be read in batches of bounded size."""
-        head = await self._store.read(Brief(lambda tx: find_head(tx, owner, session_id)))
+        head = await self._store.read(Brief(lambda tx: find_session_state(tx, owner, session_id)))
         return Scan(self._store, head, query)
 
-    async def unfinished(self, owner: Owner, session_id: SessionId) -> Unfinished | None:
+    async def unfinished(self, owner: Owner, session_id: SessionId) -> UnfinishedAnswer | None:
         """Return the text that is being streamed now, under the id its message will have."""
 
-        async def read(tx: Tx) -> Unfinished | None:
-            return await find_unfinished(tx, await find_head(tx, owner, session_id))
+        async def read(tx: Tx) -> UnfinishedAnswer | None:
+            return await find_unfinished(tx, await find_session_state(tx, owner, session_id))
 
         return await self._store.read(read)
 
@@ -212,14 +217,14 @@ class Messages:
         *,
         after: int | datetime = 0,
         limit: int = BATCH_ROWS,
-    ) -> tuple[AsyncGenerator[Excerpt, None], Unfinished | None]:
+    ) -> tuple[AsyncGenerator[MessageExcerpt, None], UnfinishedAnswer | None]:
         """Return what is behind a number or a time, and the text that is being streamed now.
 
         The rows come in excerpts of bounded size, each with at most so many.
         """
 
-        async def read(tx: Tx) -> tuple[Head, Excerpt, Unfinished | None]:
-            head = await find_head(tx, owner, session_id)
+        async def read(tx: Tx) -> tuple[SessionState, MessageExcerpt, UnfinishedAnswer | None]:
+            head = await find_session_state(tx, owner, session_id)
             number = await number_at(tx, head, after) if isinstance(after, datetime) else after
             first = await excerpt(tx, head, number, limit)
             return head, first, await find_unfinished(tx, head)
@@ -234,14 +239,14 @@ class Messages:
         return any([row.id in batch.interrupted async for batch in scan.batches()])
 
 
-async def find_unfinished(tx: Tx, head: Head) -> Unfinished | None:
+async def find_unfinished(tx: Tx, head: SessionState) -> UnfinishedAnswer | None:
     """Return the text that is being streamed in a session, if there is one."""
     if head.status is not Status.RUNNING:
         return None
     step = await unfinished_step(tx, head)
     if step is None or not step.text:
         return None
-    return Unfinished(
+    return UnfinishedAnswer(
         id=step.started.message_id,
         turn=head.settled + 1,
         text=step.text,
@@ -258,15 +263,17 @@ def _id(wanted: str | None) -> MessageId | None:
     return None if wanted is None else MessageId(require_uuid(wanted, what="message id"))
 
 
-async def excerpt(tx: Tx, head: Head, after: int, limit: int = BATCH_ROWS) -> Excerpt:
+async def excerpt(
+    tx: Tx, head: SessionState, after: int, limit: int = BATCH_ROWS
+) -> MessageExcerpt:
     """Return rows behind a number: so many, or as many as a batch may hold."""
     first = min(after, head.messages) + 1
-    stretch = Stretch(first, head.messages, limit=min(limit, BATCH_ROWS), size=BATCH_BYTES)
+    stretch = MessageRange(first, head.messages, limit=min(limit, BATCH_ROWS), size=BATCH_BYTES)
     rows = await rows_of(tx, head, stretch)
     last = rows[-1].sequence if rows else head.messages
     called = {part.id for row in rows for part in row.parts if isinstance(part, ToolCall)}
     given = {part.call_id for row in rows for part in row.parts if isinstance(part, ToolResult)}
-    return Excerpt(
+    return MessageExcerpt(
         rows=tuple(rows),
         calls=tuple(
             [row for each in sorted(given - called) for row in await _call(tx, head, each, first)]
@@ -280,14 +287,14 @@ async def excerpt(tx: Tx, head: Head, after: int, limit: int = BATCH_ROWS) -> Ex
 
 
 async def excerpts(
-    store: Store, head: Head, first: Excerpt, limit: int = BATCH_ROWS
-) -> AsyncGenerator[Excerpt, None]:
+    store: Store, head: SessionState, first: MessageExcerpt, limit: int = BATCH_ROWS
+) -> AsyncGenerator[MessageExcerpt, None]:
     """Yield an excerpt and those behind it, up to where the session stood then."""
     here = first
     yield here
     while not here.is_last:
 
-        async def read(tx: Tx, after: int = here.last) -> Excerpt:
+        async def read(tx: Tx, after: int = here.last) -> MessageExcerpt:
             # As it is now, but for what came later: a fork may have been detached.
             now = await tx.sessions.head_by_key(head.key)
             if now is None:
@@ -298,7 +305,7 @@ async def excerpts(
         yield here
 
 
-async def number_at(tx: Tx, head: Head, at: datetime) -> int:
+async def number_at(tx: Tx, head: SessionState, at: datetime) -> int:
     """Return the number of the last row that is not later than an instant; 0 if all are.
 
     Times rise with the numbers, so that the stretch the row is in can be halved.
@@ -307,7 +314,7 @@ async def number_at(tx: Tx, head: Head, at: datetime) -> int:
     # A reader who polls is mostly at the end, so the end is asked first.
     middle = high
     while low < high:
-        (row,) = await rows_of(tx, head, Stretch(middle, middle))
+        (row,) = await rows_of(tx, head, MessageRange(middle, middle))
         if row.created_at <= at:
             low = middle
         else:
@@ -316,15 +323,15 @@ async def number_at(tx: Tx, head: Head, at: datetime) -> int:
     return low
 
 
-async def _call(tx: Tx, head: Head, call_id: CallId, before: int) -> list[Message]:
+async def _call(tx: Tx, head: SessionState, call_id: CallId, before: int) -> list[Message]:
     known = await tx.calls.by_id(head, call_id)
     if known is not None:
-        rows = await rows_of(tx, head, Stretch(known.sequence, known.sequence))
+        rows = await rows_of(tx, head, MessageRange(known.sequence, known.sequence))
         return [row for row in rows if _is_call(row, call_id)]
     # What a fork inherits is known from its rows only.
     last = before - 1
     while last >= 1:
-        stretch = Stretch(1, last, limit=BATCH_ROWS, newest=True, size=BATCH_BYTES)
+        stretch = MessageRange(1, last, limit=BATCH_ROWS, newest=True, size=BATCH_BYTES)
         rows = await rows_of(tx, head, stretch)
         if found := [row for row in rows if _is_call(row, call_id)]:
             return found[-1:]
@@ -332,14 +339,14 @@ async def _call(tx: Tx, head: Head, call_id: CallId, before: int) -> list[Messag
     return []
 
 
-async def _has_result(tx: Tx, head: Head, call_id: CallId, last: int) -> bool:
+async def _has_result(tx: Tx, head: SessionState, call_id: CallId, last: int) -> bool:
     if last == head.messages:
         return False
     known = await tx.calls.by_id(head, call_id)
     if known is not None:
         return known.result_sequence is not None and known.result_sequence <= head.messages
     while last < head.messages:
-        stretch = Stretch(last + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
+        stretch = MessageRange(last + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
         rows = await rows_of(tx, head, stretch)
         if _is_answered(rows, call_id):
             return True

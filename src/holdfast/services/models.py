@@ -14,14 +14,14 @@ from holdfast.domain.models import (
     Model,
     ModelRequest,
     ModelSource,
-    described,
+    describe_model,
     model_of,
 )
-from holdfast.domain.sessions import Made, Session
+from holdfast.domain.sessions import Created, Session
 from holdfast.ports import Store, Tx
 
 
-class KnownModels(Protocol):
+class ModelCatalogue(Protocol):
     """Who knows models by name; it may read files and large tables, so not on the event loop."""
 
     def check(self, model: Model) -> None:
@@ -38,7 +38,7 @@ class Models:
         self,
         store: Store,
         default: str,
-        known: KnownModels,
+        known: ModelCatalogue,
         *,
         absolute: Callable[[str], str] = str,
     ) -> None:
@@ -75,12 +75,12 @@ class Models:
             raise model_not_found()
         return found[0]
 
-    async def add(self, wish: ModelRequest) -> Made[Model]:
+    async def add(self, wish: ModelRequest) -> Created[Model]:
         """Add a model as somebody describes it, or describe a known one anew.
 
         What is said here counts more than what the catalogue says, for every owner.
         """
-        model = described(wish)
+        model = describe_model(wish)
         await asyncio.to_thread(self._known.check, model)
 
         async def work(tx: Tx) -> bool:
@@ -89,7 +89,7 @@ class Models:
             return known is None or known.source is not ModelSource.MANUAL
 
         is_new = await self._store.write(work)
-        return Made(thing=await self.get(model.id), is_new=is_new)
+        return Created(thing=await self.get(model.id), is_new=is_new)
 
     async def check(self, *refs: str) -> None:
         """Refuse models that cannot be asked; a script is read here, so not in a transaction."""

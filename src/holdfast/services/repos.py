@@ -11,10 +11,10 @@ from typing import Literal
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
 from holdfast.domain.ids import Owner, RepoId
 from holdfast.domain.repos import Repo, is_within
-from holdfast.domain.sessions import Made
+from holdfast.domain.sessions import Created
 from holdfast.domain.text import is_encodable, require_text
 from holdfast.ports import Clock, Store, Tx
-from holdfast.services.stamping import Mint
+from holdfast.services.stamping import IdFactory
 
 log = logging.getLogger(__name__)
 
@@ -25,11 +25,13 @@ Surface = Literal["registration", "opening", "start", "folder"]
 class Repos:
     """Where work may happen, for its owner."""
 
-    def __init__(self, store: Store, clock: Clock, mint: Mint, root: Path | None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, id_factory: IdFactory, root: Path | None
+    ) -> None:
         """`root` is the folder that all repositories must lie in."""
         self._store = store
         self._clock = clock
-        self._mint = mint
+        self._mint = id_factory
         self._root = root
 
     async def add(
@@ -43,16 +45,16 @@ class Repos:
 
     async def make(
         self, owner: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
-    ) -> Made[Repo]:
+    ) -> Created[Repo]:
         """Register a Git work tree, and tell whether it is a new one."""
         resolved = self._admitted(owner, path, at_terminal=at_terminal)
         title = name if name is not None else resolved.name or str(resolved)
         require_text(title, field="name", shortest=1, longest=255)
 
-        async def work(tx: Tx) -> Made[Repo]:
+        async def work(tx: Tx) -> Created[Repo]:
             known = await tx.repos.by_path(owner, str(resolved))
             if known is not None:
-                return Made(thing=known, is_new=False)
+                return Created(thing=known, is_new=False)
             repo = Repo(
                 id=RepoId(self._mint.new()),
                 owner=owner,
@@ -61,7 +63,7 @@ class Repos:
                 created_at=self._clock.now(),
             )
             await tx.repos.add(repo)
-            return Made(thing=repo, is_new=True)
+            return Created(thing=repo, is_new=True)
 
         return await self._store.write(work)
 

@@ -41,7 +41,7 @@ class Keychain(Protocol):
         ...
 
 
-class KeptSecret(Struct, frozen=True, kw_only=True):
+class StoredSecret(Struct, frozen=True, kw_only=True):
     """Where a secret is kept, and how it ends; the end of a short one is not shown."""
 
     account: str
@@ -135,11 +135,11 @@ class Secrets:
             )
         return name
 
-    async def list(self) -> tuple[KeptSecret, ...]:
+    async def list(self) -> tuple[StoredSecret, ...]:
         """Return all secrets that can be found, those of the keychain first."""
         kept = await asyncio.to_thread(self._read_all)
         found = [
-            KeptSecret(account=account, origin="keychain", ending=_ending(value))
+            StoredSecret(account=account, origin="keychain", ending=_ending(value))
             for account, value in kept
         ]
         for provider in sorted(self._variables):
@@ -147,7 +147,7 @@ class Secrets:
                 if value := self._environment.get(variable, "").strip():
                     account = f"{provider}:{USUAL_KEY}"
                     found.append(
-                        KeptSecret(account=account, origin=variable, ending=_ending(value))
+                        StoredSecret(account=account, origin=variable, ending=_ending(value))
                     )
         return tuple(found)
 

@@ -29,18 +29,18 @@ from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import (
     TURN_CAP,
     Budget,
+    Created,
     ForkPoint,
     ForkRequest,
-    Head,
-    Made,
     Session,
     SessionContext,
     SessionRequest,
+    SessionState,
     Status,
     cap_of,
     digest_of,
     has_waiting_turn,
-    tightened,
+    stricter_budget,
 )
 from holdfast.domain.tools import (
     CATALOGUE,
@@ -53,19 +53,24 @@ from holdfast.domain.tools import (
     remote_id,
 )
 from holdfast.ports import Tx
-from holdfast.services.agent_processes import Slots
+from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.agents import find_agent
 from holdfast.services.costs import turns_left
-from holdfast.services.history_cache import Stretch, rows_of
-from holdfast.services.journal import Entry, Journal, Pen, session_not_found
+from holdfast.services.history_cache import MessageRange, rows_of
+from holdfast.services.journal import (
+    Journal,
+    JournalTransaction,
+    SessionWriter,
+    session_not_found,
+)
 from holdfast.services.models import Models
 from holdfast.services.repos import Repos, find_repo
 from holdfast.services.session_lifecycle import Resumption, context_of, reopen
-from holdfast.services.workspaces import Folders
-from holdfast.zones.binding import take_desk
+from holdfast.services.workspaces import FolderProvider
+from holdfast.zones.binding import bind_zone
 
 
-class OpeningRules(Struct, frozen=True, kw_only=True):
+class SessionRules(Struct, frozen=True, kw_only=True):
     """What the configuration says about every session that opens."""
 
     ceiling: Grant = Grant()
@@ -73,19 +78,19 @@ class OpeningRules(Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
     reasoning_effort: ReasoningEffort | None = None
     scrubber: Callable[[], Scrubber] = Scrubber
-    slots: Slots = Slots()
+    slots: ProcessLimit = ProcessLimit()
     # Refuses an agent whose program cannot be found.
     require_program: Callable[[AcpRuntime], None] = lambda _: None
 
 
-class Snapshot(Struct, frozen=True, kw_only=True):
+class AgentSnapshot(Struct, frozen=True, kw_only=True):
     """An agent as a session keeps it, and what the session's record says about that."""
 
     agent: Agent
     notices: tuple[MessageDraft, ...] = ()
 
 
-def frozen(agent: Agent, context: SessionContext, rules: OpeningRules) -> Snapshot:
+def freeze_agent(agent: Agent, context: SessionContext, rules: SessionRules) -> AgentSnapshot:
     """Return the agent as the session keeps it; refuse secrets and tools that nobody knows."""
     refuse_secrets(context.variables, rules.scrubber())
     prompt = render(agent.system_prompt, context.variables)
@@ -104,10 +109,12 @@ def frozen(agent: Agent, context: SessionContext, rules: OpeningRules) -> Snapsh
     kept = replace(
         agent, system_prompt=prompt.text, grant=grant, runtime=_runtime(agent.runtime, rules)
     )
-    return Snapshot(agent=kept, notices=tuple(told))
+    return AgentSnapshot(agent=kept, notices=tuple(told))
 
 
-def narrowed(agent: Agent, wanted: tuple[str, ...] | None) -> tuple[Agent, tuple[ToolSpec, ...]]:
+def narrow_agent(
+    agent: Agent, wanted: tuple[str, ...] | None
+) -> tuple[Agent, tuple[ToolSpec, ...]]:
     """Return the agent and its tools as a session wants them; `None` keeps all of both.
 
     Declaring a server grants its tools. Whoever names tools names those of servers, too: a server
@@ -142,7 +149,7 @@ def _any_begins(tools: Iterable[ToolSpec], beginning: str) -> bool:
     return any(tool.name.startswith(beginning) for tool in tools)
 
 
-def _runtime(runtime: Runtime, rules: OpeningRules) -> Runtime:
+def _runtime(runtime: Runtime, rules: SessionRules) -> Runtime:
     """Return how the agent runs, with what the configuration wants where it says nothing."""
     if isinstance(runtime, LlmRuntime) and runtime.reasoning_effort is None:
         return replace(runtime, reasoning_effort=rules.reasoning_effort)
@@ -175,14 +182,14 @@ def _notice(code: NoticeCode, text: str) -> MessageDraft:
 _INHERITED: Final = ("title", "tags", "context", "approval", "turn_cap", "budget", "metadata")
 
 
-async def point_of(tx: Tx, parent: Head, wish: ForkRequest) -> int:
+async def point_of(tx: Tx, parent: SessionState, wish: ForkRequest) -> int:
     """Return the number of the last row that the fork shares."""
     if wish.at is not None:
         return _required(wish.at, parent)
     # Everything so far, an open turn's rows included: the fork reads, it does not run them.
     if not wish.is_settled or not has_waiting_turn(parent):
         return parent.messages
-    rows = await rows_of(tx, parent, Stretch(1, parent.messages))
+    rows = await rows_of(tx, parent, MessageRange(1, parent.messages))
     settled = [row.sequence for row in rows if 0 < row.turn <= parent.settled]
     first_open = next(row.sequence for row in rows if row.turn > parent.settled)
     return max([first_open - 1, *settled])
@@ -191,18 +198,20 @@ async def point_of(tx: Tx, parent: Head, wish: ForkRequest) -> int:
 def request_of(parent: Session, wish: ForkRequest) -> SessionRequest:
     """Return the request that opens a fork with another agent: the parent's, but for the wishes."""
     kept = {name: getattr(parent, name) for name in _INHERITED}
-    return SessionRequest(**kept | wished(wish), repo_id=parent.repo_id, model=wish.model)
+    return SessionRequest(**kept | fork_request_of(wish), repo_id=parent.repo_id, model=wish.model)
 
 
-def wished(wish: ForkRequest) -> dict[str, object]:
+def fork_request_of(wish: ForkRequest) -> dict[str, object]:
     """Return what is to be unlike in the parent."""
     told = {"title": wish.title, "tags": wish.tags}
     return {name: value for name, value in told.items() if value is not None}
 
 
-async def forked(tx: Tx, child: Session, parent: Head, point: int) -> tuple[Session, Head]:
+async def fork_session(
+    tx: Tx, child: Session, parent: SessionState, point: int
+) -> tuple[Session, SessionState]:
     """Return a session as a fork, and its head: all that it inherits counts as settled."""
-    rows = await rows_of(tx, parent, Stretch(1, point))
+    rows = await rows_of(tx, parent, MessageRange(1, point))
     # What was open in the parent is the parent's business.
     turn = max((row.turn for row in rows), default=0)
     status = Status.IDLE if rows else Status.PENDING
@@ -245,9 +254,9 @@ def twin_of(parent: Session, child_id: SessionId) -> Session:
     )
 
 
-def blank_head(session: Session) -> Head:
+def blank_head(session: Session) -> SessionState:
     """Return where a notebook stands in which nothing is written yet."""
-    return Head(
+    return SessionState(
         session_id=session.id,
         owner=session.owner,
         agent_id=session.agent_id,
@@ -257,7 +266,7 @@ def blank_head(session: Session) -> Head:
     )
 
 
-def _required(at: int, head: Head) -> int:
+def _required(at: int, head: SessionState) -> int:
     if not 0 <= at <= head.messages:
         raise NotFound(
             Code.MESSAGE_NOT_FOUND,
@@ -267,7 +276,7 @@ def _required(at: int, head: Head) -> int:
     return at
 
 
-class Openings:
+class SessionCreation:
     """Opens notebooks; an id that the caller chooses makes a retry get the first answer."""
 
     def __init__(
@@ -275,8 +284,8 @@ class Openings:
         journal: Journal,
         models: Models,
         repos: Repos,
-        folders: Folders,
-        rules: OpeningRules,
+        folders: FolderProvider,
+        rules: SessionRules,
     ) -> None:
         """`folders` are the private ones, for sessions that have no other workspace."""
         self._journal = journal
@@ -288,30 +297,30 @@ class Openings:
 
     async def open(
         self, owner: Owner, agent: str, request: SessionRequest, *, id: str | None
-    ) -> Made[Session]:
+    ) -> Created[Session]:
         """Open a session with an agent, given by id or slug."""
         session_id = self._session_id(id)
         digest = digest_of(owner, agent, request)
         await self.require_model(request.model)
 
-        async def compose(entry: Entry) -> Made[Session]:
+        async def compose(entry: JournalTransaction) -> Created[Session]:
             known = await _opened_before(entry, owner, session_id, digest)
             if known is not None:
-                return Made(thing=known, is_new=False)
+                return Created(thing=known, is_new=False)
             chosen = await find_agent(entry.tx, owner, agent)
             session, notices = await self._built(entry, chosen, request, session_id)
             await self.slots.require(entry.tx, chosen)
             opened = await _started(entry, session, blank_head(session), digest, notices)
             # The notebook that was begun last is its own.
-            await take_desk(entry, chosen, next(reversed(entry.pens)))
-            return Made(thing=opened, is_new=True)
+            await bind_zone(entry, chosen, next(reversed(entry.pens)))
+            return Created(thing=opened, is_new=True)
 
         # A repository is looked for on a disk that may be far away.
         return await self._journal.enter(compose, is_brief=request.repo_id is None)
 
     async def fork(
         self, owner: Owner, parent_id: SessionId, wish: ForkRequest, *, id: str | None
-    ) -> Made[Session]:
+    ) -> Created[Session]:
         """Open a session that shares the parent's rows up to a sequence: a pointer, not a copy."""
         session_id = self._session_id(id)
         digest = digest_of(owner, "fork", parent_id, wish)
@@ -319,24 +328,24 @@ class Openings:
         # Before the transaction: however much there is to copy, nobody waits for it to write.
         copy = await self._copied(owner, parent_id, session_id)
 
-        async def compose(entry: Entry) -> Made[Session]:
+        async def compose(entry: JournalTransaction) -> Created[Session]:
             known = await _opened_before(entry, owner, session_id, digest)
             if known is not None:
-                return Made(thing=known, is_new=False)
+                return Created(thing=known, is_new=False)
             pen = await entry.open(owner, parent_id)
             point = await point_of(entry.tx, pen.head, wish)
             stored = await _stored(entry, pen.head)
             parent = self._placed(stored, session_id)
             child, notices = await self._child(entry, parent, wish, session_id)
             await self.slots.require(entry.tx, child.agent)
-            child, head = await forked(entry.tx, child, pen.head, point)
+            child, head = await fork_session(entry.tx, child, pen.head, point)
             await pen.tell(SessionForked(target=child.id, sequence=point))
             opened = await _started(entry, child, head, digest, notices)
             # Last, so that a fork that is refused leaves no files.
             if parent is not stored:
                 files = copy or self._folders.copied(owner, parent.id)
                 self._folders.adopt(files, owner, opened.id)
-            return Made(thing=opened, is_new=True)
+            return Created(thing=opened, is_new=True)
 
         try:
             return await self._journal.enter(compose)
@@ -375,11 +384,11 @@ class Openings:
         """Return where a session that is picked up goes on."""
         return await context_of(session, wanted, self._folders)
 
-    async def reopen(self, pen: Pen) -> bool:
+    async def reopen(self, pen: SessionWriter) -> bool:
         """Open a closed session again, and tell whether it was one; refused on a failed one."""
         return await reopen(pen, self.slots)
 
-    async def resumption(self, tx: Tx, session: Session, head: Head) -> Resumption:
+    async def resumption(self, tx: Tx, session: Session, head: SessionState) -> Resumption:
         """Return what is answered to who picked a session up."""
         left = await turns_left(tx, session, head, self._rules.budget)
         return Resumption(session=session, turns_left=left)
@@ -394,7 +403,11 @@ class Openings:
         )
 
     async def _built(
-        self, entry: Entry, agent: Agent, request: SessionRequest, session_id: SessionId
+        self,
+        entry: JournalTransaction,
+        agent: Agent,
+        request: SessionRequest,
+        session_id: SessionId,
     ) -> tuple[Session, tuple[MessageDraft, ...]]:
         if agent.status is AgentStatus.ARCHIVED:
             raise Conflict(
@@ -408,8 +421,8 @@ class Openings:
         context = self._context(agent.owner, request, repo, session_id)
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
-        snapshot = frozen(agent, context, self._rules)
-        kept, tools = narrowed(snapshot.agent, request.tools)
+        snapshot = freeze_agent(agent, context, self._rules)
+        kept, tools = narrow_agent(snapshot.agent, request.tools)
         session = Session(
             id=session_id,
             owner=agent.owner,
@@ -424,7 +437,7 @@ class Openings:
             tools=tools,
             approval=request.approval or _approval(agent),
             turn_cap=cap_of(request.turn_cap or self._rules.turn_cap),
-            budget=tightened(request.budget, self._rules.budget, granted=0),
+            budget=stricter_budget(request.budget, self._rules.budget, granted=0),
             created_at=now,
             updated_at=now,
             metadata=request.metadata,
@@ -432,7 +445,7 @@ class Openings:
         return session, snapshot.notices
 
     async def _child(
-        self, entry: Entry, parent: Session, wish: ForkRequest, session_id: SessionId
+        self, entry: JournalTransaction, parent: Session, wish: ForkRequest, session_id: SessionId
     ) -> tuple[Session, tuple[MessageDraft, ...]]:
         """Return the fork before it inherits anything, and what its record says about its agent."""
         if wish.agent is not None:
@@ -445,7 +458,7 @@ class Openings:
             model_id=model or parent.model_id,
             created_at=now,
             updated_at=now,
-            **wished(wish),
+            **fork_request_of(wish),
         )
         return twin, ()
 
@@ -454,7 +467,7 @@ class Openings:
     ) -> str | None:
         """Return a copy of the parent's private folder for a fork, if it works in that."""
 
-        async def look(entry: Entry) -> Session | None:
+        async def look(entry: JournalTransaction) -> Session | None:
             if await entry.tx.sessions.digest(owner, session_id) is not None:
                 return None
             found = await entry.tx.sessions.get(owner, parent_id)
@@ -498,7 +511,7 @@ class Openings:
         )
 
 
-async def _stored(entry: Entry, head: Head) -> Session:
+async def _stored(entry: JournalTransaction, head: SessionState) -> Session:
     found = await entry.tx.sessions.get_by_key(head.key)
     if found is None:
         raise session_not_found()
@@ -506,7 +519,7 @@ async def _stored(entry: Entry, head: Head) -> Session:
 
 
 async def _opened_before(
-    entry: Entry, owner: Owner, session_id: SessionId, digest: bytes
+    entry: JournalTransaction, owner: Owner, session_id: SessionId, digest: bytes
 ) -> Session | None:
     """Return the session of a repeated request; an id with another request is refused."""
     stored = await entry.tx.sessions.digest(owner, session_id)
@@ -520,9 +533,9 @@ async def _opened_before(
 
 
 async def _started(
-    entry: Entry,
+    entry: JournalTransaction,
     session: Session,
-    head: Head,
+    head: SessionState,
     digest: bytes,
     notices: tuple[MessageDraft, ...] = (),
 ) -> Session:

@@ -27,38 +27,43 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.sessions import (
-    Head,
-    Made,
+    Created,
     OnBusy,
     Session,
     SessionContext,
+    SessionState,
     Status,
     Verb,
-    admitting,
+    admit_turn,
     has_waiting_turn,
-    moved,
     title_of,
+    transition,
 )
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import narrow
 from holdfast.domain.turns import after_abort
 from holdfast.ports import Coordinator, Tx
-from holdfast.services.agent_processes import Slots
-from holdfast.services.journal import Entry, Journal, Pen, session_not_found
+from holdfast.services.agent_processes import ProcessLimit
+from holdfast.services.journal import (
+    Journal,
+    JournalTransaction,
+    SessionWriter,
+    session_not_found,
+)
 from holdfast.services.leases import Leases
 from holdfast.services.media import find_size
-from holdfast.services.turns import mend, open_step
-from holdfast.services.workspaces import Folders
-from holdfast.zones.binding import leave_desk
+from holdfast.services.turns import open_step, repair_turn
+from holdfast.services.workspaces import FolderProvider
+from holdfast.zones.binding import unbind_zone
 
 
-class Admitted(Struct, frozen=True, kw_only=True):
+class Admission(Struct, frozen=True, kw_only=True):
     """A user's message in its notebook, and whether a turn was stopped or a session reopened.
 
     `lease` is what its turn was begun with, if it was begun in the same entry.
     """
 
-    made: Made[Message]
+    made: Created[Message]
     key: SessionKey
     lease: Lease | None = None
     has_interrupted: bool = False
@@ -66,13 +71,13 @@ class Admitted(Struct, frozen=True, kw_only=True):
 
 
 async def admit(
-    pen: Pen,
+    pen: SessionWriter,
     draft: MessageDraft,
     on_busy: OnBusy,
     *,
-    reopen: Callable[[Pen], Coroutine[Any, Any, bool]] | None = None,
-    start: Callable[[Pen], Coroutine[Any, Any, Lease | None]] | None = None,
-) -> Admitted:
+    reopen: Callable[[SessionWriter], Coroutine[Any, Any, bool]] | None = None,
+    start: Callable[[SessionWriter], Coroutine[Any, Any, Lease | None]] | None = None,
+) -> Admission:
     """Write a user's message into its turn; `reopen` opens a closed session for it.
 
     `start` begins the turn in the same entry, which saves a commit where the turn is played here.
@@ -80,7 +85,7 @@ async def admit(
     # Before the status is judged: a retry gets its first answer even when the session is closed.
     stored = await _repeated(pen, pen.cleaned(draft))
     if stored is not None:
-        return Admitted(made=Made(thing=stored, is_new=False), key=pen.head.key)
+        return Admission(made=Created(thing=stored, is_new=False), key=pen.head.key)
     was_closed = reopen is not None and await reopen(pen)
     busy = pen.head.status is Status.RUNNING
     if busy and on_busy is OnBusy.REJECT:
@@ -91,12 +96,12 @@ async def admit(
     if stops:
         await abort(pen, more_turns=True)
     await _require_held(pen, draft)
-    pen.head = admitting(pen.head)
+    pen.head = admit_turn(pen.head)
     message = await pen.append(draft, pen.head.turn)
     if pen.head.title is None:
         pen.move(title=title_of(message.text))
-    return Admitted(
-        made=Made(thing=message, is_new=True),
+    return Admission(
+        made=Created(thing=message, is_new=True),
         key=pen.head.key,
         lease=await start(pen) if start is not None else None,
         has_interrupted=stops,
@@ -104,7 +109,7 @@ async def admit(
     )
 
 
-async def record(pen: Pen, draft: MessageDraft) -> Made[Message]:
+async def record(pen: SessionWriter, draft: MessageDraft) -> Created[Message]:
     """Write a row that belongs to no turn: what was said, called or answered elsewhere."""
     call = await _call_of(pen, draft)
     match draft.parts:
@@ -114,14 +119,14 @@ async def record(pen: Pen, draft: MessageDraft) -> Made[Message]:
             pass
     stored = await _repeated(pen, pen.cleaned(draft))
     if stored is not None:
-        return Made(thing=stored, is_new=False)
-    moved(pen.head.status, Verb.ADMIT)
+        return Created(thing=stored, is_new=False)
+    transition(pen.head.status, Verb.ADMIT)
     _require_place(pen.head, draft.role, call)
     await _require_held(pen, draft)
-    return Made(thing=await pen.append(draft, 0), is_new=True)
+    return Created(thing=await pen.append(draft, 0), is_new=True)
 
 
-async def shown_message(tx: Tx, head: Head, message_id: MessageId) -> Message | None:
+async def display_message(tx: Tx, head: SessionState, message_id: MessageId) -> Message | None:
     """Return a message by its id, looking through the sessions this one was forked from."""
     own = await tx.messages.by_id(head, message_id)
     if own is not None or not head.inherited:
@@ -134,7 +139,7 @@ async def shown_message(tx: Tx, head: Head, message_id: MessageId) -> Message | 
     return None
 
 
-async def _call_of(pen: Pen, draft: MessageDraft) -> Call | None:
+async def _call_of(pen: SessionWriter, draft: MessageDraft) -> Call | None:
     """Return the call that a row makes or answers, if the session knows it."""
     match draft.parts:
         case (ToolCall(id=call_id),) | (ToolResult(call_id=call_id),):
@@ -143,7 +148,7 @@ async def _call_of(pen: Pen, draft: MessageDraft) -> Call | None:
             return None
 
 
-def _require_place(head: Head, role: Role, call: Call | None) -> None:
+def _require_place(head: SessionState, role: Role, call: Call | None) -> None:
     """Refuse a row where it would get in the way of a turn, or of another row."""
     if role in {Role.ASSISTANT, Role.TOOL_CALL} and head.status is Status.RUNNING:
         raise Conflict(
@@ -161,9 +166,9 @@ def _require_place(head: Head, role: Role, call: Call | None) -> None:
         )
 
 
-async def _repeated(pen: Pen, draft: MessageDraft) -> Message | None:
+async def _repeated(pen: SessionWriter, draft: MessageDraft) -> Message | None:
     """Return the stored message if this one was sent before; refuse its id with other content."""
-    stored = await shown_message(pen.tx, pen.head, draft.id) if draft.id else None
+    stored = await display_message(pen.tx, pen.head, draft.id) if draft.id else None
     if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
         raise Conflict(
             Code.MESSAGE_ID_REUSED, "A message with this id and other content is stored already."
@@ -171,7 +176,7 @@ async def _repeated(pen: Pen, draft: MessageDraft) -> Message | None:
     return stored
 
 
-async def _require_held(pen: Pen, draft: MessageDraft) -> None:
+async def _require_held(pen: SessionWriter, draft: MessageDraft) -> None:
     """Refuse a handle to bytes that the session does not hold, and more than a message may have."""
     total = 0
     for part in draft.parts:
@@ -186,13 +191,15 @@ async def _require_held(pen: Pen, draft: MessageDraft) -> None:
         )
 
 
-async def abort(pen: Pen, *, more_turns: bool | None = None, reason: str | None = None) -> None:
+async def abort(
+    pen: SessionWriter, *, more_turns: bool | None = None, reason: str | None = None
+) -> None:
     """Stop the running turn for its user, and fence whoever runs it.
 
     A caller that closes the session, or brings the next turn itself, says so with `more_turns`.
     """
     calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
-    await mend(pen, after_abort(await open_step(pen), calls, reason), more_turns=more_turns)
+    await repair_turn(pen, after_abort(await open_step(pen), calls, reason), more_turns=more_turns)
     # Whoever runs the turn learns it at its next write, in this process or another.
     pen.move(holder=None, until=0, epoch=pen.head.epoch + 1)
 
@@ -203,7 +210,7 @@ CLOSING: Final[Mapping[Status, Verb]] = {
 }
 
 
-class Heirs(StrEnum):
+class DeletePolicy(StrEnum):
     """What becomes of the forks of a deleted session."""
 
     REFUSE = "refuse"
@@ -217,9 +224,9 @@ def require_reason(reason: str | None) -> None:
         require_text(reason, field="reason", shortest=1, longest=255)
 
 
-async def close(pen: Pen, status: Status, reason: str | None) -> Head:
+async def close(pen: SessionWriter, status: Status, reason: str | None) -> SessionState:
     """End a notebook, its running turn with it; one that has ended stays as it is."""
-    ended = moved(pen.head.status, CLOSING[status])
+    ended = transition(pen.head.status, CLOSING[status])
     if ended is pen.head.status:
         return pen.head
     if pen.head.status is Status.RUNNING:
@@ -228,7 +235,7 @@ async def close(pen: Pen, status: Status, reason: str | None) -> Head:
     told = f"Session {ended}: {reason}" if reason else f"Session {ended}."
     notice = Notice(code=NoticeCode.SESSION_CLOSED, text=told)
     await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
-    await leave_desk(pen)
+    await unbind_zone(pen)
     event = await pen.tell(SessionClosed(status=ended, reason=reason))
     pen.move(
         status=ended,
@@ -241,21 +248,23 @@ async def close(pen: Pen, status: Status, reason: str | None) -> Head:
     return pen.head
 
 
-async def delete(entry: Entry, head: Head, heirs: Heirs) -> tuple[Head, ...]:
+async def delete(
+    entry: JournalTransaction, head: SessionState, heirs: DeletePolicy
+) -> tuple[SessionState, ...]:
     """Take a notebook away; return the heads of all that are gone, this one last."""
     sessions = entry.tx.sessions
     forks = await sessions.forks(head.key)
-    if forks and heirs is Heirs.REFUSE:
+    if forks and heirs is DeletePolicy.REFUSE:
         raise Conflict(
             Code.SESSION_HAS_FORKS,
             "Forks point into this session; delete them too (--cascade) or make them stand alone "
             "(--detach); over HTTP, ?cascade=true or ?detach=true.",
             {"forks": [fork.session_id for fork in forks]},
         )
-    gone: tuple[Head, ...] = ()
+    gone: tuple[SessionState, ...] = ()
     # Forks first: what they inherit is read from rows that are still there.
     for fork in forks:
-        if heirs is Heirs.DETACH:
+        if heirs is DeletePolicy.DETACH:
             await sessions.detach(fork.key)
         else:
             gone += await delete(entry, fork, heirs)
@@ -279,7 +288,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
     is_settled: bool = True
 
 
-class Stop(Struct, frozen=True, kw_only=True):
+class TurnStop(Struct, frozen=True, kw_only=True):
     """Which turn is meant, without one whichever runs; and why it is stopped."""
 
     turn: int | None = None
@@ -300,7 +309,7 @@ class Interruptions:
         self._coordinator = coordinator
         self._look = look
 
-    async def interrupt(self, owner: Owner, session_id: SessionId, wish: Stop) -> Interruption:
+    async def interrupt(self, owner: Owner, session_id: SessionId, wish: TurnStop) -> Interruption:
         """Stop a turn, and wait for its end; only so long as somebody may be kept waiting."""
         try:
             async with asyncio.timeout(PATIENCE):
@@ -310,7 +319,7 @@ class Interruptions:
         return Interruption(session=await self._look(owner, session_id), turn=stopped)
 
     async def _interrupted_later(
-        self, owner: Owner, session_id: SessionId, wish: Stop
+        self, owner: Owner, session_id: SessionId, wish: TurnStop
     ) -> Interruption:
         session = await self._look(owner, session_id)
         running = session.settled + 1
@@ -320,16 +329,16 @@ class Interruptions:
         self._coordinator.start(self._stop_quietly(owner, session_id, replace(wish, turn=running)))
         return Interruption(session=session, turn=running, is_settled=False)
 
-    async def _stop_quietly(self, owner: Owner, session_id: SessionId, wish: Stop) -> None:
+    async def _stop_quietly(self, owner: Owner, session_id: SessionId, wish: TurnStop) -> None:
         try:
             await self._stop(owner, session_id, wish)
         except HoldfastError as error:
             log.warning("a turn was not stopped: %s", error.message)
 
-    async def _stop(self, owner: Owner, session_id: SessionId, wish: Stop) -> int | None:
+    async def _stop(self, owner: Owner, session_id: SessionId, wish: TurnStop) -> int | None:
         """End a turn in the store, then here; return its number if this call has ended it."""
 
-        async def end(pen: Pen) -> tuple[Head, bool, int | None]:
+        async def end(pen: SessionWriter) -> tuple[SessionState, bool, int | None]:
             running = pen.head.settled + 1
             is_meant = wish.turn in (None, running)
             if not is_meant or pen.head.status is not Status.RUNNING:
@@ -355,7 +364,7 @@ class Resumption(Struct, frozen=True, kw_only=True):
 
 
 async def context_of(
-    session: Session, wanted: SessionContext | None, folders: Folders
+    session: Session, wanted: SessionContext | None, folders: FolderProvider
 ) -> SessionContext:
     """Return where the session goes on, or say that the folder it works in is gone."""
     context = session.context if wanted is None else _moved(session, wanted)
@@ -374,7 +383,7 @@ async def context_of(
     return context
 
 
-async def move(pen: Pen, context: SessionContext, leases: Leases) -> None:
+async def move(pen: SessionWriter, context: SessionContext, leases: Leases) -> None:
     """Write down that the session works elsewhere from now on; not while somebody works in it."""
     if pen.head.status is Status.RUNNING and leases.is_live(pen.head):
         raise Conflict(
@@ -391,9 +400,9 @@ async def move(pen: Pen, context: SessionContext, leases: Leases) -> None:
     await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
 
-async def reopen(pen: Pen, slots: Slots) -> bool:
+async def reopen(pen: SessionWriter, slots: ProcessLimit) -> bool:
     """Open a closed session again, and tell whether it was one; refused on a failed one."""
-    status = moved(pen.head.status, Verb.RESUME)
+    status = transition(pen.head.status, Verb.RESUME)
     if status is pen.head.status:
         return False
     found = await pen.tx.sessions.get_by_key(pen.head.key)

@@ -21,27 +21,33 @@ from holdfast.domain.queries import (
     require_limit,
 )
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Head, Session, Status
+from holdfast.domain.sessions import Session, SessionState, Status
 from holdfast.domain.text import require_text
 from holdfast.ports import Brief, Store, Tx
 from holdfast.services.batches import READ_AT_ONCE, encode
 from holdfast.services.journal import session_not_found
 from holdfast.services.leases import Leases
-from holdfast.services.messages import Excerpt, Unfinished, excerpt, excerpts, find_unfinished
+from holdfast.services.messages import (
+    MessageExcerpt,
+    UnfinishedAnswer,
+    excerpt,
+    excerpts,
+    find_unfinished,
+)
 from holdfast.services.repos import find_repo
 
-Found = tuple[Session, Head]
-S = TypeVar("S", Session, Head)
+Found = tuple[Session, SessionState]
+S = TypeVar("S", Session, SessionState)
 
 
-class Overview(Struct, frozen=True, kw_only=True):
+class SessionOverview(Struct, frozen=True, kw_only=True):
     """A session, and its part of the ledger added up."""
 
     session: Session
     spent: CostSum
 
 
-class Whole(Struct, frozen=True, kw_only=True):
+class SessionTranscript(Struct, frozen=True, kw_only=True):
     """A session with its repository, all its rows, and the text that is being streamed.
 
     `chain` is the hash of the last row, which changes with any of them.
@@ -50,29 +56,29 @@ class Whole(Struct, frozen=True, kw_only=True):
     session: Session
     repo: Repo | None
     chain: str
-    excerpts: AsyncGenerator[Excerpt, None]
-    unfinished: Unfinished | None
+    excerpts: AsyncGenerator[MessageExcerpt, None]
+    unfinished: UnfinishedAnswer | None
 
 
 class OverviewPage(Struct, frozen=True, kw_only=True):
     """A part of a listing, where the next part starts, and how many there are in all."""
 
-    items: tuple[Overview, ...]
+    items: tuple[SessionOverview, ...]
     next_cursor: str | None = None
     total: int | None = None
 
 
-class Overviews:
+class SessionViews:
     """Sessions with their costs, for their owner; nothing is written here."""
 
     def __init__(self, store: Store, leases: Leases) -> None:
         self._store = store
         self._leases = leases
 
-    async def get(self, owner: Owner, session_id: SessionId) -> Overview:
+    async def get(self, owner: Owner, session_id: SessionId) -> SessionOverview:
         """Return the session as it is now."""
 
-        async def read(tx: Tx) -> Overview:
+        async def read(tx: Tx) -> SessionOverview:
             found = await tx.sessions.get(owner, session_id)
             if found is None:
                 raise session_not_found()
@@ -80,16 +86,16 @@ class Overviews:
 
         return await self._store.read(Brief(read))
 
-    async def whole(self, owner: Owner, session_id: SessionId) -> Whole:
+    async def whole(self, owner: Owner, session_id: SessionId) -> SessionTranscript:
         """Return the session as it is now, with all that its numbers speak of."""
 
-        async def read(tx: Tx) -> Whole:
+        async def read(tx: Tx) -> SessionTranscript:
             found = await tx.sessions.get(owner, session_id)
             if found is None:
                 raise session_not_found()
             session, head = found
-            return Whole(
-                session=shown(session, head, self._leases),
+            return SessionTranscript(
+                session=session_view(session, head, self._leases),
                 repo=await find_repo(tx, owner, session.repo_id) if session.repo_id else None,
                 chain=head.chain.hex(),
                 excerpts=excerpts(self._store, head, await excerpt(tx, head, 0)),
@@ -116,7 +122,7 @@ class Overviews:
             )
 
         async def read(tx: Tx) -> OverviewPage:
-            wanted = query if behind is None else await _behind(tx, query, behind)
+            wanted = query if behind is None else await _next_cursor(tx, query, behind)
             page = await found_page(tx, wanted, cursor)
             # From the same snapshot, so that the count is that of these pages.
             total = await tx.sessions.count(query) if is_counted else None
@@ -126,11 +132,11 @@ class Overviews:
         return await self._store.read(read)
 
 
-async def _summed(tx: Tx, found: Sequence[Found], leases: Leases) -> tuple[Overview, ...]:
+async def _summed(tx: Tx, found: Sequence[Found], leases: Leases) -> tuple[SessionOverview, ...]:
     sums = await tx.costs.totals([head.key for _, head in found])
     return tuple(
-        Overview(
-            session=shown(session, head, leases),
+        SessionOverview(
+            session=session_view(session, head, leases),
             spent=replace(sums.get(head.key, CostSum(key="")), key=session.id),
         )
         for session, head in found
@@ -173,14 +179,14 @@ async def _read_sharing(tx: Tx, query: SessionQuery, limit: int) -> list[Found]:
     return found
 
 
-def shown(session: S, head: Head, leases: Leases) -> S:
+def session_view(session: S, head: SessionState, leases: Leases) -> S:
     """Return the session as people see it: running only while somebody alive runs it."""
     if session.status is Status.RUNNING and not leases.is_live(head):
         return replace(session, status=Status.IDLE)
     return session
 
 
-async def _behind(tx: Tx, query: SessionQuery, session_id: SessionId) -> SessionQuery:
+async def _next_cursor(tx: Tx, query: SessionQuery, session_id: SessionId) -> SessionQuery:
     found = await tx.sessions.get(query.owner, session_id)
     if found is None:
         raise Invalid(Code.INVALID_CURSOR, "There is no such session to go on behind; start anew.")

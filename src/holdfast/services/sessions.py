@@ -9,40 +9,47 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.domain.agent_processes import Ending
+from holdfast.domain.agent_processes import ProcessEnding
 from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import Page, SessionQuery, require_limit
 from holdfast.domain.sessions import (
     OPEN,
+    Created,
     ForkRequest,
-    Head,
-    Made,
     Session,
     SessionContext,
     SessionRequest,
+    SessionState,
     Status,
     Verb,
-    moved,
+    transition,
 )
 from holdfast.ports import Brief, Coordinator, Store, Tx
 from holdfast.services.batches import read_batches
-from holdfast.services.journal import Entry, Journal, Pen, find_head, session_not_found, stale
+from holdfast.services.journal import (
+    Journal,
+    JournalTransaction,
+    SessionWriter,
+    find_session_state,
+    lease_lost,
+    session_not_found,
+)
 from holdfast.services.leases import Leases
-from holdfast.services.session_create import Openings
+from holdfast.services.session_create import SessionCreation
 from holdfast.services.session_lifecycle import (
     CLOSING,
-    Heirs,
+    DeletePolicy,
     Interruption,
     Interruptions,
     Resumption,
-    Stop,
+    TurnStop,
     close,
     delete,
     move,
     require_reason,
 )
-from holdfast.services.session_views import found_page, shown
+from holdfast.services.session_views import found_page, session_view
 
 CHANGEABLE: Final = frozenset({"title", "tags", "model", "approval", "metadata"})
 IDLE: Final = "idle_timeout"
@@ -64,7 +71,7 @@ class Sessions:
         self,
         store: Store,
         journal: Journal,
-        openings: Openings,
+        openings: SessionCreation,
         leases: Leases,
         coordinator: Coordinator,
     ) -> None:
@@ -93,7 +100,7 @@ class Sessions:
         request: SessionRequest | None = None,
         *,
         id: str | None = None,
-    ) -> Made[Session]:
+    ) -> Created[Session]:
         """Open a session, and tell whether an equal request with this id did so before."""
         made = await self._openings.open(owner, agent, request or SessionRequest(), id=id)
         return await self._shown_as_made(made, cause="opened")
@@ -113,18 +120,18 @@ class Sessions:
 
     async def make_fork(
         self, owner: Owner, session_id: SessionId, wish: ForkRequest, *, id: str | None = None
-    ) -> Made[Session]:
+    ) -> Created[Session]:
         """Fork a session, and tell whether an equal request with this id did so before."""
         made = await self._openings.fork(owner, session_id, wish, id=id)
         return await self._shown_as_made(made, cause="forked")
 
-    async def _shown_as_made(self, made: Made[Session], *, cause: str) -> Made[Session]:
+    async def _shown_as_made(self, made: Created[Session], *, cause: str) -> Created[Session]:
         session = made.thing
         if made.is_new:
             await self._tell_slot(session, delta=1, cause=cause)
             return made
         # A repeated request may find a session whose turn was cut off since.
-        return Made(thing=await self.get(session.owner, session.id), is_new=False)
+        return Created(thing=await self.get(session.owner, session.id), is_new=False)
 
     async def get(self, owner: Owner, session_id: SessionId) -> Session:
         """Return the session as it is now."""
@@ -134,9 +141,9 @@ class Sessions:
 
         return await self._store.read(Brief(read))
 
-    def seen(self, head: Head) -> Head:
+    def seen(self, head: SessionState) -> SessionState:
         """Return where a session stands as people see it, given what was just read."""
-        return shown(head, head, self._leases)
+        return session_view(head, head, self._leases)
 
     async def list(self, query: SessionQuery, *, cursor: str | None = None) -> Page[Session]:
         """Return the owner's sessions that match, newest first."""
@@ -171,12 +178,12 @@ class Sessions:
             raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
         await self._openings.require_model(changes.get("model"))
 
-        async def change(pen: Pen) -> None:
+        async def change(pen: SessionWriter) -> None:
             found = await pen.tx.sessions.get_by_key(pen.head.key)
             if found is None:
                 raise session_not_found()
             if expected is not None and not expected(self._shown(*found)):
-                raise stale()
+                raise lease_lost()
             session = pen.cleaned(await self._openings.patched(pen.tx, found[0], changes))
             if session != found[0]:
                 await pen.tx.sessions.patch(pen.head.key, session)
@@ -200,7 +207,7 @@ class Sessions:
         With a turn, only that one: when it has ended meanwhile, the one behind it is left alone.
         """
         require_reason(reason)
-        wish = Stop(turn=turn, reason=reason)
+        wish = TurnStop(turn=turn, reason=reason)
         return await self._interruptions.interrupt(owner, session_id, wish)
 
     async def resume(
@@ -212,11 +219,11 @@ class Sessions:
         One that has had its turns, or spent its budget, is resumed and can be read and forked.
         """
         seen = await self.get(owner, session_id)
-        moved(seen.status, Verb.RESUME)
+        transition(seen.status, Verb.RESUME)
         place = await self._openings.place_of(seen, context)
 
-        async def reopen(pen: Pen) -> tuple[Head, bool]:
-            moved(pen.head.status, Verb.RESUME)
+        async def reopen(pen: SessionWriter) -> tuple[SessionState, bool]:
+            transition(pen.head.status, Verb.RESUME)
             if place != seen.context:
                 await move(pen, place, self._leases)
             was_closed = await self._openings.reopen(pen)
@@ -247,7 +254,7 @@ class Sessions:
             raise Invalid(Code.INVALID_INPUT, "A session is closed as completed or cancelled.")
         require_reason(reason)
 
-        async def end(pen: Pen) -> tuple[Head, bool]:
+        async def end(pen: SessionWriter) -> tuple[SessionState, bool]:
             was_open = pen.head.status in OPEN
             return await close(pen, status, reason), was_open
 
@@ -258,10 +265,10 @@ class Sessions:
             await self._tell_slot(session, delta=-1, cause=status)
         return session
 
-    async def close_idle(self, seen: Head) -> bool:
+    async def close_idle(self, seen: SessionState) -> bool:
         """Complete a session for the house, unless something has happened since it was seen."""
 
-        async def end(pen: Pen) -> int | None:
+        async def end(pen: SessionWriter) -> int | None:
             # Compared under the lock: a message that arrived meanwhile wins.
             if pen.head.updated_at != seen.updated_at:
                 return None
@@ -276,14 +283,14 @@ class Sessions:
             return False
         if before is None:
             return False
-        await self._coordinator.dismiss(seen.key, Ending.IDLE)
+        await self._coordinator.dismiss(seen.key, ProcessEnding.IDLE)
         if await self._store.read(lambda tx: tx.sessions.slots()) < before:
             slots = self._openings.slots
             await slots.tell(self._store, seen.session_id, delta=-1, cause=IDLE)
         return True
 
     async def delete(
-        self, owner: Owner, session_id: SessionId, *, heirs: Heirs = Heirs.REFUSE
+        self, owner: Owner, session_id: SessionId, *, heirs: DeletePolicy = DeletePolicy.REFUSE
     ) -> tuple[SessionId, ...]:
         """Remove a session and all that belongs to it; return the sessions that are gone.
 
@@ -291,15 +298,15 @@ class Sessions:
         caller says what becomes of them.
         """
 
-        async def compose(entry: Entry) -> tuple[tuple[Head, ...], int]:
+        async def compose(entry: JournalTransaction) -> tuple[tuple[SessionState, ...], int]:
             before = await entry.tx.sessions.slots()
-            head = await find_head(entry.tx, owner, session_id)
+            head = await find_session_state(entry.tx, owner, session_id)
             gone = await delete(entry, head, heirs)
             return gone, await entry.tx.sessions.slots() - before
 
         gone, delta = await self._journal.enter(compose, urgent=True)
         for head in gone:
-            await self._coordinator.dismiss(head.key, Ending.DELETED)
+            await self._coordinator.dismiss(head.key, ProcessEnding.DELETED)
             self._openings.forget(owner, head.session_id)
         if delta:
             slots = self._openings.slots
@@ -310,24 +317,24 @@ class Sessions:
 
     async def verify(self, owner: Owner, session_id: SessionId) -> Verification:
         """Check every row of the session against its chain, inherited rows included."""
-        head = await self._store.read(lambda tx: find_head(tx, owner, session_id))
-        return await verified(self._store, head)
+        head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
+        return await verify_chain(self._store, head)
 
-    def _shown(self, session: Session, head: Head) -> Session:
-        return shown(session, head, self._leases)
+    def _shown(self, session: Session, head: SessionState) -> Session:
+        return session_view(session, head, self._leases)
 
     async def _tell_slot(self, session: Session, *, delta: int, cause: str) -> None:
         await self._openings.slots.tell_of(self._store, session, delta=delta, cause=cause)
 
 
-async def _found(tx: Tx, owner: Owner, session_id: SessionId) -> tuple[Session, Head]:
+async def _found(tx: Tx, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState]:
     found = await tx.sessions.get(owner, session_id)
     if found is None:
         raise session_not_found()
     return found
 
 
-async def verified(store: Store, head: Head) -> Verification:
+async def verify_chain(store: Store, head: SessionState) -> Verification:
     """Check every row of a session against its chain, inherited rows included."""
     chain = head.chain.hex()
     count, last = 0, chain

@@ -20,13 +20,13 @@ from holdfast.domain.events import (
 from holdfast.domain.ids import CallId, uuid7
 from holdfast.domain.messages import decode_parts, encode_parts
 from holdfast.domain.secrets import Scrubber
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import microseconds
 from holdfast.domain.tokens import SECRET_BITS, secret_of
 from holdfast.ports import Clock, Randomness
 
 
-class Mint:
+class IdFactory:
     """Makes ids that sort by the time they were made, and secrets that nobody can guess."""
 
     def __init__(self, clock: Clock, randomness: Randomness) -> None:
@@ -46,16 +46,16 @@ class Mint:
 PLAIN: Final = (TurnStarted, StepEnded, MessageAppended)
 
 
-class Ink(Struct, frozen=True, kw_only=True):
+class Stamping(Struct, frozen=True, kw_only=True):
     """A clock, new ids, and who knows the secrets."""
 
     clock: Clock
-    mint: Mint
+    id_factory: IdFactory
     # Asked each time, because a secret may have become known since.
     scrubber: Callable[[], Scrubber] = Scrubber
 
 
-def cleaned(draft: MessageDraft, scrubber: Scrubber) -> tuple[MessageDraft, bytes]:
+def redact(draft: MessageDraft, scrubber: Scrubber) -> tuple[MessageDraft, bytes]:
     """Return the draft and its stored bytes, without the secrets that we hold."""
     encoded = encode_parts(draft.parts)
     content = scrubber.clean_json(encoded)
@@ -65,7 +65,7 @@ def cleaned(draft: MessageDraft, scrubber: Scrubber) -> tuple[MessageDraft, byte
     return replace(draft, parts=decode_parts(content)), content
 
 
-def masked(payload: Payload, scrubber: Scrubber) -> Payload:
+def mask_credentials(payload: Payload, scrubber: Scrubber) -> Payload:
     """Return news without secrets, and without what only looks like one."""
     if isinstance(payload, PLAIN):
         return payload
@@ -77,6 +77,6 @@ def masked(payload: Payload, scrubber: Scrubber) -> Payload:
     return payload if told is encoded else decode_payload(told)
 
 
-def idempotency_key(head: Head, call_id: CallId) -> str:
+def idempotency_key(head: SessionState, call_id: CallId) -> str:
     """Return what one call is known by outside: two owners may have the same ids for theirs."""
     return hashlib.sha256(f"{head.owner}|{head.session_id}|{call_id}".encode()).hexdigest()

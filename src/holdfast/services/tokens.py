@@ -29,7 +29,7 @@ from holdfast.domain.tokens import (
     is_secret,
 )
 from holdfast.ports import Brief, Clock, Store, Tx
-from holdfast.services.stamping import Mint
+from holdfast.services.stamping import IdFactory
 
 LIFE_LONGEST: Final = timedelta(days=3_650)
 CODE_LIFE: Final = timedelta(minutes=10)
@@ -63,16 +63,16 @@ class Tokens:
     """Who may call, and who calls."""
 
     def __init__(
-        self, store: Store, clock: Clock, mint: Mint, file: TokenFile, remember: Remember
+        self, store: Store, clock: Clock, id_factory: IdFactory, file: TokenFile, remember: Remember
     ) -> None:
         """`remember` lets the scrubber know a secret that this process holds."""
         self._store = store
         self._clock = clock
-        self._mint = mint
+        self._mint = id_factory
         self._file = file
         self._remember = remember
-        self._known = KnownTokens(clock)
-        self._guesses = Guesses(clock)
+        self._known = TokenCache(clock)
+        self._guesses = SignInRateLimit(clock)
 
     async def create(
         self, owner: Owner, name: str, scope: Scope, expires_after: timedelta | None = None
@@ -296,7 +296,7 @@ WRONG_CODES_MOST: Final = 10
 WINDOW_MS: Final = 60_000
 
 
-class Guesses:
+class SignInRateLimit:
     """Counts the wrong tries of the last minute."""
 
     def __init__(self, clock: Clock) -> None:
@@ -345,7 +345,7 @@ Key = bytes | str
 
 
 @dataclass(slots=True)
-class _Answer:
+class _CachedToken:
     """What was found, and when; `is_asked` while somebody asks again."""
 
     token: Token | None
@@ -353,13 +353,13 @@ class _Answer:
     is_asked: bool = False
 
 
-class KnownTokens:
+class TokenCache:
     """Answers by what was asked for: the digest of a secret, or the id of a token."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._found: dict[Key, _Answer] = {}
-        self._missing: dict[Key, _Answer] = {}
+        self._found: dict[Key, _CachedToken] = {}
+        self._missing: dict[Key, _CachedToken] = {}
         self._changes = 0
 
     async def ask(self, key: Key, look: Callable[[], Awaitable[Token | None]]) -> Token | None:
@@ -378,7 +378,7 @@ class KnownTokens:
             if answer is not None and _rights(answer.token) != _rights(token):
                 # Changed elsewhere: what is known of it by its other name is as old.
                 self.forget()
-            self._keep(key, _Answer(token, now))
+            self._keep(key, _CachedToken(token, now))
         return token
 
     def forget(self) -> None:
@@ -387,7 +387,7 @@ class KnownTokens:
         self._found.clear()
         self._missing.clear()
 
-    def _keep(self, key: Key, answer: _Answer) -> None:
+    def _keep(self, key: Key, answer: _CachedToken) -> None:
         for answers in (self._found, self._missing):
             answers.pop(key, None)
         answers = self._missing if answer.token is None else self._found

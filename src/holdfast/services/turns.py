@@ -33,36 +33,41 @@ from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Message, Notice, NoticeCode, Role
 from holdfast.domain.sessions import (
-    Head,
     Session,
+    SessionState,
     Status,
     StopReason,
     Verb,
     has_waiting_turn,
-    moved,
+    transition,
 )
-from holdfast.domain.turns import Mend, OpenStep, closing_notice, cut_short
-from holdfast.ports import Berth, Brief, Limits, Runtime, Store, TurnInput, Tx
-from holdfast.services.agent_processes import Slots
+from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
+from holdfast.ports import Brief, Limits, ProcessSlot, Runtime, Store, TurnInput, Tx
+from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import Approvals, expire
 from holdfast.services.costs import budget_of
-from holdfast.services.history_cache import Histories
-from holdfast.services.journal import Journal, Pen, find_head, session_not_found
+from holdfast.services.history_cache import HistoryCache
+from holdfast.services.journal import (
+    Journal,
+    SessionWriter,
+    find_session_state,
+    session_not_found,
+)
 from holdfast.services.models import Models
-from holdfast.services.workspaces import Places
-from holdfast.zones.binding import leave_desk
+from holdfast.services.workspaces import Workspaces
+from holdfast.zones.binding import unbind_zone
 
 log = logging.getLogger(__name__)
 # Tells of a turn, by its number, whether this process is to play it.
 IsWanted = Callable[[int], bool]
 
 
-def any_turn(_: int) -> bool:
+def allow_any_turn(_: int) -> bool:
     """Want every turn, whoever asked for it."""
     return True
 
 
-class Written(Enum):
+class TurnWritten(Enum):
     """How far a batch of drafts has brought a session."""
 
     GOES_ON = auto()
@@ -70,24 +75,24 @@ class Written(Enum):
     ALL_ENDED = auto()
 
 
-class Inputs:
+class TurnInputs:
     """Gathers what turns are played with."""
 
     def __init__(
         self,
         models: Models,
-        places: Places,
+        places: Workspaces,
         approvals: Approvals,
         limits: Limits,
-        berth: Callable[[Session, SessionKey], Berth | None] = lambda *_: None,
+        process_slot: Callable[[Session, SessionKey], ProcessSlot | None] = lambda *_: None,
     ) -> None:
         """`berth` tells where the program of a session has its place, if its agent is one."""
-        self._berth = berth
+        self._berth = process_slot
         self._models = models
         self._places = places
         self._approvals = approvals
         self._limits = limits
-        self._histories = Histories()
+        self._histories = HistoryCache()
 
     def forget(self, key: SessionKey) -> None:
         """Remember nothing of a session that has ended."""
@@ -136,7 +141,7 @@ class Inputs:
             place=self._places.of(session, key),
             tools=session.tools,
             approver=self._approvals.of(key),
-            berth=self._berth(session, key),
+            process_slot=self._berth(session, key),
             limits=_limits(session.agent, self._limits),
             budget=await budget_of(tx, session, key, self._limits.budget),
             spent=head.microcents,
@@ -144,7 +149,7 @@ class Inputs:
             last_model=newest.model_id if newest else None,
         )
 
-    async def _is_past_the_cap(self, tx: Tx, session: Session, head: Head) -> bool:
+    async def _is_past_the_cap(self, tx: Tx, session: Session, head: SessionState) -> bool:
         """Tell whether the session has had all its turns, this one not being among them."""
         turn = head.settled + 1
         # Counted only where it can matter: no more turns are engaged than have settled.
@@ -164,9 +169,9 @@ class Turns:
         self,
         store: Store,
         journal: Journal,
-        inputs: Inputs,
+        inputs: TurnInputs,
         runtimes: Mapping[type[AgentRuntime], Runtime],
-        slots: Slots,
+        slots: ProcessLimit,
     ) -> None:
         self._store = store
         self._journal = journal
@@ -174,10 +179,10 @@ class Turns:
         self._runtimes = runtimes
         self._slots = slots
 
-    async def drain(self, lease: Lease, is_wanted: IsWanted = any_turn) -> None:
+    async def drain(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> None:
         """Play the turn that was begun with the lease, and those behind it that are wanted."""
 
-        async def go_on(pen: Pen) -> bool:
+        async def go_on(pen: SessionWriter) -> bool:
             if is_wanted(pen.head.settled + 1):
                 await begin(pen)
                 return True
@@ -185,7 +190,7 @@ class Turns:
             pen.move(holder=None, until=0)
             return False
 
-        while await self._play(lease) is Written.NEXT_TURN_WAITS:
+        while await self._play(lease) is TurnWritten.NEXT_TURN_WAITS:
             if not await self._journal.write_by_key(lease.key, go_on, lease=lease):
                 return
 
@@ -193,7 +198,7 @@ class Turns:
         """Remember nothing of a session that has ended."""
         self._inputs.forget(key)
 
-    async def _play(self, lease: Lease) -> Written:
+    async def _play(self, lease: Lease) -> TurnWritten:
         """Record what the runtime yields; whatever happens, the turn ends with an outcome."""
         try:
             turn = await self._inputs.gathered(self._store, lease.key)
@@ -208,7 +213,7 @@ class Turns:
                     if not drafts:
                         continue
                     written = await self._record(lease, drafts)
-                    if written is not Written.GOES_ON:
+                    if written is not TurnWritten.GOES_ON:
                         return written
             failure = self._unclassified("the runtime stopped without an outcome")
         # Whatever a runtime raises ends its turn, never the process or the sessions beside it.
@@ -219,29 +224,29 @@ class Turns:
             log.exception("turn failed: %s", failure.correlation_id)
         return await self._given_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
-    async def _given_up(self, lease: Lease, outcome: Outcome) -> Written:
+    async def _given_up(self, lease: Lease, outcome: Outcome) -> TurnWritten:
         """End a turn that broke in its middle; its step and its calls do not stay open."""
 
-        async def write(pen: Pen) -> Written:
+        async def write(pen: SessionWriter) -> TurnWritten:
             calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
-            await mend(pen, cut_short(await open_step(pen), calls, outcome))
-            return Written.NEXT_TURN_WAITS if pen.head.holder else Written.ALL_ENDED
+            await repair_turn(pen, cut_short(await open_step(pen), calls, outcome))
+            return TurnWritten.NEXT_TURN_WAITS if pen.head.holder else TurnWritten.ALL_ENDED
 
         return await self._journal.write_by_key(lease.key, write, lease=lease)
 
-    async def _record(self, lease: Lease, drafts: Sequence[Draft]) -> Written:
+    async def _record(self, lease: Lease, drafts: Sequence[Draft]) -> TurnWritten:
         """Write a batch; tell whether it ended the turn, and whether another one waits."""
 
         *rows, last = drafts
 
-        async def write(pen: Pen) -> tuple[Written, SessionId]:
+        async def write(pen: SessionWriter) -> tuple[TurnWritten, SessionId]:
             turn, name = pen.head.settled + 1, pen.head.session_id
             if not isinstance(last, Outcome):
                 await pen.write(drafts, turn)
-                return Written.GOES_ON, name
+                return TurnWritten.GOES_ON, name
             await pen.write(rows, turn)
             await end(pen, last)
-            return (Written.NEXT_TURN_WAITS if pen.head.holder else Written.ALL_ENDED), name
+            return (TurnWritten.NEXT_TURN_WAITS if pen.head.holder else TurnWritten.ALL_ENDED), name
 
         written, name = await self._journal.write_by_key(lease.key, write, lease=lease)
         if isinstance(last, Outcome) and last.is_lost:
@@ -259,7 +264,7 @@ class Turns:
         )
 
 
-async def begin(pen: Pen) -> None:
+async def begin(pen: SessionWriter) -> None:
     """Begin the turn that waits; one that was cut off has begun already."""
     head = pen.head
     # Mended and not begun: it has its `turn.started` already, and exactly one.
@@ -267,14 +272,14 @@ async def begin(pen: Pen) -> None:
         return
     event = await pen.tell(TurnStarted(), head.settled + 1)
     pen.move(
-        status=moved(head.status, Verb.BEGIN),
+        status=transition(head.status, Verb.BEGIN),
         began=event.sequence,
         started_at=head.started_at or event.at,
         finished_at=None,
     )
 
 
-async def end(pen: Pen, outcome: Outcome, *, more_turns: bool | None = None) -> None:
+async def end(pen: SessionWriter, outcome: Outcome, *, more_turns: bool | None = None) -> None:
     """End the running turn: its closing row, its news and its status, all in one.
 
     Whether another turn follows at once is told by what waits, unless the caller knows better.
@@ -299,20 +304,20 @@ async def end(pen: Pen, outcome: Outcome, *, more_turns: bool | None = None) -> 
         number,
     )
     pen.move(
-        status=moved(pen.head.status, Verb.END),
+        status=transition(pen.head.status, Verb.END),
         settled=number,
         turn=max(pen.head.turn, number),
         last_stop=outcome.stop_reason,
         finished_at=event.at,
     )
     if outcome.is_lost:
-        await lose(pen, outcome)
+        await lose_turn(pen, outcome)
     # Let go in the same transaction: a message admitted after it finds the session free.
     if not has_waiting_turn(pen.head):
         pen.move(holder=None, until=0)
 
 
-async def lose(pen: Pen, outcome: Outcome) -> None:
+async def lose_turn(pen: SessionWriter, outcome: Outcome) -> None:
     """End a session whose agent is gone for good; what it left to tell why is kept."""
     failure = outcome.failure
     told = f"Agent failed: {failure.code}: {failure.message}" if failure else "Agent failed."
@@ -320,25 +325,27 @@ async def lose(pen: Pen, outcome: Outcome) -> None:
     notice = Notice(code=NoticeCode.AGENT_FAILED, text=text)
     await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
     reason = str(failure.code) if failure else None
-    status = moved(pen.head.status, Verb.LOSE)
-    await leave_desk(pen)
+    status = transition(pen.head.status, Verb.LOSE)
+    await unbind_zone(pen)
     await pen.tell(SessionClosed(status=status, reason=reason))
     pen.move(status=status, reason=reason)
 
 
-async def mend(pen: Pen, decided: Mend, *, more_turns: bool | None = None) -> None:
+async def repair_turn(
+    pen: SessionWriter, decided: Repair, *, more_turns: bool | None = None
+) -> None:
     """Append what a crash or an interrupt leaves to be said; end the turn if that is decided."""
     await pen.write(decided.drafts, pen.head.settled + 1)
     if decided.outcome is not None:
         await end(pen, decided.outcome, more_turns=more_turns)
 
 
-async def open_step(pen: Pen) -> OpenStep | None:
+async def open_step(pen: SessionWriter) -> OpenStep | None:
     """Return the model step of the running turn that has begun and not ended."""
     return await unfinished_step(pen.tx, pen.head)
 
 
-async def unfinished_step(tx: Tx, head: Head) -> OpenStep | None:
+async def unfinished_step(tx: Tx, head: SessionState) -> OpenStep | None:
     """Return the step that has begun and not ended since the last turn began."""
     news = await tx.events.since(head, head.began, _STEP_NAMES)
     step: OpenStep | None = None
@@ -373,7 +380,7 @@ def _may_pass(error: HoldfastError) -> bool:
 ROWS_BRIEF: Final = 50
 
 
-async def _steps(tx: Tx, head: Head) -> int:
+async def _steps(tx: Tx, head: SessionState) -> int:
     """Return how many steps of the turn have begun; a turn that began just now has none."""
     if head.events == head.began:
         return 0
@@ -414,7 +421,7 @@ class Compactions:
         self,
         store: Store,
         journal: Journal,
-        inputs: Inputs,
+        inputs: TurnInputs,
         runtimes: Mapping[type[AgentRuntime], Runtime],
     ) -> None:
         self._store = store
@@ -426,8 +433,8 @@ class Compactions:
     async def compact(self, owner: Owner, session_id: SessionId) -> bool:
         """Fold everything before the last answered turn; `False` when there is nothing to fold."""
 
-        async def read(tx: Tx) -> tuple[Head, TurnInput | Outcome]:
-            head = await find_head(tx, owner, session_id)
+        async def read(tx: Tx) -> tuple[SessionState, TurnInput | Outcome]:
+            head = await find_session_state(tx, owner, session_id)
             _require_rest(head)
             return head, await self._inputs.gather(tx, head.key)
 
@@ -444,10 +451,10 @@ class Compactions:
         finally:
             self._busy.discard(head.key)
 
-    async def _fold(self, head: Head, turn: TurnInput) -> bool:
+    async def _fold(self, head: SessionState, turn: TurnInput) -> bool:
         drafts = await self._runtimes[type(turn.agent.runtime)].compact(turn)
 
-        async def write(pen: Pen) -> None:
+        async def write(pen: SessionWriter) -> None:
             # The summary was made of what was there; what came since must not be thought of as in.
             if pen.head.messages != head.messages:
                 _require_rest(pen.head)
@@ -458,6 +465,6 @@ class Compactions:
         return any(isinstance(draft, Summary) for draft in drafts)
 
 
-def _require_rest(head: Head) -> None:
+def _require_rest(head: SessionState) -> None:
     if has_waiting_turn(head):
         raise Conflict(Code.TURN_RUNNING, "A turn runs or waits; compact when it has ended.")

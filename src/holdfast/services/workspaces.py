@@ -7,11 +7,11 @@ from typing import Any, Final, Protocol
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Session
 from holdfast.domain.tools import ALWAYS, Grant
-from holdfast.ports import Store, Workplace
-from holdfast.services.media import SessionShelf
+from holdfast.ports import Store, ToolWorkspace
+from holdfast.services.media import SessionOutputStore
 
 
-class Folders(Protocol):
+class FolderProvider(Protocol):
     """The private folders of sessions, each readable by us only."""
 
     def of(self, owner: Owner, session_id: SessionId) -> str:
@@ -36,11 +36,15 @@ Visitors = dict[str, tuple[Mapping[str, Any], ...]]
 _MADE_MOST: Final = 10_000
 
 
-class Places:
+class Workspaces:
     """Builds workplaces out of sessions and the configuration."""
 
     def __init__(
-        self, store: Store, folders: Folders, ceiling: Grant, visitors: Visitors | None = None
+        self,
+        store: Store,
+        folders: FolderProvider,
+        ceiling: Grant,
+        visitors: Visitors | None = None,
     ) -> None:
         """`ceiling` is what the configuration allows at all, now and not when a session opened."""
         self._visitors: Visitors = {} if visitors is None else visitors
@@ -50,14 +54,14 @@ class Places:
         # Made once for a process: the disk need not be asked with every turn.
         self._made: dict[SessionKey, str] = {}
 
-    def of(self, session: Session, key: SessionKey) -> Workplace | None:
+    def of(self, session: Session, key: SessionKey) -> ToolWorkspace | None:
         """Return the workplace of a session; nothing when it has no tools."""
         servers = session.agent.mcp_servers
-        name = workplace_name(session.owner, session.id)
+        name = workspace_name(session.owner, session.id)
         guests = self._visitors.get(name, ())
         if not session.tools and not servers and not guests:
             return None
-        return Workplace(
+        return ToolWorkspace(
             session=name,
             working_dir=session.context.working_dir,
             scratch=self._scratch(session, key),
@@ -69,9 +73,9 @@ class Places:
             shelf=self.shelf(key),
         )
 
-    def shelf(self, key: SessionKey) -> SessionShelf:
+    def shelf(self, key: SessionKey) -> SessionOutputStore:
         """Return where a session keeps its contents, tools or not."""
-        return SessionShelf(self._store, key)
+        return SessionOutputStore(self._store, key)
 
     def _scratch(self, session: Session, key: SessionKey) -> str:
         if key not in self._made:
@@ -81,7 +85,7 @@ class Places:
         return self._made[key]
 
 
-def workplace_name(owner: Owner, session_id: SessionId) -> str:
+def workspace_name(owner: Owner, session_id: SessionId) -> str:
     """Return the opaque name under which tools know a session."""
     # Of both, because two owners may have sessions of the same id.
     return hashlib.sha256(f"{owner}/{session_id}".encode()).hexdigest()[:32]

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.domain.agent_processes import Mooring
+from holdfast.domain.agent_processes import ProcessRecord
 from holdfast.domain.ids import SessionKey
 from holdfast.store.database import Database, Row, checksum, encode, require_sound, sound
 
@@ -30,33 +30,33 @@ SELECT session_key, body, checksum
 """
 
 # Made here because msgspec prepares a type at its first use and crashes when two threads do so.
-_decoder = msgspec.json.Decoder(Mooring)
+_decoder = msgspec.json.Decoder(ProcessRecord)
 
 
-class Programs:
+class AgentProcessRows:
     """Programs in the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def save(self, key: SessionKey, mooring: Mooring) -> None:
-        body = encode(mooring)
-        columns = {"session_key": key, "state": mooring.state.value, "body": body}
+    async def save(self, key: SessionKey, process_record: ProcessRecord) -> None:
+        body = encode(process_record)
+        columns = {"session_key": key, "state": process_record.state.value, "body": body}
         await self._db.execute(SAVE, {**columns, "checksum": checksum(body)})
 
-    async def get(self, key: SessionKey) -> Mooring | None:
+    async def get(self, key: SessionKey) -> ProcessRecord | None:
         rows = await self._db.fetch(GET, {"session_key": key})
-        return mooring_of(rows[0][1], rows[0][2]) if rows else None
+        return record_of(rows[0][1], rows[0][2]) if rows else None
 
-    async def alive(self) -> list[tuple[SessionKey, Mooring]]:
+    async def alive(self) -> list[tuple[SessionKey, ProcessRecord]]:
         return list(sound(await self._db.fetch(ALIVE), _keyed))
 
 
-def mooring_of(body: bytes, stored: int) -> Mooring:
+def record_of(body: bytes, stored: int) -> ProcessRecord:
     """Return what is kept about a program, or refuse a damaged row."""
     require_sound(stored, body, what="a program")
     return _decoder.decode(body)
 
 
-def _keyed(row: Row) -> tuple[SessionKey, Mooring]:
-    return SessionKey(row[0]), mooring_of(row[1], row[2])
+def _keyed(row: Row) -> tuple[SessionKey, ProcessRecord]:
+    return SessionKey(row[0]), record_of(row[1], row[2])

@@ -11,7 +11,7 @@ from holdfast.store.database import (
     Row,
     checksum,
     encode,
-    legible,
+    reading_of,
     require_sound,
     sound,
 )
@@ -87,7 +87,7 @@ SELECT id, body, checksum, created_at
 _decoder = msgspec.json.Decoder(Agent)
 
 
-class Agents:
+class AgentRows:
     """Agents in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -159,5 +159,5 @@ def _columns(agent: Agent) -> dict[str, object]:
 def _agent(row: Row) -> Agent:
     agent_id, body, stored = row
     require_sound(stored, body, what=f"agent {agent_id}")
-    with legible(f"agent {agent_id}"):
+    with reading_of(f"agent {agent_id}"):
         return _decoder.decode(body)

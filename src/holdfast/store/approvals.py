@@ -6,14 +6,14 @@ from msgspec.structs import replace
 from holdfast.domain.approvals import Approval, ApprovalScope
 from holdfast.domain.ids import ApprovalId, CallId, SessionKey
 from holdfast.domain.queries import WorkQuery
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.store.calls import work_conditions
 from holdfast.store.database import (
     Database,
     Row,
     checksum,
     encode,
-    legible,
+    reading_of,
     require_sound,
     sound,
 )
@@ -79,7 +79,7 @@ SELECT w.body, w.checksum, w.id
 _decoder = msgspec.json.Decoder(Approval)
 
 
-class Approvals:
+class ApprovalRows:
     """Questions in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -102,7 +102,7 @@ class Approvals:
         }
         await self._db.execute(SAVE, columns)
 
-    async def by_id(self, head: Head, approval_id: ApprovalId) -> Approval | None:
+    async def by_id(self, head: SessionState, approval_id: ApprovalId) -> Approval | None:
         rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": approval_id})
         return _approval(rows[0]) if rows else None
 
@@ -122,16 +122,18 @@ class Approvals:
                 return found
             query = replace(query, after=(0, rows[-1][2]))
 
-    async def waiting(self, head: Head) -> list[Approval]:
+    async def waiting(self, head: SessionState) -> list[Approval]:
         rows = await self._db.fetch(WAITING, {"session_key": head.key})
         return [_approval(row) for row in rows]
 
-    async def about(self, head: Head, digest: str, call_id: CallId | None) -> Approval | None:
+    async def about(
+        self, head: SessionState, digest: str, call_id: CallId | None
+    ) -> Approval | None:
         asked = {"session_key": head.key, "digest": digest, "call_id": call_id}
         rows = await self._db.fetch(ABOUT, asked)
         return _approval(rows[0]) if rows else None
 
-    async def is_remembered(self, head: Head, memory: str) -> bool:
+    async def is_remembered(self, head: SessionState, memory: str) -> bool:
         asked = {"session_key": head.key, "memory": memory}
         return bool(await self._db.fetch(IS_REMEMBERED, asked))
 
@@ -139,5 +141,5 @@ class Approvals:
 def _approval(row: Row) -> Approval:
     body, stored = row
     require_sound(stored, body, what="an approval")
-    with legible("an approval"):
+    with reading_of("an approval"):
         return _decoder.decode(body)

@@ -11,10 +11,10 @@ from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.calls import Call, CallState, Settlement
 from holdfast.domain.ids import CallId, SessionId, SessionKey
 from holdfast.domain.queries import WorkQuery
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import Effect
-from holdfast.store.database import Database, Row, checksum, encode, legible, require_sound
+from holdfast.store.database import Database, Row, checksum, encode, reading_of, require_sound
 
 # Written out, because an index of one state is used only for what is known beforehand.
 _STATES: Final = {
@@ -101,7 +101,7 @@ SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, sett
 """
 
 
-class Calls:
+class CallRows:
     """Tool calls in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -126,15 +126,15 @@ class Calls:
         columns["checksum"] = checksum(encode(list(columns.values())))
         await self._db.execute(SAVE, {"session_key": key, **columns})
 
-    async def by_id(self, head: Head, call_id: CallId) -> Call | None:
+    async def by_id(self, head: SessionState, call_id: CallId) -> Call | None:
         rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": call_id})
         return _call(rows[0], head.session_id) if rows else None
 
-    async def of_session(self, head: Head) -> list[Call]:
+    async def of_session(self, head: SessionState) -> list[Call]:
         rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
         return [_call(row, head.session_id) for row in rows]
 
-    async def of_turn(self, head: Head, turn: int) -> list[Call]:
+    async def of_turn(self, head: SessionState, turn: int) -> list[Call]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
         return [_call(row, head.session_id) for row in rows]
 
@@ -147,7 +147,7 @@ class Calls:
         rows = await self._db.fetch(sql, parameters | {"limit": query.limit})
         return [_call(row[:-1], row[-1]) for row in rows]
 
-    async def retried(self, head: Head, idempotency_key: str) -> Call | None:
+    async def retried(self, head: SessionState, idempotency_key: str) -> Call | None:
         asked = {"session_key": head.key, "idempotency_key": idempotency_key}
         rows = await self._db.fetch(RETRIED, asked)
         return _call(rows[0], head.session_id) if rows else None
@@ -166,7 +166,7 @@ def _call(row: Row, session_id: SessionId) -> Call:
     require_sound(stored, encode(columns), what=f"call {columns[0]}")
     call_id, turn, sequence, name, arguments, state, effect, key, settlement, *rest = columns
     result_sequence, started_at, ended_at = rest
-    with legible(f"call {call_id}"):
+    with reading_of(f"call {call_id}"):
         given = _arguments.decode(arguments)
     return Call(
         id=call_id,

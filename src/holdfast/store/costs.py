@@ -5,9 +5,17 @@ from typing import Final
 
 from holdfast.domain.costs import CostEntry, CostGroup, CostQuery, CostSum, Usage
 from holdfast.domain.ids import SessionId, SessionKey
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
-from holdfast.store.database import Database, Row, checksum, encode, packed, require_sound, spelled
+from holdfast.store.database import (
+    Database,
+    Row,
+    checksum,
+    encode,
+    format_id,
+    pack_id,
+    require_sound,
+)
 
 ADD = """
 -- What a request cost; a request that is in the ledger stays as it is.
@@ -107,7 +115,7 @@ _ENTRY_COLUMNS: Final = 12
 _START: Final = (0, 0, b"")
 
 
-class Costs:
+class CostRows:
     """The ledger in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -116,9 +124,9 @@ class Costs:
     async def add(self, key: int, entry: CostEntry) -> bool:
         usage = entry.usage
         columns = {
-            "request_id": packed(entry.request_id),
+            "request_id": pack_id(entry.request_id),
             "turn": entry.turn,
-            "model_id": packed(entry.model_id),
+            "model_id": pack_id(entry.model_id),
             "input": usage.input,
             "output": usage.output,
             "cache_read": usage.cache_read,
@@ -131,19 +139,19 @@ class Costs:
         columns["checksum"] = checksum(encode(list(columns.values())))
         return bool(await self._db.fetch(ADD, {"session_key": key, **columns}))
 
-    async def of_turn(self, head: Head, turn: int) -> list[CostEntry]:
+    async def of_turn(self, head: SessionState, turn: int) -> list[CostEntry]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
         return [_entry(row, head.session_id) for row in rows]
 
-    async def newest(self, head: Head) -> CostEntry | None:
+    async def newest(self, head: SessionState) -> CostEntry | None:
         rows = await self._db.fetch(NEWEST, {"session_key": head.key})
         return _entry(rows[0], head.session_id) if rows else None
 
-    async def engaged(self, head: Head) -> int:
+    async def engaged(self, head: SessionState) -> int:
         rows = await self._db.fetch(ENGAGED, {"session_key": head.key})
         return int(rows[0][0])
 
-    async def of_session(self, head: Head) -> list[CostEntry]:
+    async def of_session(self, head: SessionState) -> list[CostEntry]:
         rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
         return [_entry(row, head.session_id) for row in rows]
 
@@ -197,14 +205,14 @@ _KEYS: Final[Mapping[CostGroup, Callable[[CostEntry, str], str]]] = {
 
 def _entry(row: Row, session_id: SessionId) -> CostEntry:
     id_, turn, model_id, *used, microcents, priced, at, stored = row
-    request_id = spelled(id_)
+    request_id = format_id(id_)
     require_sound(stored, encode(row[:-1]), what=f"cost entry {request_id}")
     input_, output, cache_read, cache_write, reasoning = used
     return CostEntry(
         request_id=request_id,
         session_id=session_id,
         turn=turn,
-        model_id=spelled(model_id),
+        model_id=format_id(model_id),
         usage=Usage(
             input=input_,
             output=output,

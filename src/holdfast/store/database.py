@@ -23,13 +23,13 @@ def uuid_bytes(ids: str) -> bytes:
     return bytes.fromhex(ids.replace("-", ""))
 
 
-def packed(id_: str) -> bytes | str:
+def pack_id(id_: str) -> bytes | str:
     """Return an id as it is stored; one that is no UUID as it is."""
     # Only our own spelling: what is stored has to give back the very letters.
     return uuid_bytes(id_) if _is_uuid(id_) else id_
 
 
-def spelled(stored: Any) -> Any:
+def format_id(stored: Any) -> Any:
     """Return the id that is stored, of whichever kind; of damage something that is no id."""
     if not isinstance(stored, bytes):
         return stored
@@ -104,7 +104,7 @@ class Database(Protocol):
         """Run a statement for its effect."""
 
 
-async def fetched(
+async def fetch_rows(
     database: Database, sql: str, otherwise: str, parameters: Parameters
 ) -> list[Row]:
     """Return the rows of a query, by another one where damage is in the way of the first."""
@@ -114,7 +114,7 @@ async def fetched(
         return await database.fetch(otherwise, parameters)
 
 
-async def salvaged(database: Database, key: int, wanted: range) -> list[Row]:
+async def fetch_around_damage(database: Database, key: int, wanted: range) -> list[Row]:
     """Return the rows of a stretch that can be read; those that cannot are left out."""
     if not wanted:
         return []
@@ -126,8 +126,8 @@ async def salvaged(database: Database, key: int, wanted: range) -> list[Row]:
             return []
     middle = wanted.start + len(wanted) // 2
     return [
-        *await salvaged(database, key, range(wanted.start, middle)),
-        *await salvaged(database, key, range(middle, wanted.stop)),
+        *await fetch_around_damage(database, key, range(wanted.start, middle)),
+        *await fetch_around_damage(database, key, range(middle, wanted.stop)),
     ]
 
 
@@ -151,7 +151,7 @@ def require_sound(stored: int, *columns: object, what: str) -> None:
 
 
 @contextmanager
-def legible(what: str) -> Iterator[None]:
+def reading_of(what: str) -> Iterator[None]:
     """Refuse content that was written so, and cannot be read as what it should be."""
     try:
         yield

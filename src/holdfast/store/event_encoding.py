@@ -22,7 +22,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import MessageId
 from holdfast.domain.sessions import StopReason
-from holdfast.store.database import UUID, spelled, uuid_bytes
+from holdfast.store.database import UUID, format_id, uuid_bytes
 
 # With these an event may begin, behind its name; each is kept as 16 bytes.
 _IDS: Final = re.compile(f',"message_id":"({UUID})"(?:,"model_id":"({UUID})")?'.encode())
@@ -105,9 +105,9 @@ def joined(name: str, ids: bytes | None, rest: bytes) -> bytes:
     """Return what an event says, out of what `divided` has made of it."""
     if not ids:
         return _named(name) + rest
-    told = f',"message_id":"{spelled(ids[:ID_BYTES])}"'
+    told = f',"message_id":"{format_id(ids[:ID_BYTES])}"'
     if len(ids) > ID_BYTES:
-        told += f',"model_id":"{spelled(ids[ID_BYTES:])}"'
+        told += f',"model_id":"{format_id(ids[ID_BYTES:])}"'
     return _named(name) + told.encode() + rest
 
 

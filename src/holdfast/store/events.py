@@ -25,7 +25,7 @@ from holdfast.domain.events import (
     name_of,
 )
 from holdfast.domain.ids import SessionKey
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.ports import Frame
 from holdfast.store.database import (
@@ -35,8 +35,8 @@ from holdfast.store.database import (
     Row,
     checksum,
     corrupt,
-    fetched,
-    spelled,
+    fetch_rows,
+    format_id,
 )
 from holdfast.store.event_encoding import ID_BYTES, divided, joined, stored_payload
 from holdfast.store.messages import told
@@ -51,7 +51,9 @@ SELECT event, turn, created_at, id, role, sequence, told
 """
 
 
-async def first_told_after(database: Database, head: Head, event: int) -> tuple[int, int, int]:
+async def first_message_after(
+    database: Database, head: SessionState, event: int
+) -> tuple[int, int, int]:
     """Return the first message that may be told after an event, the first that is, and when.
 
     They differ where damaged ones stand between. The stretch is halved, because an index that
@@ -74,22 +76,22 @@ async def first_told_after(database: Database, head: Head, event: int) -> tuple[
 
 
 async def _sound_near(
-    database: Database, head: Head, stretch: range, middle: int
+    database: Database, head: SessionState, stretch: range, middle: int
 ) -> tuple[int | None, int]:
     """Return a message of a stretch that can be believed, and when it was told."""
     for number in chain(range(middle, stretch.start - 1, -1), range(middle + 1, stretch.stop)):
         row = {"session_key": head.key, "sequence": number}
-        found = await fetched(database, TOLD_OF, TOLD_OF_FOUND, row)
+        found = await fetch_rows(database, TOLD_OF, TOLD_OF_FOUND, row)
         if not found:
             raise corrupt(f"message {number} of session {head.session_id}")
         try:
-            return number, told_at(found[0], head)
+            return number, message_event_at(found[0], head)
         except Internal as error:
             log.error("%s", error.message)
     return None, 0
 
 
-def told_at(row: Row, head: Head) -> int:
+def message_event_at(row: Row, head: SessionState) -> int:
     """Return the number of the event that tells of a message; 0 if none tells of it here."""
     event, stored = row[0], row[-1]
     is_told = event != 0 or stored != 0
@@ -162,7 +164,7 @@ async def forget(database: Database, key: SessionKey, through: int, limit: int) 
     return len(await database.fetch(REMOVE, asked))
 
 
-async def forgotten_through(database: Database, head: Head) -> int:
+async def forgotten_through(database: Database, head: SessionState) -> int:
     """Return up to which number a log may lack anything; 0 if it is whole."""
     rows = await database.fetch(THROUGH, {"session_key": head.key})
     if not rows:
@@ -273,7 +275,7 @@ def _append_sql(count: int) -> str:
     return APPEND + ",\n       ".join(_ROW.format(place) for place in range(count))
 
 
-class Events:
+class EventRows:
     """The news in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -288,7 +290,7 @@ class Events:
                 _bind(parameters, place, event)
             await self._db.execute(_append_sql(len(rows)), parameters)
 
-    async def after(self, head: Head, sequence: int, *, limit: int) -> list[Frame]:
+    async def after(self, head: SessionState, sequence: int, *, limit: int) -> list[Frame]:
         asked = {"session_key": head.key, "after": sequence, "limit": limit}
         found, is_cut = await self._db.fetch_within(AFTER, AFTER_SIZES, asked, PAGE_BYTES)
         stored = [_whole(row) for row in found]
@@ -310,14 +312,14 @@ class Events:
             frames.append(frame)
         return frames
 
-    async def since(self, head: Head, sequence: int, names: Sequence[str]) -> list[Event]:
+    async def since(self, head: SessionState, sequence: int, names: Sequence[str]) -> list[Event]:
         rows = await self._rows(head, sequence - 1, -1)
         # All are checked, because damage may have hidden a name that is asked for.
         for row in rows:
             _require_sound(row, head)
         return [_event(row, head) for row in rows if row[3] in names]
 
-    async def at(self, head: Head, sequence: int) -> Frame | None:
+    async def at(self, head: SessionState, sequence: int) -> Frame | None:
         place = {"session_key": head.key, "sequence": sequence}
         rows = [_whole(row) for row in await self._db.fetch(AT, place)]
         if not rows:
@@ -326,7 +328,7 @@ class Events:
             ]
         return _frame(rows[0], head) if rows else None
 
-    async def damaged(self, head: Head) -> list[int]:
+    async def damaged(self, head: SessionState) -> list[int]:
         """Return the numbers of all events that are not what was written."""
         stored = await self._rows(head, 0, -1)
         found = [row[0] for row in stored if not _is_sound(row)]
@@ -338,12 +340,12 @@ class Events:
         # Damage may have made a number into anything.
         return sorted(found, key=str)
 
-    async def missing(self, head: Head, first: int, last: int) -> str:
+    async def missing(self, head: SessionState, first: int, last: int) -> str:
         if await self._is_inside_step(head, first, last):
             return PRUNED
         return RETENTION if last <= await forgotten_through(self._db, head) else MISSING
 
-    async def _is_inside_step(self, head: Head, first: int, last: int) -> bool:
+    async def _is_inside_step(self, head: SessionState, first: int, last: int) -> bool:
         before = await self._db.fetch(STEP_BEFORE, {"session_key": head.key, "sequence": first})
         after = await self._db.fetch(STEP_AFTER, {"session_key": head.key, "sequence": last})
         return bool(before and after) and _are_of_one_step(before[0], after[0])
@@ -360,11 +362,13 @@ class Events:
     async def forget(self, key: SessionKey, through: int, *, limit: int) -> int:
         return await forget(self._db, key, through, limit)
 
-    async def _rows(self, head: Head, after: int, limit: int) -> list[Row]:
+    async def _rows(self, head: SessionState, after: int, limit: int) -> list[Row]:
         parameters = {"session_key": head.key, "after": after, "limit": limit}
         return [_whole(row) for row in await self._db.fetch(AFTER, parameters)]
 
-    async def _newest(self, head: Head, after: int, limit: int, stored: int) -> list[Row] | None:
+    async def _newest(
+        self, head: SessionState, after: int, limit: int, stored: int
+    ) -> list[Row] | None:
         """Return the messages up to the log's end; nothing where only a search can tell.
 
         Numbers are dense: what is not stored as news is a message, unless something was pruned.
@@ -379,19 +383,19 @@ class Events:
         return rows if not rows or rows[0][0] > after else None
 
     async def _appended(
-        self, head: Head, after: int, limit: int, stored: Sequence[Row] = ()
+        self, head: SessionState, after: int, limit: int, stored: Sequence[Row] = ()
     ) -> list[Row]:
         """Return messages as rows of news; `stored` is the other news behind the same number."""
-        first, proven, event = await first_told_after(self._db, head, after)
+        first, proven, event = await first_message_after(self._db, head, after)
         # Numbers are dense: where all of them are taken, no damaged message is told of here.
         others = range(after + 1, event)[: max(limit, 0)]
         if first < proven and {row[0] for row in stored}.issuperset(others):
             first = proven
         return await self._told(head, first, limit) if first <= head.messages else []
 
-    async def _told(self, head: Head, first: int, limit: int) -> list[Row]:
+    async def _told(self, head: SessionState, first: int, limit: int) -> list[Row]:
         parameters = {"session_key": head.key, "first": first, "limit": limit}
-        rows = await fetched(self._db, APPENDED, APPENDED_FOUND, parameters)
+        rows = await fetch_rows(self._db, APPENDED, APPENDED_FOUND, parameters)
         # Messages are dense: one that is missing here must not pass for something pruned.
         for number, row in enumerate(rows, start=first):
             if row[5] != number:
@@ -434,7 +438,7 @@ def _whole(row: Row) -> Row:
     return sequence, turn, at, name, joined(name, ids, rest) if is_whole else None, stored
 
 
-def _merged(stored: list[Row], appended: list[Row], head: Head, *, after: int) -> list[Row]:
+def _merged(stored: list[Row], appended: list[Row], head: SessionState, *, after: int) -> list[Row]:
     """Return both kinds of news in one order; a number that stands twice or too early is damage."""
     try:
         rows = sorted(stored + appended, key=itemgetter(0))
@@ -449,10 +453,10 @@ def _merged(stored: list[Row], appended: list[Row], head: Head, *, after: int) -
     return rows
 
 
-def _news(row: Row, head: Head) -> Row:
-    told_at(row, head)
+def _news(row: Row, head: SessionState) -> Row:
+    message_event_at(row, head)
     event, turn, at, message_id, role, sequence, _ = row
-    told_of = MessageAppended(message_id=spelled(message_id), role=role, sequence=sequence)
+    told_of = MessageAppended(message_id=format_id(message_id), role=role, sequence=sequence)
     payload = encode_payload(told_of)
     # Proven just now, and in other words; so there is no sum of these.
     return event, turn or None, at, _APPENDED_NAME, payload, _PROVEN
@@ -468,12 +472,12 @@ def _is_sound(row: Row) -> bool:
     return isinstance(row[4], bytes) and _sum(row[:4], row[4]) == row[5]
 
 
-def _require_sound(row: Row, head: Head) -> None:
+def _require_sound(row: Row, head: SessionState) -> None:
     if row[5] is not _PROVEN and not _is_sound(row):
         raise corrupt(f"event {row[0]} of session {head.session_id}")
 
 
-def _frame(row: Row, head: Head) -> Frame:
+def _frame(row: Row, head: SessionState) -> Frame:
     """Build the envelope around the stored payload without decoding it."""
     _require_sound(row, head)
     sequence, turn, at, _, payload, _ = row
@@ -491,7 +495,7 @@ def _iso(at: int) -> str:
     return (_EPOCH + timedelta(0, 0, at)).isoformat() + "Z"
 
 
-def _event(row: Row, head: Head) -> Event:
+def _event(row: Row, head: SessionState) -> Event:
     sequence, turn, at, _, payload, _ = row
     when = instant(at)
     try:

@@ -39,7 +39,7 @@ SELECT length(m.content)
 """
 
 
-class Media:
+class MediaRows:
     """Contents in the store."""
 
     def __init__(self, database: Database) -> None:

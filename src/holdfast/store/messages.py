@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.domain.ids import MessageId, SessionId, is_uuid
 from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts, link
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.ports import NewRow, Segment
 from holdfast.store.database import (
@@ -20,10 +20,10 @@ from holdfast.store.database import (
     Row,
     checksum,
     corrupt,
-    fetched,
-    packed,
-    salvaged,
-    spelled,
+    fetch_around_damage,
+    fetch_rows,
+    format_id,
+    pack_id,
 )
 
 APPEND = """
@@ -135,7 +135,7 @@ _BOUNDED = {False: (OLDEST, OLDEST_SIZES), True: (NEWEST, NEWEST_SIZES)}
 _ROLES = {role.value: role for role in Role}
 
 
-class Messages:
+class MessageRows:
     """The record in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -150,11 +150,11 @@ class Messages:
                 {
                     "session_key": key,
                     "sequence": message.sequence,
-                    "id": packed(message.id),
+                    "id": pack_id(message.id),
                     "turn": message.turn,
                     "role": message.role,
                     "parts": row.content,
-                    "model_id": message.model_id and packed(message.model_id),
+                    "model_id": message.model_id and pack_id(message.model_id),
                     "created_at": at,
                     "hash": row.hash,
                     "event": row.event,
@@ -164,10 +164,10 @@ class Messages:
                 },
             )
 
-    async def by_id(self, head: Head, message_id: MessageId) -> Message | None:
+    async def by_id(self, head: SessionState, message_id: MessageId) -> Message | None:
         if not is_uuid(message_id):
             return None
-        asked = {"session_key": head.key, "id": packed(message_id)}
+        asked = {"session_key": head.key, "id": pack_id(message_id)}
         try:
             rows = await self._db.fetch(BY_ID, asked)
         except DAMAGE:
@@ -203,7 +203,9 @@ class Messages:
         except DAMAGE:
             # One by one where the size is bounded: how large a damaged row is, nothing says.
             limit = limit if size is None else 1
-            rows = await salvaged(self._db, segment.key, _wanted(segment, limit, newest=newest))
+            rows = await fetch_around_damage(
+                self._db, segment.key, _wanted(segment, limit, newest=newest)
+            )
         else:
             if newest:
                 rows.reverse()
@@ -215,7 +217,7 @@ class Messages:
         before = await self._hash_before(segment.key, rows[0][0])
         return _checked(rows, segment.session_id, before)
 
-    async def deeds(self, head: Head) -> list[Message]:
+    async def deeds(self, head: SessionState) -> list[Message]:
         asked = {"session_key": head.key, "inherited": head.inherited}
         found = []
         for *columns, hash_ in await self._db.fetch(DEEDS, asked):
@@ -223,7 +225,7 @@ class Messages:
             found += _checked([tuple(columns)], head.session_id, previous)
         return found
 
-    async def _found_by_id(self, head: Head, asked: Parameters) -> Message | None:
+    async def _found_by_id(self, head: SessionState, asked: Parameters) -> Message | None:
         """Return a row where some other one, on the way to it, may be damaged."""
         numbers = await self._db.fetch(NUMBER_FOUND, asked)
         if not numbers:
@@ -236,7 +238,7 @@ class Messages:
         if sequence == 1:
             return CHAIN_START
         at = {"session_key": key, "sequence": sequence - 1}
-        rows = await fetched(self._db, HASH_AT, HASH_FOUND, at)
+        rows = await fetch_rows(self._db, HASH_AT, HASH_FOUND, at)
         if not rows:
             rows = await self._db.fetch(ANCHOR, {"session_key": key})
         return rows[0][0] if rows else b""
@@ -264,7 +266,7 @@ def _wanted(segment: Segment, limit: int, *, newest: bool) -> range:
 def told(news: Row) -> int:
     """Return the checksum of what the news of a row says: event, turn, time, id, role, number."""
     event, turn, at, message_id, role, sequence = news
-    return checksum(f"{event}|{turn}|{at}|{spelled(message_id)}|{role}|{sequence}")
+    return checksum(f"{event}|{turn}|{at}|{format_id(message_id)}|{role}|{sequence}")
 
 
 def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> list[Message]:
@@ -274,7 +276,7 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> li
     messages = []
     for row in rows:
         sequence, id_, turn, role, parts, model, created_at, hash_ = row
-        message_id = spelled(id_)
+        message_id = format_id(id_)
         model_id = None if model is None else _spelled(model)
         columns = (message_id, sequence, turn, role, model_id, created_at)
         # Before anything is decoded: what is not proven is not even parsed.
@@ -300,4 +302,4 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> li
 
 
 # There are few models, and they stand in many rows.
-_spelled: Final = lru_cache(maxsize=256)(spelled)
+_spelled: Final = lru_cache(maxsize=256)(format_id)

@@ -9,7 +9,7 @@ from holdfast.store.database import (
     Row,
     checksum,
     encode,
-    legible,
+    reading_of,
     require_sound,
     sound,
 )
@@ -45,7 +45,7 @@ SELECT id, body, checksum
 _decoder = msgspec.json.Decoder(Model)
 
 
-class Models:
+class ModelRows:
     """Models in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -79,5 +79,5 @@ def _columns(model: Model) -> dict[str, object]:
 def _model(row: Row) -> Model:
     model_id, body, stored = row
     require_sound(stored, body, what=f"model {model_id}")
-    with legible(f"model {model_id}"):
+    with reading_of(f"model {model_id}"):
         return _decoder.decode(body)

@@ -50,7 +50,7 @@ DELETE FROM repos
 """
 
 
-class Repos:
+class RepoRows:
     """Repositories in the store."""
 
     def __init__(self, database: Database) -> None:

@@ -15,15 +15,15 @@ from holdfast.domain.sessions import (
     OPEN,
     Budget,
     ForkPoint,
-    Head,
     Session,
     SessionContext,
+    SessionState,
     Status,
     StopReason,
 )
 from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import Grant, ToolSpec
-from holdfast.store.agent_processes import mooring_of
+from holdfast.store.agent_processes import record_of
 from holdfast.store.database import Row, checksum, corrupt, encode, require_sound
 
 
@@ -73,7 +73,7 @@ _UNTIL: Final = _CHANGING.index("until")
 _NAMES: Final = ("key", *_CHANGING, "checksum")
 
 
-def columns_of(head: Head) -> dict[str, Any]:
+def columns_of(head: SessionState) -> dict[str, Any]:
     """Return the columns of a row that says where a notebook stands."""
     values = (
         head.title,
@@ -104,11 +104,11 @@ def columns_of(head: Head) -> dict[str, Any]:
 
 
 # The newest row of each open session and what it means: a row that was written is read soon.
-_known: dict[int, tuple[Row, Head]] = {}
+_known: dict[int, tuple[Row, SessionState]] = {}
 _KNOWN_MOST: Final = 4_096
 
 
-def remember(head: Head, columns: dict[str, Any]) -> None:
+def remember(head: SessionState, columns: dict[str, Any]) -> None:
     """Keep what a row will mean that is being written; it counts only while it is the very row."""
     if head.status not in OPEN:
         forget(head.key)
@@ -134,7 +134,7 @@ _STATUS: Final = {status.value: status for status in Status}
 _STOP: Final = {stop.value: stop for stop in StopReason}
 
 
-def head_of(row: Row) -> Head:
+def head_of(row: Row) -> SessionState:
     """Return where a notebook stands, or refuse a damaged row."""
     known = _known.get(row[0])
     # By the very row, its checksum included: nothing is believed because it is remembered.
@@ -148,10 +148,10 @@ def head_of(row: Row) -> Head:
     return head
 
 
-def _head(row: Row) -> Head:
+def _head(row: Row) -> SessionState:
     if _sum(row[1:15] + row[16:24]) != row[25]:
         raise corrupt(f"session {row[1]}")
-    return Head(
+    return SessionState(
         key=row[0],
         session_id=row[1],
         owner=Owner(row[2]),
@@ -206,7 +206,7 @@ def _opened(body: bytes) -> Opening:
     return _decoder.decode(body)
 
 
-def session_of(row: Row) -> tuple[Session, Head]:
+def session_of(row: Row) -> tuple[Session, SessionState]:
     """Return a session and where it stands, out of a row with all of both."""
     head = head_of(row[:HEAD_COLUMNS])
     repo_id, forked_id, created_at, body, stored, program, sum_of_it = row[HEAD_COLUMNS:]
@@ -219,12 +219,16 @@ def session_of(row: Row) -> tuple[Session, Head]:
     session = _joined(head, opening, RepoId(repo_id) if repo_id else None, parent, created_at)
     # A damaged one says nothing: the session is read all the same, and `doctor` names it.
     is_sound = program is not None and checksum(program) == sum_of_it
-    mooring = mooring_of(program, sum_of_it) if is_sound else None
-    return (replace(session, program=mooring) if mooring else session), head
+    process_record = record_of(program, sum_of_it) if is_sound else None
+    return (replace(session, program=process_record) if process_record else session), head
 
 
 def _joined(
-    head: Head, opening: Opening, repo_id: RepoId | None, parent: ForkPoint | None, created_at: int
+    head: SessionState,
+    opening: Opening,
+    repo_id: RepoId | None,
+    parent: ForkPoint | None,
+    created_at: int,
 ) -> Session:
     frozen = {name: getattr(opening, name) for name in Opening.__struct_fields__}
     return Session(

@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import Owner, SessionId, SessionKey, is_uuid
-from holdfast.domain.queries import SessionOrder, SessionQuery, StatusWish
-from holdfast.domain.sessions import Head, Session
+from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
+from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.ports import Segment
 from holdfast.search.documents import NOTE, NOTE_TITLE
@@ -298,7 +298,7 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
     return conditions, parameters
 
 
-def _wished(wishes: tuple[StatusWish, ...], parameters: dict[str, Any]) -> str:
+def _wished(wishes: tuple[StatusFilter, ...], parameters: dict[str, Any]) -> str:
     """Return the condition that one of the wishes holds; its values go to the parameters."""
     told = []
     for number, wish in enumerate(wishes):
@@ -319,7 +319,7 @@ _TITLES_MOST: Final = 4_096
 _UNREAD: Final = object()
 
 
-class Sessions:
+class SessionRows:
     """Sessions in the store."""
 
     def __init__(self, database: Database, *, trusts_indexes: bool = True) -> None:
@@ -329,7 +329,7 @@ class Sessions:
         # As they were last read here: whoever saves a session has read it in the transaction.
         self._titles: dict[int, str | None] = {}
 
-    async def add(self, session: Session, head: Head, digest: bytes) -> Head:
+    async def add(self, session: Session, head: SessionState, digest: bytes) -> SessionState:
         parent = session.forked_from
         row = columns_of(head) | {
             "id": session.id,
@@ -351,25 +351,25 @@ class Sessions:
         rows = await self._db.fetch(DIGEST, {"owner": owner, "id": session_id})
         return rows[0][0] if rows else None
 
-    async def head(self, owner: Owner, session_id: SessionId) -> Head | None:
+    async def head(self, owner: Owner, session_id: SessionId) -> SessionState | None:
         # What is no id names nothing; and not every text that is no id can be bound.
         if not is_uuid(session_id):
             return None
         rows = await self._db.fetch(HEAD, {"owner": owner, "id": session_id})
         return self._read(rows[0]) if rows else None
 
-    async def head_by_key(self, key: SessionKey) -> Head | None:
+    async def head_by_key(self, key: SessionKey) -> SessionState | None:
         rows = await self._db.fetch(HEAD_BY_KEY, {"key": key})
         return self._read(rows[0]) if rows else None
 
-    def _read(self, row: Row) -> Head:
+    def _read(self, row: Row) -> SessionState:
         head = head_of(row)
         if len(self._titles) >= _TITLES_MOST:
             self._titles.clear()
         self._titles[head.key] = head.title
         return head
 
-    async def save(self, head: Head) -> None:
+    async def save(self, head: SessionState) -> None:
         columns = columns_of(head)
         # Almost always it is the title that the session was just read with.
         if self._titles.get(head.key, _UNREAD) != head.title:
@@ -377,21 +377,21 @@ class Sessions:
         await self._db.execute(SAVE, columns)
         remember(head, columns)
 
-    async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, Head] | None:
+    async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState] | None:
         if not is_uuid(session_id):
             return None
         rows = await self._db.fetch(GET, {"owner": owner, "id": session_id})
         return session_of(rows[0]) if rows else None
 
-    async def get_by_key(self, key: SessionKey) -> tuple[Session, Head] | None:
+    async def get_by_key(self, key: SessionKey) -> tuple[Session, SessionState] | None:
         rows = await self._db.fetch(GET_BY_KEY, {"key": key})
         return session_of(rows[0]) if rows else None
 
     async def patch(self, key: SessionKey, session: Session) -> None:
         await self._db.execute(PATCH, {"key": key, **opening_of(session)})
 
-    async def page(self, query: SessionQuery) -> list[tuple[Session, Head]]:
-        found: list[tuple[Session, Head]] = []
+    async def page(self, query: SessionQuery) -> list[tuple[Session, SessionState]]:
+        found: list[tuple[Session, SessionState]] = []
         rows: list[Row] = []
         if not self._trusts_indexes:
             await self._require_index(query.owner)
@@ -433,17 +433,17 @@ class Sessions:
     async def _all_segments(self, key: SessionKey) -> tuple[Segment, ...]:
         return _segments(await self._db.fetch(LINEAGE, {"key": key}))
 
-    async def forks(self, key: SessionKey) -> list[Head]:
+    async def forks(self, key: SessionKey) -> list[SessionState]:
         return [head_of(row) for row in await self._db.fetch(FORKS, {"key": key})]
 
     async def extend(self, holder: str, until: int) -> set[SessionKey]:
         rows = await self._db.fetch(EXTEND, {"holder": holder, "until": until})
         return {row[0] for row in rows}
 
-    async def unsettled(self) -> list[Head]:
+    async def unsettled(self) -> list[SessionState]:
         return list(sound(await self._db.fetch(UNSETTLED), head_of))
 
-    async def idle(self, before: datetime) -> list[Head]:
+    async def idle(self, before: datetime) -> list[SessionState]:
         rows = await self._db.fetch(IDLE, {"before": microseconds(before)})
         return list(sound(rows, head_of))
 
@@ -460,7 +460,7 @@ class Sessions:
             await self._db.execute(INHERIT_MEDIA, held)
         await self._db.execute(DETACH, {"key": key})
 
-    async def remove(self, head: Head, at: datetime) -> None:
+    async def remove(self, head: SessionState, at: datetime) -> None:
         # Gone before it is buried: the cascade takes the rows, the tombstone keeps the id.
         grave = {"key": head.key, "id": head.session_id, "owner": head.owner}
         await note_removal(self._db, head)

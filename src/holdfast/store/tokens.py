@@ -12,7 +12,7 @@ from holdfast.store.database import (
     Row,
     checksum,
     encode,
-    legible,
+    reading_of,
     require_sound,
     sound,
 )
@@ -100,7 +100,7 @@ _tokens = msgspec.json.Decoder(Token)
 _codes = msgspec.json.Decoder(SignInCode)
 
 
-class Tokens:
+class TokenRows:
     """Tokens and sign-in codes in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -163,12 +163,12 @@ def _changing(token: Token) -> dict[str, object]:
 def _token(row: Row) -> Token:
     token_id, body, stored = row
     require_sound(stored, body, what=f"token {token_id}")
-    with legible(f"token {token_id}"):
+    with reading_of(f"token {token_id}"):
         return _tokens.decode(body)
 
 
 def _code(row: Row) -> SignInCode:
     body, stored = row
     require_sound(stored, body, what="a sign-in code")
-    with legible("a sign-in code"):
+    with reading_of("a sign-in code"):
         return _codes.decode(body)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
-from holdfast.ports import Asked
+from holdfast.ports import RequestedCall
 from holdfast.tools.tool import ToolTrouble
 
 _LARGEST: Final = 4096
@@ -30,7 +30,7 @@ class Attempt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     before: str | None
 
 
-def call_of(asked: Asked) -> str:
+def call_of(asked: RequestedCall) -> str:
     """Return what a call is known by, however often it is made."""
     return hashlib.sha256(f"{asked.name} {asked.idempotency_key}".encode()).hexdigest()
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.reading import stamped
 from holdfast.tools.tool import Aim, Tool, ToolTrouble, nothing_to_ask
 
@@ -27,7 +27,9 @@ class CheckpointArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def checkpoint_tool(now: Callable[[], datetime]) -> Tool[CheckpointArguments]:
     """Return `checkpoint`, which tells the time by the given clock."""
 
-    async def act(_: Workplace, arguments: CheckpointArguments, __: Asked) -> dict[str, Any]:
+    async def act(
+        _: ToolWorkspace, arguments: CheckpointArguments, __: RequestedCall
+    ) -> dict[str, Any]:
         return {"name": arguments.name, "at": stamped(now())}
 
     return Tool(
@@ -42,7 +44,7 @@ def checkpoint_tool(now: Callable[[], datetime]) -> Tool[CheckpointArguments]:
     )
 
 
-async def _plan(place: Workplace, arguments: CheckpointArguments) -> Aim:
+async def _plan(place: ToolWorkspace, arguments: CheckpointArguments) -> Aim:
     if not arguments.name.strip():
         raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "A checkpoint needs a name.")
     if not _is_plain(arguments.name, 1) or not _is_plain(arguments.state, 1):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.text import is_encodable, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.allowlists import has_entries, is_allowed
 from holdfast.tools.children import NotStarted, Order
 from holdfast.tools.launcher import Finished, Launcher
@@ -86,7 +86,7 @@ class _Commands:
         self._settings = settings
         self._launcher = launcher
 
-    async def plan(self, place: Workplace, arguments: CommandArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: CommandArguments) -> Aim:
         if not is_allowed(place.grants, arguments.call):
             raise _not_allowed(arguments.call)
         around, program = await in_thread(lambda _: self._found(place, arguments))
@@ -115,7 +115,9 @@ class _Commands:
             memory=f"process:{json.dumps(arguments.call)}",
         )
 
-    async def act(self, _: Workplace, arguments: CommandArguments, __: Asked) -> dict[str, Any]:
+    async def act(
+        self, _: ToolWorkspace, arguments: CommandArguments, __: RequestedCall
+    ) -> dict[str, Any]:
         planned, order = _planned.get((None, None))
         if order is None or planned != arguments:
             raise ToolTrouble(ResultCode.TARGET_CHANGED, "The call was not planned; ask again.")
@@ -133,7 +135,9 @@ class _Commands:
         notices = list(_notices(finished, order.folder))
         return result | ({"notices": notices} if notices else {})
 
-    def _found(self, place: Workplace, arguments: CommandArguments) -> tuple[Surroundings, Program]:
+    def _found(
+        self, place: ToolWorkspace, arguments: CommandArguments
+    ) -> tuple[Surroundings, Program]:
         around = surroundings_of(place, self._settings)
         program = find_program(arguments.command, path=around.path, folder=around.folder)
         if program is None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from holdfast.domain.text import is_encodable, quoted, visible
+from holdfast.domain.text import is_encodable, quote, visible
 from holdfast.domain.tools import ResultCode, ToolClass
 from holdfast.tools.indexes import index_locked
 from holdfast.tools.pathspecs import pathspec, protected_among
@@ -177,9 +177,9 @@ class Commits:
                 f"as {visible(name)} <{visible(address)}>",
                 *([f"staging first: {paths}"] if paths else []),
                 "with the message",
-                quoted(arguments.message),
+                quote(arguments.message),
                 "which changes",
-                quoted(prepared.stat.rstrip("\n")),
+                quote(prepared.stat.rstrip("\n")),
                 "Hooks, filters, fsmonitor and signing programs do not run.",
             ]
         )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.opening import Doorkeeper, pass_if_it_may_change
 from holdfast.tools.patterns import glob_matcher
 from holdfast.tools.reading import FilePath, modified_at
@@ -153,17 +153,17 @@ class _Listing:
     def __init__(self, keeper: Doorkeeper) -> None:
         self._keeper = keeper
 
-    async def plan(self, place: Workplace, arguments: ListDirectoryArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: ListDirectoryArguments) -> Aim:
         glob_matcher(arguments.glob)
         await in_thread(partial(self._judge, place, arguments.path))
         return Aim(tool_class=ToolClass.READ, preview={"path": arguments.path})
 
     async def act(
-        self, place: Workplace, arguments: ListDirectoryArguments, _: Asked
+        self, place: ToolWorkspace, arguments: ListDirectoryArguments, _: RequestedCall
     ) -> dict[str, Any]:
         return await in_thread(partial(self._list, place, arguments))
 
-    def _judge(self, place: Workplace, path: str, _: Event) -> None:
+    def _judge(self, place: ToolWorkspace, path: str, _: Event) -> None:
         try:
             with (
                 self._keeper.way_to(self._keeper.scope(place), path) as spot,
@@ -174,7 +174,7 @@ class _Listing:
             pass_if_it_may_change(trouble)
 
     def _list(
-        self, place: Workplace, arguments: ListDirectoryArguments, stop: Event
+        self, place: ToolWorkspace, arguments: ListDirectoryArguments, stop: Event
     ) -> dict[str, Any]:
         fits = glob_matcher(arguments.glob)
         scope = self._keeper.scope(place)

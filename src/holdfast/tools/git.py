@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.commits import CommitArguments, Commits
 from holdfast.tools.environments import restricted_path
 from holdfast.tools.launcher import Finished, Launcher
@@ -71,20 +71,22 @@ class _GitTools:
         self._settings = settings
         self._launcher = launcher
 
-    def has_git(self, place: Workplace) -> bool:
+    def has_git(self, place: ToolWorkspace) -> bool:
         """Tell whether git is installed, outside of the workspace."""
         path = restricted_path(
             self._settings.environment.get("PATH"), without=(os.path.realpath(place.working_dir),)
         )
         return find_program("git", path=path, folder="/") is not None
 
-    async def plan_status(self, place: Workplace, arguments: StatusArguments) -> Aim:
+    async def plan_status(self, place: ToolWorkspace, arguments: StatusArguments) -> Aim:
         around, _, repository = await self._found(place)
         if (path := arguments.path) is not None:
             await in_thread(lambda _: pathspec(path, repository, around))
         return Aim(tool_class=ToolClass.READ)
 
-    async def show(self, place: Workplace, arguments: StatusArguments, _: Asked) -> dict[str, Any]:
+    async def show(
+        self, place: ToolWorkspace, arguments: StatusArguments, _: RequestedCall
+    ) -> dict[str, Any]:
         around, git, repository = await self._found(place)
         spec = ":(top)"
         if (path := arguments.path) is not None:
@@ -102,19 +104,21 @@ class _GitTools:
                 case "diff":
                     return await looking.diff(spec, has_commit=head.commit is not None)
 
-    async def plan_commit(self, place: Workplace, arguments: CommitArguments) -> Aim:
+    async def plan_commit(self, place: ToolWorkspace, arguments: CommitArguments) -> Aim:
         around, git, repository = await self._found(place)
         return await Commits(git, repository, around).plan(arguments)
 
-    async def commit(self, place: Workplace, arguments: CommitArguments, _: Asked) -> Any:
+    async def commit(
+        self, place: ToolWorkspace, arguments: CommitArguments, _: RequestedCall
+    ) -> Any:
         around, git, repository = await self._found(place)
         return await Commits(git, repository, around).act(arguments)
 
-    async def _found(self, place: Workplace) -> tuple[Surroundings, Git, Repository]:
+    async def _found(self, place: ToolWorkspace) -> tuple[Surroundings, Git, Repository]:
         around, program, repository = await in_thread(lambda _: self._look(place))
         return around, Git(self._launcher, program, around), repository
 
-    def _look(self, place: Workplace) -> tuple[Surroundings, Program, Repository]:
+    def _look(self, place: ToolWorkspace) -> tuple[Surroundings, Program, Repository]:
         around = surroundings_of(place, self._settings)
         program = find_program("git", path=around.path, folder="/")
         if program is None:

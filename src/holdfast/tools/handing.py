@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.domain.errors import HoldfastError, Invalid
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import ResultCode, remote_id
-from holdfast.ports import Companion, Company, Workplace
+from holdfast.ports import ClientMcpServer, ClientMcpServers, ToolWorkspace
 from holdfast.tools.lines import McpSettings, opened, require_agreed
 from holdfast.tools.programs import find_program
 from holdfast.tools.remote import declared, read_entry
@@ -30,9 +30,9 @@ class HandedServers:
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
 
-    async def of(self, place: Workplace) -> Company:
+    async def of(self, place: ToolWorkspace) -> ClientMcpServers:
         """Return the servers of a place that an agent may have, and why it has no others."""
-        found: dict[str, Companion] = {}
+        found: dict[str, ClientMcpServer] = {}
         troubles = []
         for entry, is_guest in declared(place):
             try:
@@ -51,27 +51,27 @@ class HandedServers:
             except (ToolTrouble, HoldfastError) as trouble:
                 why = trouble.message.rstrip(".")
                 troubles.append(f"The agent does not get the MCP server {server.id}: {why}.")
-        return Company(companions=tuple(found.values()), troubles=tuple(troubles))
+        return ClientMcpServers(companions=tuple(found.values()), troubles=tuple(troubles))
 
-    async def _handed(self, server: Server, place: Workplace) -> Companion:
+    async def _handed(self, server: Server, place: ToolWorkspace) -> ClientMcpServer:
         if isinstance(server, StdioServer):
             argv = await in_thread(lambda _: self._argv(server, place))
             own = await opened(server.env, self._settings)
-            return Companion(
+            return ClientMcpServer(
                 name=server.id,
                 transport="stdio",
                 command=argv[0],
                 args=argv[1:],
                 values=_hidden({**dict(self._passed_on(server)), **own}),
             )
-        return Companion(
+        return ClientMcpServer(
             name=server.id,
             transport="sse" if isinstance(server, SseServer) else "http",
             url=server.url,
             values=_hidden(await opened(server.headers, self._settings)),
         )
 
-    def _argv(self, server: StdioServer, place: Workplace) -> tuple[str, ...]:
+    def _argv(self, server: StdioServer, place: ToolWorkspace) -> tuple[str, ...]:
         """Return what is run: the file itself, because the agent may look for names elsewhere."""
         around = surroundings_of(place, self._settings.processes)
         is_at_home = server.cwd == "workspace"
@@ -86,7 +86,7 @@ class HandedServers:
         return ((name, ours[name]) for name in server.env_names if name in ours)
 
 
-def _require_whole(server: Server, place: Workplace) -> None:
+def _require_whole(server: Server, place: ToolWorkspace) -> None:
     """Refuse a server of which only some tools may be used: nobody holds the agent to that."""
     begins = remote_id(server.id)
     if server.tools_allowlist is not None or any(name.startswith(begins) for name in place.tools):

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from holdfast.domain.text import visible
 from holdfast.domain.tools import FsTier, ResultCode, ToolClass
-from holdfast.ports import FileTrouble, PlannedWrite
+from holdfast.ports import FileProblem, PlannedWrite
 from holdfast.ports.tools import Trouble
 from holdfast.tools.changes import Change, class_of, resolved_of
 from holdfast.tools.diffs import addition, diff
@@ -68,7 +68,7 @@ class HostedFiles:
             try:
                 return content.decode()
             except UnicodeDecodeError:
-                raise FileTrouble("not_text", f"{path} is not UTF-8 text.") from None
+                raise FileProblem("not_text", f"{path} is not UTF-8 text.") from None
 
         return await _told(work)
 
@@ -108,7 +108,7 @@ class HostedFiles:
                 before = self._before(scope, _below(scope, spot), after)
                 found = _digest(before.content) if before is not None else None
                 if found != planned.before:
-                    raise FileTrouble("failed", f"{planned.path} has changed; read it again.")
+                    raise FileProblem("failed", f"{planned.path} has changed; read it again.")
                 # Of the file, so that whoever writes it again finds what an attempt has left.
                 call = _digest(resolved_of(spot).encode())
                 replace(self._keeper, spot, Draft(call=call, before=before, content=after), stop)
@@ -169,9 +169,9 @@ class HostedFiles:
 
     def _before(self, scope: Scope, spot: Spot, after: bytes) -> Before | None:
         if len(spot.missing) > _FOLDERS_MOST:
-            raise FileTrouble("failed", f"At most {_FOLDERS_MOST} directories are made at once.")
+            raise FileProblem("failed", f"At most {_FOLDERS_MOST} directories are made at once.")
         if len(after) > LARGEST:
-            raise FileTrouble("too_large", f"{spot.path} would be larger than 8 MiB.")
+            raise FileProblem("too_large", f"{spot.path} would be larger than 8 MiB.")
         return before_change(self._keeper, scope, spot)
 
 
@@ -202,4 +202,4 @@ async def _told(work: Callable[[Event], T]) -> T:
     try:
         return await in_thread(work)
     except ToolTrouble as trouble:
-        raise FileTrouble(_KINDS.get(trouble.code, "failed"), trouble.message) from None
+        raise FileProblem(_KINDS.get(trouble.code, "failed"), trouble.message) from None

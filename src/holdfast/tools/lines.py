@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Grant, ResultCode
-from holdfast.ports import Workplace
+from holdfast.ports import ToolWorkspace
 from holdfast.tools.fetching import WebSettings
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.servers import (
@@ -107,7 +107,7 @@ class Line:
         self._is_named = is_named
         self._is_guest = is_guest
 
-    async def refresh(self, place: Workplace) -> None:
+    async def refresh(self, place: ToolWorkspace) -> None:
         """List the tools anew, over a new connection if need be; never raises for the server."""
         async with self._lock:
             began = asyncio.get_running_loop().time()
@@ -142,7 +142,7 @@ class Line:
         async with self._lock:
             await self._hang_up()
 
-    async def _listed(self, place: Workplace) -> tuple[Listed, ...]:
+    async def _listed(self, place: ToolWorkspace) -> tuple[Listed, ...]:
         if self._is_closed:
             raise _unavailable("the session has left it")
         # Asked every time: a grant may have become narrower since.
@@ -166,7 +166,7 @@ class Line:
         if connection is not None:
             await connection.close()
 
-    async def _transport(self, place: Workplace) -> "Callable[[Connection], Transport]":
+    async def _transport(self, place: ToolWorkspace) -> "Callable[[Connection], Transport]":
         server = self.server
         if isinstance(server, StdioServer):
             return await self._started(server, place)
@@ -185,7 +185,7 @@ class Line:
         return reached
 
     async def _started(
-        self, server: StdioServer, place: Workplace
+        self, server: StdioServer, place: ToolWorkspace
     ) -> "Callable[[Connection], Transport]":
         settings = self._settings
         order = await in_thread(lambda _: order_for(server, place, settings.processes))

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
-from holdfast.ports import Workplace
+from holdfast.ports import ToolWorkspace
 from holdfast.tools.floors import KEY_HEAD, Floors, folded_path, is_private_key
 from holdfast.tools.hard_links import Places, ProtectedInodes
 from holdfast.tools.kernel import (
@@ -64,7 +64,7 @@ class Doorkeeper:
         self._user_home = settings.user_home
         self._inodes = ProtectedInodes(self.floors)
 
-    def scope(self, place: Workplace) -> Scope:
+    def scope(self, place: ToolWorkspace) -> Scope:
         """Return what a place reaches."""
         return scope_of(place, self._extra_roots)
 

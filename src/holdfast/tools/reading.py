@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.opening import Doorkeeper, content_of, pass_if_it_may_change
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Aim, Tool, ToolTrouble
@@ -67,7 +67,7 @@ class _Reading:
     def __init__(self, keeper: Doorkeeper) -> None:
         self._keeper = keeper
 
-    async def plan(self, place: Workplace, arguments: ReadFileArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: ReadFileArguments) -> Aim:
         if arguments.end_line is not None and arguments.end_line < arguments.start_line:
             raise ToolTrouble(
                 ResultCode.INVALID_ARGUMENTS, "end_line must not be smaller than start_line."
@@ -75,10 +75,12 @@ class _Reading:
         await in_thread(partial(self._judge, place, arguments.path))
         return Aim(tool_class=ToolClass.READ, preview={"path": arguments.path})
 
-    async def act(self, place: Workplace, arguments: ReadFileArguments, _: Asked) -> dict[str, Any]:
+    async def act(
+        self, place: ToolWorkspace, arguments: ReadFileArguments, _: RequestedCall
+    ) -> dict[str, Any]:
         return await in_thread(partial(self._read, place, arguments))
 
-    def _judge(self, place: Workplace, path: str, _: Event) -> None:
+    def _judge(self, place: ToolWorkspace, path: str, _: Event) -> None:
         scope = self._keeper.scope(place)
         try:
             with self._keeper.way_to(scope, path) as spot, self._keeper.file(scope, spot):
@@ -86,7 +88,7 @@ class _Reading:
         except ToolTrouble as trouble:
             pass_if_it_may_change(trouble)
 
-    def _read(self, place: Workplace, arguments: ReadFileArguments, _: Event) -> dict[str, Any]:
+    def _read(self, place: ToolWorkspace, arguments: ReadFileArguments, _: Event) -> dict[str, Any]:
         scope = self._keeper.scope(place)
         with (
             self._keeper.way_to(scope, arguments.path) as spot,

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.errors import Invalid
-from holdfast.domain.text import quoted, visible, visible_json
+from holdfast.domain.text import quote, visible, visible_json
 from holdfast.domain.tools import REMOTE, Effect, ResultCode, ToolClass, remote_id
-from holdfast.ports import Asked, LlmTool, Workplace
+from holdfast.ports import LlmTool, RequestedCall, ToolWorkspace
 from holdfast.tools.lines import Line, McpSettings
 from holdfast.tools.servers import (
     Listed,
@@ -89,7 +89,7 @@ class McpTools:
         ]
         return max(hints, key=_CAUTION.__getitem__, default=Effect.UNSAFE)
 
-    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return every tool of the session that the servers of this place have now."""
         survey = await self._refreshed(place)
         return tuple(
@@ -99,7 +99,7 @@ class McpTools:
             for each in survey.found.values()
         )
 
-    def grants(self, place: Workplace, name: str) -> bool:
+    def grants(self, place: ToolWorkspace, name: str) -> bool:
         """Tell whether a declared server grants the tool: all it had when it was first asked."""
         return any(
             _has(line.kept, name)
@@ -107,13 +107,13 @@ class McpTools:
             if name.startswith(remote_id(server))
         )
 
-    async def troubles(self, place: Workplace) -> tuple[str, ...]:
+    async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
         """Return what is missing, in sentences for a person; asks the servers at most once."""
         if place.session in self._lines:
             return self._survey(place.session).troubles
         return (await self._refreshed(place)).troubles
 
-    async def find(self, place: Workplace, name: str) -> Tool[Any] | None:
+    async def find(self, place: ToolWorkspace, name: str) -> Tool[Any] | None:
         """Return the tool; one of a declared server that is not there answers `unavailable`."""
         if not name.startswith(REMOTE) or not (place.servers or place.guests):
             return None
@@ -139,10 +139,12 @@ class McpTools:
             await self.leave(session)
 
     def _tool(self, name: str, description: str, schema: Mapping[str, Any]) -> Tool[Any]:
-        async def plan(place: Workplace, arguments: dict[str, Any]) -> Aim:
+        async def plan(place: ToolWorkspace, arguments: dict[str, Any]) -> Aim:
             return await self._planned(place, name, arguments)
 
-        async def act(place: Workplace, arguments: dict[str, Any], asked: Asked) -> dict[str, Any]:
+        async def act(
+            place: ToolWorkspace, arguments: dict[str, Any], asked: RequestedCall
+        ) -> dict[str, Any]:
             found = self._present(place, name)
             wanted = Wanted(name=found.listed.name, arguments=arguments, key=asked.idempotency_key)
             return await self._lines[place.session][found.server.id].call(wanted)
@@ -157,14 +159,14 @@ class McpTools:
             act=act,
         )
 
-    async def _planned(self, place: Workplace, name: str, arguments: dict[str, Any]) -> Aim:
+    async def _planned(self, place: ToolWorkspace, name: str, arguments: dict[str, Any]) -> Aim:
         await self._refreshed(place, only=name)
         found = self._present(place, name)
         _require_fit(found.listed.schema, arguments)
         server, listed = found.server, found.listed
         lines = [f"Call {visible(listed.name)} of the MCP server {server.id} at"]
-        lines += [quoted(server.where)]
-        lines += ["which describes it as", quoted(listed.description)] if listed.description else []
+        lines += [quote(server.where)]
+        lines += ["which describes it as", quote(listed.description)] if listed.description else []
         lines += ["with the arguments", visible_json(arguments)]
         is_command = isinstance(server, StdioServer)
         return Aim(
@@ -176,7 +178,7 @@ class McpTools:
             memory=f"mcp:{name}:{found.target[:16]}",
         )
 
-    def _present(self, place: Workplace, name: str) -> Found:
+    def _present(self, place: ToolWorkspace, name: str) -> Found:
         survey = self._survey(place.session)
         found = survey.found.get(name)
         if found is None:
@@ -184,7 +186,7 @@ class McpTools:
             raise ToolTrouble(ResultCode.UNAVAILABLE, f"{name} cannot be had now. {why}".strip())
         return found
 
-    async def _refreshed(self, place: Workplace, *, only: str | None = None) -> Survey:
+    async def _refreshed(self, place: ToolWorkspace, *, only: str | None = None) -> Survey:
         lines = self._lines_of(place)
         known = self._survey(place.session).found.get(only) if only else None
         asked = [lines[known.server.id]] if known else list(lines.values())
@@ -199,7 +201,7 @@ class McpTools:
                 line.kept = frozenset(ids) or None
         return survey
 
-    def _lines_of(self, place: Workplace) -> dict[str, Line]:
+    def _lines_of(self, place: ToolWorkspace) -> dict[str, Line]:
         if place.session not in self._lines:
             lines: dict[str, Line] = {}
             wrong = []
@@ -241,7 +243,7 @@ class McpTools:
         return Survey(found=found, troubles=tuple(troubles))
 
 
-def declared(place: Workplace) -> Iterator[tuple[Mapping[str, Any], bool]]:
+def declared(place: ToolWorkspace) -> Iterator[tuple[Mapping[str, Any], bool]]:
     """Yield what the agent declares, then what the person brought along, and which it is."""
     yield from ((entry, False) for entry in place.servers)
     yield from ((entry, True) for entry in place.guests)

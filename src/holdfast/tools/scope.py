@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from holdfast.domain.tools import FsTier, narrowest_tier
-from holdfast.ports import Workplace
+from holdfast.ports import ToolWorkspace
 
 Names = tuple[str, ...]
 
@@ -72,7 +72,7 @@ class Scope(Struct, frozen=True, kw_only=True):
         return root, names[len(root.names) :]
 
 
-def scope_of(place: Workplace, extra_roots: Sequence[str]) -> Scope:
+def scope_of(place: ToolWorkspace, extra_roots: Sequence[str]) -> Scope:
     """Return what a place reaches; looks at the file system."""
     tier = narrowest_tier(place.grants)
     extra = tuple(extra_roots) if tier is FsTier.PROJECT else ()

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.folders import Entry, Glob, Tree, shown_path
 from holdfast.tools.opening import Doorkeeper, content_of, pass_if_it_may_change
 from holdfast.tools.patterns import LinePattern, glob_matcher
@@ -62,16 +62,18 @@ class _Searching:
     def __init__(self, keeper: Doorkeeper) -> None:
         self._keeper = keeper
 
-    async def plan(self, place: Workplace, arguments: FindTextArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: FindTextArguments) -> Aim:
         glob_matcher(arguments.glob)
         LinePattern(arguments.pattern)
         await in_thread(partial(self._judge, place, arguments.path))
         return Aim(tool_class=ToolClass.READ, preview={"path": arguments.path})
 
-    async def act(self, place: Workplace, arguments: FindTextArguments, _: Asked) -> dict[str, Any]:
+    async def act(
+        self, place: ToolWorkspace, arguments: FindTextArguments, _: RequestedCall
+    ) -> dict[str, Any]:
         return await in_thread(partial(self._find, place, arguments))
 
-    def _judge(self, place: Workplace, path: str, _: Event) -> None:
+    def _judge(self, place: ToolWorkspace, path: str, _: Event) -> None:
         scope = self._keeper.scope(place)
         try:
             with self._keeper.way_to(scope, path) as spot:
@@ -83,7 +85,9 @@ class _Searching:
         except ToolTrouble as trouble:
             pass_if_it_may_change(trouble)
 
-    def _find(self, place: Workplace, arguments: FindTextArguments, stop: Event) -> dict[str, Any]:
+    def _find(
+        self, place: ToolWorkspace, arguments: FindTextArguments, stop: Event
+    ) -> dict[str, Any]:
         scope = self._keeper.scope(place)
         search = _Search(arguments, stop)
         with self._keeper.way_to(scope, arguments.path) as spot:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.tool import Aim, Tool, ToolTrouble, nothing_to_ask
 
 # So much that a result holds it with all its escapes, and no part is put on the shelf again.
@@ -35,13 +35,15 @@ def output_tool() -> Tool[ReadOutputArguments]:
     )
 
 
-async def _plan(place: Workplace, arguments: ReadOutputArguments) -> Aim:
+async def _plan(place: ToolWorkspace, arguments: ReadOutputArguments) -> Aim:
     if arguments.end is not None and arguments.end < arguments.start:
         raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "end must not be smaller than start.")
     return await nothing_to_ask(place, arguments)
 
 
-async def _act(place: Workplace, arguments: ReadOutputArguments, _: Asked) -> dict[str, Any]:
+async def _act(
+    place: ToolWorkspace, arguments: ReadOutputArguments, _: RequestedCall
+) -> dict[str, Any]:
     most = arguments.start + _PART_LARGEST
     end = most if arguments.end is None else min(arguments.end, most)
     part = await place.shelf.read(arguments.handle, start=arguments.start, end=end)

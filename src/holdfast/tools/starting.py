@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.domain.tools import ResultCode
-from holdfast.ports import Workplace
+from holdfast.ports import ToolWorkspace
 from holdfast.tools.children import Order
 from holdfast.tools.environments import is_below
 from holdfast.tools.programs import Program, find_program
@@ -23,7 +23,7 @@ from holdfast.tools.tool import ToolTrouble
 NOWHERE: Final = "/"
 
 
-def order_for(server: StdioServer, place: Workplace, settings: ProcessSettings) -> Order:
+def order_for(server: StdioServer, place: ToolWorkspace, settings: ProcessSettings) -> Order:
     """Return how to start a server at a place, but for its own variables; looks at the files."""
     around = surroundings_of(place, settings)
     folder = around.folder if server.cwd == "workspace" else NOWHERE

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
-from holdfast.ports import Workplace
+from holdfast.ports import ToolWorkspace
 from holdfast.tools.environments import child_environment, is_below, restricted_path
 from holdfast.tools.programs import Program, needed_by
 from holdfast.tools.sandbox import Bounds, Confinement, Guard
@@ -79,7 +79,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
 
-def surroundings_of(place: Workplace, settings: ProcessSettings) -> Surroundings:
+def surroundings_of(place: ToolWorkspace, settings: ProcessSettings) -> Surroundings:
     """Return what a process would find now; looks at the file system."""
     scope = scope_of(place, settings.extra_roots)
     folder = os.path.realpath(place.working_dir)

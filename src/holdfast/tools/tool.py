@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 
 A = TypeVar("A", bound=Struct)
 
@@ -82,10 +82,10 @@ class Tool(Generic[A]):
     description: str
     arguments: type[A]
     effect: Callable[[A], Effect]
-    plan: Callable[[Workplace, A], Awaitable[Aim]]
-    act: Callable[[Workplace, A, Asked], Awaitable[Any]]
-    is_available: Callable[[Workplace], bool] = lambda _: True
-    again: Callable[[Workplace, A, Asked], Awaitable[Aim | None]] | None = None
+    plan: Callable[[ToolWorkspace, A], Awaitable[Aim]]
+    act: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[Any]]
+    is_available: Callable[[ToolWorkspace], bool] = lambda _: True
+    again: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[Aim | None]] | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments as one plain object."""
@@ -95,6 +95,6 @@ class Tool(Generic[A]):
         return {key: value for key, value in schema.items() if key != "title"}
 
 
-async def nothing_to_ask(_: Workplace, __: Any) -> Aim:
+async def nothing_to_ask(_: ToolWorkspace, __: Any) -> Aim:
     """Plan a call that only looks."""
     return Aim(tool_class=ToolClass.READ)

@@ -15,9 +15,15 @@ import msgspec
 from holdfast.domain.approvals import digest_of
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.secrets import Scrubber
-from holdfast.domain.text import is_light
+from holdfast.domain.text import is_small
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import Asked, Done, LlmTool, Planned, Workplace
+from holdfast.ports import (
+    CallOutcome,
+    LlmTool,
+    PlannedCall,
+    RequestedCall,
+    ToolWorkspace,
+)
 from holdfast.services import background_tasks
 from holdfast.tools.remote import McpTools
 from holdfast.tools.tool import Tool, ToolTrouble, Unanswered
@@ -64,7 +70,7 @@ class LocalToolbox:
         except ToolTrouble:
             return Effect.UNSAFE
 
-    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and can be had at this place."""
         own = tuple(
             self._offer(tool)
@@ -77,13 +83,13 @@ class LocalToolbox:
         found = await self._remote.offers(place)
         return (*own, *self._shown(found))
 
-    async def troubles(self, place: Workplace) -> tuple[str, ...]:
+    async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
         """Return what is missing here that was meant to be there, in sentences for a person."""
         if self._remote is None or not _has_servers(place):
             return ()
         return tuple(map(self._scrubber().clean, await self._remote.troubles(place)))
 
-    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
         """Judge a call by everything but its approval; a `Done` refuses it."""
         try:
             return await self._planned(place, asked)
@@ -93,7 +99,7 @@ class LocalToolbox:
         except Exception:  # noqa: BLE001
             return _failed(asked)
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         """Do what was planned, if it is still the same."""
         asked = planned.asked
         try:
@@ -108,7 +114,7 @@ class LocalToolbox:
                     )
             tool = await self._tool(place, asked.name)
             result = await tool.act(place, _strict(tool, asked.arguments), asked)
-            return await self._cleaned(Done(status=ResultStatus.OK, result=result))
+            return await self._cleaned(CallOutcome(status=ResultStatus.OK, result=result))
         except ToolTrouble as trouble:
             return await self._cleaned(_refused(_honest(trouble, planned.effect)))
         # A fault in a tool is this call's result; the log alone gets its words.
@@ -141,11 +147,11 @@ class LocalToolbox:
         if self._remote is not None:
             await self._remote.aclose()
 
-    async def _cleaned(self, done: Done) -> Done:
+    async def _cleaned(self, done: CallOutcome) -> CallOutcome:
         """Return a result without secrets: from here the model gets it, a row comes too late."""
         scrubber = self._scrubber()
         # Apart only if it takes long: whoever waits can be cancelled, and this result is complete.
-        if is_light([done.result, done.error.message if done.error else ""]):
+        if is_small([done.result, done.error.message if done.error else ""]):
             return scrubber.cleaned(done)
         return await asyncio.to_thread(scrubber.cleaned, done)
 
@@ -165,7 +171,7 @@ class LocalToolbox:
             )
         return self._offered[tool.name]
 
-    async def _tool(self, place: Workplace, name: str) -> Tool[Any]:
+    async def _tool(self, place: ToolWorkspace, name: str) -> Tool[Any]:
         tool = self._tools.get(name)
         if tool is None and self._remote is not None:
             tool = await self._remote.find(place, name)
@@ -173,7 +179,7 @@ class LocalToolbox:
             raise ToolTrouble(ResultCode.UNKNOWN_TOOL, f"There is no tool {name!r}.")
         return tool
 
-    async def _planned(self, place: Workplace, asked: Asked) -> Planned:
+    async def _planned(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall:
         tool = await self._tool(place, asked.name)
         if not self._is_granted(place, asked.name):
             raise ToolTrouble(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
@@ -185,7 +191,7 @@ class LocalToolbox:
         aim = await tool.again(place, arguments, asked) if tool.again is not None else None
         if aim is None:
             aim = await tool.plan(place, arguments)
-        return Planned(
+        return PlannedCall(
             asked=asked,
             effect=tool.effect(arguments),
             tool_class=aim.tool_class,
@@ -195,13 +201,13 @@ class LocalToolbox:
             memory=aim.memory,
         )
 
-    def _is_granted(self, place: Workplace, name: str) -> bool:
+    def _is_granted(self, place: ToolWorkspace, name: str) -> bool:
         return name in place.tools or (
             self._remote is not None and self._remote.grants(place, name)
         )
 
 
-def _has_servers(place: Workplace) -> bool:
+def _has_servers(place: ToolWorkspace) -> bool:
     return bool(place.servers or place.guests)
 
 
@@ -235,7 +241,7 @@ def _strict(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
         ) from None
 
 
-def _require_no_secret(asked: Asked, scrubber: Scrubber) -> None:
+def _require_no_secret(asked: RequestedCall, scrubber: Scrubber) -> None:
     """Refuse a call whose arguments hold a managed secret, in every mode.
 
     A question shows `[secret:name]` in its place, so a yes would be to something else.
@@ -249,12 +255,14 @@ def _require_no_secret(asked: Asked, scrubber: Scrubber) -> None:
         )
 
 
-def _refused(trouble: ToolTrouble) -> Done:
+def _refused(trouble: ToolTrouble) -> CallOutcome:
     error = ToolError(code=trouble.code, message=trouble.message)
-    return Done(status=trouble.status, error=error)
+    return CallOutcome(status=trouble.status, error=error)
 
 
-def _failed(asked: Asked) -> Done:
+def _failed(asked: RequestedCall) -> CallOutcome:
     log.exception("the tool %s failed", asked.name)
     message = f"{asked.name} failed for a reason of its own; the log of Holdfast tells more."
-    return Done(status=ResultStatus.ERROR, error=ToolError(code=ResultCode.FAILED, message=message))
+    return CallOutcome(
+        status=ResultStatus.ERROR, error=ToolError(code=ResultCode.FAILED, message=message)
+    )

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from holdfast.domain.text import quoted, visible
+from holdfast.domain.text import quote, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.bodies import whole_body
 from holdfast.tools.fetching import OURS, WebSettings
 from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered
@@ -66,13 +66,13 @@ class _Requests:
     def __init__(self, settings: WebSettings) -> None:
         self._settings = settings
 
-    async def plan(self, place: Workplace, arguments: RequestArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: RequestArguments) -> Aim:
         url, headers = self._judged(place, arguments)
         has_credential = url.host in self._settings.credentials
         lines = [f"{arguments.method} {url.text}"]
         lines += [f"{name}: {visible(value)}" for name, value in headers]
         lines += ["with the credential for this host"] if has_credential else []
-        lines += ["with the body", quoted(arguments.body)] if arguments.body else []
+        lines += ["with the body", quote(arguments.body)] if arguments.body else []
         return Aim(
             tool_class=ToolClass.EGRESS,
             targets=(url.host, str(url.port), arguments.method, f"credential={has_credential}"),
@@ -82,7 +82,7 @@ class _Requests:
         )
 
     async def act(
-        self, place: Workplace, arguments: RequestArguments, asked: Asked
+        self, place: ToolWorkspace, arguments: RequestArguments, asked: RequestedCall
     ) -> dict[str, Any]:
         from holdfast.tools.exchanges import Request, reach, without
 
@@ -120,7 +120,7 @@ class _Requests:
             "body_bytes": len(body),
         }
 
-    def _judged(self, place: Workplace, arguments: RequestArguments) -> tuple[Url, Headers]:
+    def _judged(self, place: ToolWorkspace, arguments: RequestArguments) -> tuple[Url, Headers]:
         url = read_url(arguments.url)
         require_domain(url, place.grants)
         if len(arguments.body.encode()) > _BODY_LARGEST:
@@ -135,7 +135,9 @@ def _effect(arguments: RequestArguments) -> Effect:
     return Effect.UNSAFE if arguments.method in {"POST", "PATCH"} else Effect.IDEMPOTENT
 
 
-def _key(arguments: RequestArguments, headers: Headers, asked: Asked) -> Iterator[tuple[str, str]]:
+def _key(
+    arguments: RequestArguments, headers: Headers, asked: RequestedCall
+) -> Iterator[tuple[str, str]]:
     """Yield what a host knows this very call by, if it is made again; looking needs none."""
     has_own = any(name == _KEY for name, _ in headers)
     if arguments.method not in {"GET", "HEAD"} and not has_own:

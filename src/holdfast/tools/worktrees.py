@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.tools import Grant, ResultCode
-from holdfast.ports import Slice, Workplace
+from holdfast.ports import Slice, ToolWorkspace
 from holdfast.tools.imprints import imprint
 from holdfast.tools.launcher import Launcher
 from holdfast.tools.plumbing import Git, records, said
@@ -78,7 +78,7 @@ class GitStatus:
                 )
         return records(said(finished))
 
-    def _look(self, place: Workplace) -> tuple[Surroundings, Program, Repository]:
+    def _look(self, place: ToolWorkspace) -> tuple[Surroundings, Program, Repository]:
         around = surroundings_of(place, self._settings)
         program = find_program("git", path=around.path, folder="/")
         if program is None:
@@ -99,8 +99,8 @@ class _NoShelf:
 _NO_SHELF: Final = _NoShelf()
 
 
-def _place(folder: str, scratch: str) -> Workplace:
-    return Workplace(
+def _place(folder: str, scratch: str) -> ToolWorkspace:
+    return ToolWorkspace(
         session="",
         working_dir=folder,
         scratch=scratch,

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace as replace_field
 
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.ports import Asked, Workplace
+from holdfast.ports import RequestedCall, ToolWorkspace
 from holdfast.tools.attempts import Attempt, call_of, note, noted, work_of
 from holdfast.tools.changes import Change, class_of, resolved_of
 from holdfast.tools.opening import LARGEST, Doorkeeper
@@ -92,7 +92,7 @@ def writing_tools(keeper: Doorkeeper) -> tuple[Tool[Any], ...]:
 class _Call(NamedTuple):
     """Where and for whom something is changed."""
 
-    place: Workplace
+    place: ToolWorkspace
     arguments: Any
     id: str
 
@@ -112,10 +112,12 @@ class _Changing:
         self._content = plan
         self._tell = tell
 
-    async def plan(self, place: Workplace, arguments: Any) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: Any) -> Aim:
         return await in_thread(partial(self._aim, place, arguments))
 
-    async def act(self, place: Workplace, arguments: Any, asked: Asked) -> dict[str, Any]:
+    async def act(
+        self, place: ToolWorkspace, arguments: Any, asked: RequestedCall
+    ) -> dict[str, Any]:
         call = _Call(place, arguments, call_of(asked))
         change = await self._done_already(call)
         if change is None:
@@ -127,7 +129,7 @@ class _Changing:
             await in_thread(partial(self._do, call, change))
         return self._tell(arguments, change) | {"undo": change.undo}
 
-    async def again(self, place: Workplace, arguments: Any, asked: Asked) -> Aim | None:
+    async def again(self, place: ToolWorkspace, arguments: Any, asked: RequestedCall) -> Aim | None:
         """Return what an attempt that was cut off aimed at, if its work is there."""
         change = await self._done_already(_Call(place, arguments, call_of(asked)))
         return None if change is None else change.aim(arguments.path)
@@ -165,10 +167,10 @@ class _Changing:
             change = self._changed(spot, call.arguments, before)
             return replace_field(change, undo=attempt.before)
 
-    def _aim(self, place: Workplace, arguments: Any, stop: Event) -> Aim:
+    def _aim(self, place: ToolWorkspace, arguments: Any, stop: Event) -> Aim:
         return self._look(place, arguments, stop).aim(arguments.path)
 
-    def _look(self, place: Workplace, arguments: Any, _: Event) -> Change:
+    def _look(self, place: ToolWorkspace, arguments: Any, _: Event) -> Change:
         scope = self._keeper.scope(place)
         with self._keeper.way_to_change(scope, arguments.path) as spot:
             return self._change(scope, spot, arguments)

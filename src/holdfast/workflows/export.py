@@ -23,7 +23,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.sessions import Session
-from holdfast.domain.time import milliseconds, spelled
+from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.domain.tools import ResultCode
 from holdfast.domain.turns import Turn, turns
 from holdfast.workflows.model import EXPORT_KEY, SCHEMA_VERSION, NodeType, Workflow, kebab_id
@@ -55,7 +55,7 @@ def _row(row: Message, refs: Mapping[ModelId, str]) -> Form:
         "sequenceNumber": row.sequence,
         "role": ROLES[row.role],
         "content": _content(row),
-        "timestamp": spelled(milliseconds(row.created_at)),
+        "timestamp": format_iso8601(milliseconds(row.created_at)),
     }
     if row.model_id is not None:
         form["modelId"] = refs.get(row.model_id, row.model_id)
@@ -156,7 +156,7 @@ def export(
         "edges": [{"from": source, "to": target} for source, target in pairwise(ids)],
         "metadata": {EXPORT_KEY: _metadata(session, rows, refs)},
     }
-    return Workflow({"schema_version": SCHEMA_VERSION, "workflow": _said(body)})
+    return Workflow({"schema_version": SCHEMA_VERSION, "workflow": _metadata_text(body)})
 
 
 def open_model(session: Session, messages: Iterable[Message], default: ModelId) -> ModelId:
@@ -187,7 +187,7 @@ def _end(kind: NodeType) -> Form:
 
 
 def _node(number: int, turn: Turn, session: Session) -> Form:
-    return _said(
+    return _metadata_text(
         {
             "id": f"turn-{number}",
             "type": NodeType.AGENT.value,
@@ -220,20 +220,20 @@ def _tools(turn: Turn) -> list[str]:
 
 
 def _metadata(session: Session, rows: list[Message], refs: Mapping[ModelId, str]) -> Form:
-    return _said(
+    return _metadata_text(
         {
             "source": "session",
             "sessionId": session.id,
             "agentSlug": session.agent.slug,
             "title": session.title,
-            "createdAt": spelled(milliseconds(session.created_at)),
-            "updatedAt": spelled(milliseconds(session.updated_at)),
+            "createdAt": format_iso8601(milliseconds(session.created_at)),
+            "updatedAt": format_iso8601(milliseconds(session.updated_at)),
             "messages": transcript(rows, refs),
         }
     )
 
 
-def _said(form: Form) -> Form:
+def _metadata_text(form: Form) -> Form:
     """Return a form without what is not there: an absent key is left out, never null."""
     return {key: value for key, value in form.items() if value is not None}
 

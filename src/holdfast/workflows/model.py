@@ -112,25 +112,25 @@ _APPLIED: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class WorkflowStep(Struct, frozen=True, kw_only=True):
     """A node that is played, and what is said in its turn."""
 
     node: str
     prompt: str = ""
 
 
-class Stretch(Struct, frozen=True, kw_only=True):
+class AgentRun(Struct, frozen=True, kw_only=True):
     """Neighbours with one agent: the turns of one session.
 
     `tools` are all that its nodes name; nothing where one of them leaves it to the agent.
     """
 
     agent_ref: str
-    steps: tuple[Step, ...]
+    steps: tuple[WorkflowStep, ...]
     tools: tuple[str, ...] | None = None
 
 
-def stretches(workflow: Workflow) -> tuple[Stretch, ...]:
+def agent_runs(workflow: Workflow) -> tuple[AgentRun, ...]:
     """Return what is played, in its order; a workflow that cannot be played is refused."""
     _refuse_what_is_not_applied(workflow)
     line = _line(workflow)
@@ -212,12 +212,12 @@ def _neighbours(players: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return runs
 
 
-def _stretch(nodes: list[dict[str, Any]]) -> Stretch:
+def _stretch(nodes: list[dict[str, Any]]) -> AgentRun:
     named = [node["tools"] for node in nodes if "tools" in node]
     every = dict.fromkeys(tool for tools in named for tool in tools if tool not in ALWAYS)
-    return Stretch(
+    return AgentRun(
         agent_ref=nodes[0]["agent_ref"],
-        steps=tuple(Step(node=n["id"], prompt=n.get("prompt_template", "")) for n in nodes),
+        steps=tuple(WorkflowStep(node=n["id"], prompt=n.get("prompt_template", "")) for n in nodes),
         tools=tuple(every) if len(named) == len(nodes) else None,
     )
 

@@ -31,8 +31,8 @@ from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import Session
 from holdfast.domain.text import require_text
 from holdfast.ports import Store
-from holdfast.services.batches import Batch, read_batches
-from holdfast.services.journal import Journal, Pen, session_not_found
+from holdfast.services.batches import MessageBatch, read_batches
+from holdfast.services.journal import Journal, SessionWriter, session_not_found
 from holdfast.services.models import Models
 from holdfast.workflows.export import export, open_model
 from holdfast.workflows.model import Workflow
@@ -40,7 +40,7 @@ from holdfast.workflows.model import Workflow
 MOST_TIMES: Final = 16
 
 
-class Scribe(Struct, frozen=True, kw_only=True):
+class WorkflowFormat(Struct, frozen=True, kw_only=True):
     """How a workflow is written and read; the grammar of files is not this floor's."""
 
     write: Callable[[Workflow], str]
@@ -51,7 +51,7 @@ class Scribe(Struct, frozen=True, kw_only=True):
 class WorkflowTexts:
     """Makes the files."""
 
-    def __init__(self, models: Models, default: str, scribe: Scribe) -> None:
+    def __init__(self, models: Models, default: str, scribe: WorkflowFormat) -> None:
         """`default` is the model of an agent that names none, in a session without an answer."""
         self._models = models
         self._default = model_of(default)
@@ -144,7 +144,7 @@ class Export(Struct, frozen=True, kw_only=True):
 
 
 Pieces = AsyncGenerator[bytes, None]
-Batches = AsyncGenerator[Batch, None]
+Batches = AsyncGenerator[MessageBatch, None]
 
 
 class ExportStream(Struct, frozen=True, kw_only=True):
@@ -234,13 +234,13 @@ class Exports:
         """Write down where a workflow was written to; the session stays as it was."""
         told = SessionExported(target=require_text(target, field="target", **_TARGET))
 
-        async def compose(pen: Pen) -> Event:
+        async def compose(pen: SessionWriter) -> Event:
             return pen.note(told)
 
         return await self._journal.write(owner, session_id, compose)
 
     async def _lines(self, batches: Batches, line: Line) -> Pieces:
-        def lines(batch: Batch) -> bytes:
+        def lines(batch: MessageBatch) -> bytes:
             forms = [line(row, row.id in batch.interrupted) for row in batch.rows]
             return b"".join(self._masked(_encoder.encode(each)) + b"\n" for each in forms)
 
@@ -248,7 +248,7 @@ class Exports:
             yield await self._made(lines, batch)
 
     async def _sections(self, session: Session, batches: Batches) -> Pieces:
-        def sections(batch: Batch) -> bytes:
+        def sections(batch: MessageBatch) -> bytes:
             scrubber = self._scrubber()
             texts = (scrubber.clean_and_mask(_section(row)) for row in batch.rows)
             return "".join(f"\n{text}" for text in texts).encode()
@@ -261,7 +261,7 @@ class Exports:
     async def _workflow(self, session: Session, batches: Batches) -> ExportStream:
         scrubber = self._scrubber()
 
-        def cleaned(batch: Batch) -> tuple[list[Message], int]:
+        def cleaned(batch: MessageBatch) -> tuple[list[Message], int]:
             # Before and not after: an id or a name that is masked would be no id any more.
             rows = [scrubber.cleaned(row) for row in batch.rows]
             return rows, sum(len(_encoder.encode(row)) for row in rows)
@@ -280,7 +280,7 @@ class Exports:
             file_name=made.file_name, media_type=media_type, pieces=_whole(text), workflow=made
         )
 
-    async def _made(self, make: Callable[[Batch], T], batch: Batch) -> T:
+    async def _made(self, make: Callable[[MessageBatch], T], batch: MessageBatch) -> T:
         async with self._one_at_a_time:
             return await asyncio.to_thread(make, batch)
 

@@ -4,17 +4,17 @@ from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.sessions import Status
 from holdfast.ports import Store, Tx
-from holdfast.services.journal import Entry, Journal
-from holdfast.services.stamping import Ink
-from holdfast.zones.binding import definition_for, stamp_of, tell_seated
-from holdfast.zones.files import ZoneFiles, clear_desk, make_room
+from holdfast.services.journal import Journal, JournalTransaction
+from holdfast.services.stamping import Stamping
+from holdfast.zones.binding import definition_for, notify_bound_session, stamp_of
+from holdfast.zones.files import ZoneFiles, clear_active_zone, make_room
 from holdfast.zones.model import (
     SNAPSHOT_FILE,
     WRITE_LARGEST,
     Archive,
-    Archived,
+    ArchiveResult,
     ArchiveSummary,
-    Restored,
+    RestoreResult,
     ZoneFile,
     agent_archive_zone,
     agent_current_zone,
@@ -30,20 +30,20 @@ from holdfast.zones.replay import archives_of, summary_of, without_block
 class Archives:
     """The half of `Zones` that is about archives."""
 
-    def __init__(self, store: Store, journal: Journal, ink: Ink) -> None:
+    def __init__(self, store: Store, journal: Journal, ink: Stamping) -> None:
         self._store = store
         self._journal = journal
         self.ink = ink
 
-    async def archive(self, owner: Owner, definition_id: str) -> Archived | None:
+    async def archive(self, owner: Owner, definition_id: str) -> ArchiveResult | None:
         """Clear a desk into a new archive; nothing where nothing lies on it."""
         require_definition_id(definition_id)
 
-        async def compose(entry: Entry) -> Archived | None:
-            zone = await desk_zone(entry.tx, owner, definition_id)
-            archived = await clear_desk(entry.tx, owner, zone, self._now)
+        async def compose(entry: JournalTransaction) -> ArchiveResult | None:
+            zone = await active_zone_of(entry.tx, owner, definition_id)
+            archived = await clear_active_zone(entry.tx, owner, zone, self._now)
             if archived is not None:
-                await tell_seated(entry, owner, zone, archived.archive_zoneid)
+                await notify_bound_session(entry, owner, zone, archived.archive_zoneid)
             return archived
 
         return await self._journal.enter(compose)
@@ -74,22 +74,22 @@ class Archives:
 
         return await self._store.read(look)
 
-    async def restore_archive(self, owner: Owner, definition_id: str, ms: int) -> Restored:
+    async def restore_archive(self, owner: Owner, definition_id: str, ms: int) -> RestoreResult:
         """Copy an archive to the desk; what lies there is archived first."""
         require_definition_id(definition_id)
 
-        async def compose(entry: Entry) -> Restored:
+        async def compose(entry: JournalTransaction) -> RestoreResult:
             tx = entry.tx
             source = await zone_at(tx, owner, definition_id, ms)
-            zone = await desk_zone(tx, owner, definition_id)
+            zone = await active_zone_of(tx, owner, definition_id)
             await _require_quiet(tx, owner, zone)
             files = self._files(tx, owner)
             displaced = await make_room(tx, owner, zone, self._now)
             for file in await files.files(source):
                 await self._brought_back(files, file, zone)
             if displaced is not None:
-                await tell_seated(entry, owner, zone, displaced.archive_zoneid)
-            return Restored(
+                await notify_bound_session(entry, owner, zone, displaced.archive_zoneid)
+            return RestoreResult(
                 zone=zone,
                 restored_from=source,
                 displaced=displaced.archive_zoneid if displaced else None,
@@ -154,7 +154,7 @@ class Archives:
         await files.copy(file, zone, modified_ms=at)
 
 
-async def desk_zone(tx: Tx, owner: Owner, definition_id: str) -> str:
+async def active_zone_of(tx: Tx, owner: Owner, definition_id: str) -> str:
     """Return the name of an agent's desk."""
     return agent_current_zone(await definition_for(tx, owner, definition_id))
 

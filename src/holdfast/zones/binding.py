@@ -10,20 +10,20 @@ from holdfast.domain.events import ZoneArchived
 from holdfast.domain.ids import AgentId, Owner, SessionKey, is_slug, is_uuid
 from holdfast.domain.time import microseconds
 from holdfast.ports import Tx
-from holdfast.services.journal import Entry, Pen
-from holdfast.services.stamping import Ink
-from holdfast.zones.files import Stamp, clear_desk
-from holdfast.zones.model import Archived, agent_current_zone, require_definition_id
+from holdfast.services.journal import JournalTransaction, SessionWriter
+from holdfast.services.stamping import Stamping
+from holdfast.zones.files import ZoneStamp, clear_active_zone
+from holdfast.zones.model import ArchiveResult, agent_current_zone, require_definition_id
 
 log = logging.getLogger(__name__)
 
 
-def stamp_of(ink: Ink) -> Stamp:
+def stamp_of(ink: Stamping) -> ZoneStamp:
     """Return what files are stamped with from here on."""
     # Sixteen digits of an id, nearly all of them random.
-    return Stamp(
+    return ZoneStamp(
         at=_ms(ink.clock.now()),
-        generation=lambda: ink.mint.new().replace("-", "")[-16:],
+        generation=lambda: ink.id_factory.new().replace("-", "")[-16:],
     )
 
 
@@ -41,7 +41,7 @@ async def definition_for(tx: Tx, owner: Owner, definition_id: str) -> str:
     return agent.id if agent else definition_id
 
 
-async def take_desk(entry: Entry, agent: Agent, key: SessionKey) -> None:
+async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) -> None:
     """Clear the desk of an agent for a session that was opened just now, and seat it there."""
     zone = agent_current_zone(agent.id)
     archived = await _cleared(entry.tx, agent.owner, zone, entry.now)
@@ -51,7 +51,7 @@ async def take_desk(entry: Entry, agent: Agent, key: SessionKey) -> None:
     await entry.tx.zones.seat(agent.owner, zone, key)
 
 
-async def leave_desk(pen: Pen) -> None:
+async def unbind_zone(pen: SessionWriter) -> None:
     """Clear the desk that a session sits at, because it ends; another one's stays as it is."""
     desk = await pen.tx.zones.desk_of(pen.head.key)
     if desk is None:
@@ -63,23 +63,27 @@ async def leave_desk(pen: Pen) -> None:
     await pen.tx.zones.unseat(pen.head.key)
 
 
-async def tell_seated(entry: Entry, owner: Owner, zone: str, archive: str) -> None:
+async def notify_bound_session(
+    entry: JournalTransaction, owner: Owner, zone: str, archive: str
+) -> None:
     """Tell the session at a desk that the desk was cleared."""
     seated = await entry.tx.zones.seated(owner, zone)
     if seated is not None:
         await _tell(entry, seated, archive)
 
 
-async def _cleared(tx: Tx, owner: Owner, zone: str, now: Callable[[], datetime]) -> Archived | None:
+async def _cleared(
+    tx: Tx, owner: Owner, zone: str, now: Callable[[], datetime]
+) -> ArchiveResult | None:
     try:
-        return await clear_desk(tx, owner, zone, lambda: _ms(now()))
+        return await clear_active_zone(tx, owner, zone, lambda: _ms(now()))
     except Internal as error:
         # A damaged desk must not keep a session from beginning, or from its end.
         log.error("a desk was not cleared: %s", error.message)
         return None
 
 
-async def _tell(entry: Entry, key: SessionKey, archive: str) -> None:
+async def _tell(entry: JournalTransaction, key: SessionKey, archive: str) -> None:
     try:
         pen = await entry.open_by_key(key)
     except Internal as error:

@@ -16,15 +16,15 @@ from holdfast.zones.lines import (
     LineQuery,
     LineReader,
     Lines,
+    display_line,
     is_document,
-    shown,
 )
 from holdfast.zones.model import (
     APPEND_LARGEST,
     PART_SIZE,
     TIME_LATEST,
     WRITE_LARGEST,
-    Archived,
+    ArchiveResult,
     ZoneFile,
     agent_archive_zone,
     definition_of,
@@ -49,7 +49,7 @@ async def read_lines(tx: Tx, file: ZoneFile | None, query: LineQuery) -> Lines:
     reaches_last = start + len(found) == file.lines and found
     last = found[-1:] if reaches_last else await _last_line(tx, file)
     return Lines(
-        lines=tuple(shown(found)),
+        lines=tuple(display_line(found)),
         start=start,
         total=file.lines,
         generation=file.generation,
@@ -95,7 +95,7 @@ async def _last_line(tx: Tx, file: ZoneFile) -> list[bytes]:
     return await lines_between(tx, file, file.lines - 1, file.lines)
 
 
-class Stamp(Struct, frozen=True, kw_only=True):
+class ZoneStamp(Struct, frozen=True, kw_only=True):
     """When something happens to files, and where new generations come from."""
 
     at: int
@@ -105,7 +105,7 @@ class Stamp(Struct, frozen=True, kw_only=True):
 class ZoneFiles:
     """The files of one owner's zones, seen through one transaction."""
 
-    def __init__(self, tx: Tx, owner: Owner, stamp: Stamp) -> None:
+    def __init__(self, tx: Tx, owner: Owner, stamp: ZoneStamp) -> None:
         self._table = tx.zones
         self._owner = owner
         self._stamp = stamp
@@ -224,13 +224,17 @@ async def free_archive(tx: Tx, owner: Owner, definition_id: str, ms: int) -> tup
     return agent_archive_zone(definition_id, ms), ms
 
 
-async def clear_desk(tx: Tx, owner: Owner, zone: str, now: Callable[[], int]) -> Archived | None:
+async def clear_active_zone(
+    tx: Tx, owner: Owner, zone: str, now: Callable[[], int]
+) -> ArchiveResult | None:
     """Move what lies on a desk into a new archive; nothing where there is nothing."""
     files = await tx.zones.files(owner, zone)
     return await _archived(tx, owner, files, now) if is_filled(files) else None
 
 
-async def make_room(tx: Tx, owner: Owner, zone: str, now: Callable[[], int]) -> Archived | None:
+async def make_room(
+    tx: Tx, owner: Owner, zone: str, now: Callable[[], int]
+) -> ArchiveResult | None:
     """Leave nothing on a desk, for what is brought there: any byte of any file is archived."""
     files = await tx.zones.files(owner, zone)
     if any(file.size for file in files):
@@ -241,7 +245,7 @@ async def make_room(tx: Tx, owner: Owner, zone: str, now: Callable[[], int]) -> 
 
 async def _archived(
     tx: Tx, owner: Owner, files: tuple[ZoneFile, ...], now: Callable[[], int]
-) -> Archived:
+) -> ArchiveResult:
     definition_id = definition_of(files[0].zone) or ""
     target, ms = await free_archive(tx, owner, definition_id, now())
     for file in files:
@@ -251,4 +255,4 @@ async def _archived(
         else:
             await tx.zones.remove(file)
     sizes = {file.name: file.size for file in files if file.size}
-    return Archived(archive_zoneid=target, archived_at_ms=ms, files=sizes)
+    return ArchiveResult(archive_zoneid=target, archived_at_ms=ms, files=sizes)

@@ -21,7 +21,7 @@ _BEGUN: Final = re.compile(rb"\xc2|\xe1\x9a?|\xe2(?:\x80|\x81)?|\xe3\x80?")
 _FILLED: Final = b"x"
 
 
-class Tally(Struct, frozen=True):
+class LineCount(Struct, frozen=True):
     r"""How many lines of a text count: those that a `\n` ends, and the one behind the last.
 
     `tail` stands for the line that goes on, and is nothing where the text ends with a `\n` or is
@@ -44,18 +44,18 @@ def is_blank(line: bytes) -> bool:
     return not (line and 0x20 < line[0] < 0x7F) and _BLANK.fullmatch(line) is not None
 
 
-def tallied(before: Tally, more: bytes) -> Tally:
+def count_lines(before: LineCount, more: bytes) -> LineCount:
     """Return the tally of a text that goes on; in whatever pieces it comes, the sum is the same."""
     if not more:
         return before
     lines = more.split(b"\n")
     last = lines.pop()
     if not lines:
-        return Tally(before.ended, _stand_in((before.tail or b"") + last))
+        return LineCount(before.ended, _stand_in((before.tail or b"") + last))
     if before.tail:
         lines[0] = before.tail + lines[0]
     ended = before.ended + len(lines) - sum(map(is_blank, lines))
-    return Tally(ended, _stand_in(last) if last else None)
+    return LineCount(ended, _stand_in(last) if last else None)
 
 
 def _stand_in(line: bytes) -> bytes:
@@ -95,7 +95,7 @@ class Lines(Struct, frozen=True, kw_only=True):
 class LineReader:
     """Takes a file piece by piece from anywhere in it, and gives the counted lines of a range."""
 
-    def __init__(self, begun: Tally, start: int, end: int, room: int = TEXT_MOST) -> None:
+    def __init__(self, begun: LineCount, start: int, end: int, room: int = TEXT_MOST) -> None:
         """`begun` is the tally of all that stands before the first piece, `room` is in bytes."""
         self._number = begun.ended
         # Only whether the line counts that goes on from before, so it is not one of the range.
@@ -148,6 +148,6 @@ def is_document(line: bytes) -> bool:
     return True
 
 
-def shown(lines: list[bytes]) -> Iterator[str]:
+def display_line(lines: list[bytes]) -> Iterator[str]:
     """Yield lines as text; what is no UTF-8 is shown as replacement characters."""
     return (line.decode("utf-8", "replace") for line in lines)

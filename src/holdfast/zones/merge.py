@@ -12,14 +12,14 @@ from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import Owner
 from holdfast.ports import Tx
 from holdfast.zones.binding import definition_for
-from holdfast.zones.files import Stamp, ZoneFiles, free_archive
+from holdfast.zones.files import ZoneFiles, ZoneStamp, free_archive
 from holdfast.zones.model import (
     OUTPUT_FILE,
     SNAPSHOT_FILE,
     ZoneFile,
     archive_time,
     definition_of,
-    renamed,
+    rename_zone,
 )
 
 
@@ -32,25 +32,25 @@ class CopyAction(StrEnum):
     CONFLICT = "conflict"
 
 
-class Side(StrEnum):
+class MergeSide(StrEnum):
     """Whose files stay."""
 
     SOURCE = "source"
     DESTINATION = "destination"
 
 
-class MovePlan(Struct, frozen=True, kw_only=True):
+class MergePlan(Struct, frozen=True, kw_only=True):
     """Per file what happens, and whose former files go into an archive first, if anybody's."""
 
     actions: dict[str, CopyAction]
-    loser: Side | None
+    loser: MergeSide | None
     conflicts: int
 
 
-_WINNERS: Final[Mapping[CopyAction, Side]] = {
-    CopyAction.OVERWRITE: Side.SOURCE,
-    CopyAction.PRESERVE: Side.DESTINATION,
-    CopyAction.CONFLICT: Side.DESTINATION,
+_WINNERS: Final[Mapping[CopyAction, MergeSide]] = {
+    CopyAction.OVERWRITE: MergeSide.SOURCE,
+    CopyAction.PRESERVE: MergeSide.DESTINATION,
+    CopyAction.CONFLICT: MergeSide.DESTINATION,
 }
 
 
@@ -65,9 +65,9 @@ def action_of(source: ZoneFile, there: ZoneFile | None, *, is_same: bool) -> Cop
     return CopyAction.CONFLICT if source.modified_ms == there.modified_ms else CopyAction.PRESERVE
 
 
-def move_plan(
+def plan_merge(
     sources: Sequence[ZoneFile], there: Mapping[str, ZoneFile], same: frozenset[str]
-) -> MovePlan:
+) -> MergePlan:
     """Decide about all files of a zone at once, so that a snapshot and its log stay together."""
     actions = {
         file.name: action_of(file, there.get(file.name), is_same=file.name in same)
@@ -80,49 +80,51 @@ def move_plan(
         if action is not CopyAction.COPY and name not in same
     }
     if not differing:
-        return MovePlan(actions=actions, loser=None, conflicts=0)
+        return MergePlan(actions=actions, loser=None, conflicts=0)
     winners = set(differing.values())
     winner = winners.pop() if len(winners) == 1 else _newer(sources, there)
     decided = {
         name: _decided(action, winner) if name in differing else action
         for name, action in actions.items()
     }
-    loser = Side.DESTINATION if winner is Side.SOURCE else Side.SOURCE
-    return MovePlan(actions=decided, loser=loser, conflicts=conflicts)
+    loser = MergeSide.DESTINATION if winner is MergeSide.SOURCE else MergeSide.SOURCE
+    return MergePlan(actions=decided, loser=loser, conflicts=conflicts)
 
 
-def _decided(action: CopyAction, winner: Side) -> CopyAction:
-    if winner is Side.SOURCE:
+def _decided(action: CopyAction, winner: MergeSide) -> CopyAction:
+    if winner is MergeSide.SOURCE:
         return CopyAction.OVERWRITE
     return CopyAction.PRESERVE if action is CopyAction.OVERWRITE else action
 
 
-def _newer(sources: Sequence[ZoneFile], there: Mapping[str, ZoneFile]) -> Side:
+def _newer(sources: Sequence[ZoneFile], there: Mapping[str, ZoneFile]) -> MergeSide:
     """Return whose output is newer, else whose snapshot, else the destination."""
     ours = {file.name: file for file in sources}
     for name in (OUTPUT_FILE, SNAPSHOT_FILE):
         left, right = ours.get(name), there.get(name)
         if left is not None and right is not None and left.modified_ms != right.modified_ms:
-            return Side.SOURCE if left.modified_ms > right.modified_ms else Side.DESTINATION
-    return Side.DESTINATION
+            return (
+                MergeSide.SOURCE if left.modified_ms > right.modified_ms else MergeSide.DESTINATION
+            )
+    return MergeSide.DESTINATION
 
 
 log = logging.getLogger(__name__)
 
 
-class Moved(Struct, frozen=True, kw_only=True):
+class MergeResult(Struct, frozen=True, kw_only=True):
     """Where the files of a zone went, and of how many of them nobody could say which is newer."""
 
     zone: str
     conflicts: int = 0
 
 
-async def move_zone(tx: Tx, owner: Owner, old: str, new: str, stamp: Stamp) -> Moved:
+async def merge_zone(tx: Tx, owner: Owner, old: str, new: str, stamp: ZoneStamp) -> MergeResult:
     """Move every file of a zone, its bytes and times preserved; without files nothing is done."""
-    return await _Move(tx, owner, stamp, old).to(new)
+    return await _ZoneMerge(tx, owner, stamp, old).to(new)
 
 
-async def adopt_zones(tx: Tx, agent: Agent, stamp: Stamp) -> None:
+async def adopt_zones(tx: Tx, agent: Agent, stamp: ZoneStamp) -> None:
     """Move to a new agent what was written under its slug while nobody had that name."""
     if await definition_for(tx, agent.owner, agent.slug) != agent.id:
         # The slug is another agent's id, and so are the zones of that name.
@@ -131,7 +133,7 @@ async def adopt_zones(tx: Tx, agent: Agent, stamp: Stamp) -> None:
         if definition_of(zone) is None:
             continue
         try:
-            await move_zone(tx, agent.owner, zone, renamed(zone, agent.id), stamp)
+            await merge_zone(tx, agent.owner, zone, rename_zone(zone, agent.id), stamp)
         except Internal as error:
             if error.code is not Code.CORRUPT_ROW:
                 raise
@@ -139,44 +141,44 @@ async def adopt_zones(tx: Tx, agent: Agent, stamp: Stamp) -> None:
             log.error("a zone was not moved to its agent: %s", error.message)
 
 
-class _Move:
+class _ZoneMerge:
     """One move: what there is to move, and the tables it happens in."""
 
-    def __init__(self, tx: Tx, owner: Owner, stamp: Stamp, old: str) -> None:
+    def __init__(self, tx: Tx, owner: Owner, stamp: ZoneStamp, old: str) -> None:
         self._tx = tx
         self._owner = owner
         self._files = ZoneFiles(tx, owner, stamp)
         self._old = old
 
-    async def to(self, new: str) -> Moved:
+    async def to(self, new: str) -> MergeResult:
         sources = await self._files.files(self._old)
         there = {file.name: file for file in await self._files.files(new)}
         if not sources:
-            return Moved(zone=new)
+            return MergeResult(zone=new)
         destination = definition_of(new) or ""
         ms = archive_time(destination, new)
         if ms is not None and there:
             return await self._beside(sources, there, new, ms)
         same = await self._same(sources, there)
-        plan = move_plan(sources, there, same)
+        plan = plan_merge(sources, there, same)
         kept = await self._kept(sources, there, plan, destination)
         for file in sources:
             await self._carry(file, there.get(file.name), plan.actions[file.name], new)
         await self._require_complete(sources, (new, kept))
-        return Moved(zone=new, conflicts=plan.conflicts)
+        return MergeResult(zone=new, conflicts=plan.conflicts)
 
     async def _beside(
         self, sources: tuple[ZoneFile, ...], there: dict[str, ZoneFile], new: str, ms: int
-    ) -> Moved:
+    ) -> MergeResult:
         """Move an archive to the next free number, unless the one that is there is the same."""
         same = await self._same(sources, there)
         if len(same) == len(sources) == len(there):
             await self._files.delete_zone(self._old)
-            return Moved(zone=new)
+            return MergeResult(zone=new)
         zone, _ = await free_archive(self._tx, self._owner, definition_of(new) or "", ms)
         for file in sources:
             await self._files.move(file, zone)
-        return Moved(zone=zone)
+        return MergeResult(zone=zone)
 
     async def _same(
         self, sources: tuple[ZoneFile, ...], there: dict[str, ZoneFile]
@@ -194,13 +196,13 @@ class _Move:
         self,
         sources: tuple[ZoneFile, ...],
         there: dict[str, ZoneFile],
-        plan: MovePlan,
+        plan: MergePlan,
         destination: str,
     ) -> str | None:
         """Write all that the losing side had to an archive, and return which; nothing if none."""
         if plan.loser is None:
             return None
-        losing = sources if plan.loser is Side.SOURCE else tuple(there.values())
+        losing = sources if plan.loser is MergeSide.SOURCE else tuple(there.values())
         newest = max(file.modified_ms for file in losing)
         zone, _ = await free_archive(self._tx, self._owner, destination, newest)
         for file in losing:

@@ -63,7 +63,7 @@ class ZoneFile(Struct, frozen=True, kw_only=True):
         return self.tail is not None
 
 
-class Desk(Struct, frozen=True, kw_only=True):
+class ActiveZone(Struct, frozen=True, kw_only=True):
     """What lies on an agent's desk, and the session that sits at it."""
 
     zone: str
@@ -71,7 +71,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     files: tuple[ZoneFile, ...]
 
 
-class State(Struct, frozen=True, kw_only=True):
+class ZoneState(Struct, frozen=True, kw_only=True):
     """The snapshot of a desk; both are missing where there is nothing to restore."""
 
     zone: str
@@ -95,7 +95,7 @@ class OutputAppended(Struct, frozen=True, kw_only=True):
     bytes_written: int
 
 
-class Archived(Struct, frozen=True, kw_only=True):
+class ArchiveResult(Struct, frozen=True, kw_only=True):
     """A desk was cleared into an archive: the sizes of its files, by name."""
 
     archive_zoneid: str
@@ -126,7 +126,7 @@ class Archive(Struct, frozen=True, kw_only=True):
     files: tuple[ZoneFile, ...]
 
 
-class Restored(Struct, frozen=True, kw_only=True):
+class RestoreResult(Struct, frozen=True, kw_only=True):
     """An archive lies on the desk again; what lay there before is in `displaced`."""
 
     zone: str
@@ -177,10 +177,10 @@ def archive_prefix(definition_id: str) -> str:
 def archive_time(definition_id: str, zone: str) -> int | None:
     """Return when a zone of an agent was archived; nothing if it is no archive of it."""
     prefix = archive_prefix(definition_id)
-    return parsed_time(zone[len(prefix) :]) if zone.startswith(prefix) else None
+    return parse_archive_time(zone[len(prefix) :]) if zone.startswith(prefix) else None
 
 
-def parsed_time(text: str) -> int | None:
+def parse_archive_time(text: str) -> int | None:
     """Return the instant that a text spells in the one way it is spelled."""
     # Bounded before it is read, because int() refuses very long numbers with its own error.
     if _TIME.fullmatch(text) is None or len(text) > 19:
@@ -196,12 +196,12 @@ def definition_of(zone: str) -> str | None:
         case ["agent", definition_id, "current"] if is_valid_definition_id(definition_id):
             return definition_id
         case ["agent", definition_id, "archive", ms] if is_valid_definition_id(definition_id):
-            return None if parsed_time(ms) is None else definition_id
+            return None if parse_archive_time(ms) is None else definition_id
         case _:
             return None
 
 
-def renamed(zone: str, definition_id: str) -> str:
+def rename_zone(zone: str, definition_id: str) -> str:
     """Return the same desk or archive of another agent."""
     _, _, *kind = zone.split(":")
     return ":".join(("agent", definition_id, *kind))

@@ -13,7 +13,7 @@ from holdfast.domain.errors import Internal
 from holdfast.domain.ids import Owner
 from holdfast.ports import Tx
 from holdfast.zones.files import lines_between, newest_lines, read_lines
-from holdfast.zones.lines import LineQuery, shown
+from holdfast.zones.lines import LineQuery, display_line
 from holdfast.zones.model import (
     OUTPUT_FILE,
     SNAPSHOT_FILE,
@@ -33,7 +33,7 @@ DEEPEST: Final = 100
 _RUNS: Final = re.compile(r"\s+")
 
 
-def parsed(content: bytes) -> Any:
+def parse_snapshot(content: bytes) -> Any:
     """Return the document that a content is; nothing where it is none."""
     try:
         return msgspec.json.decode(content)
@@ -72,7 +72,7 @@ def snapshot_preview(content: bytes | None) -> tuple[str, int]:
     """Return the preview and the number of nodes of a snapshot; any error gives `("", 0)`."""
     if content is None or len(content) > SNAPSHOT_LARGEST:
         return NOTHING
-    document = parsed(content)
+    document = parse_snapshot(content)
     nodes = document.get("nodes") if isinstance(document, dict) else None
     if not isinstance(nodes, list):
         return NOTHING
@@ -82,7 +82,7 @@ def snapshot_preview(content: bytes | None) -> tuple[str, int]:
 def output_preview(lines: Iterable[bytes]) -> str:
     """Return what the first user prompt among the first lines of an output says."""
     for line in lines:
-        said = _prompt_in(parsed(line))
+        said = _prompt_in(parse_snapshot(line))
         if said:
             return collapse_preview(said)
     return ""
@@ -136,7 +136,7 @@ def _text(place: Any) -> str:
 
 def without_block(content: bytes) -> bytes:
     """Return a second snapshot that belongs to no block any more, not a byte of it else changed."""
-    document = parsed(content)
+    document = parse_snapshot(content)
     version = version_of(document)
     if version is None or version < 2 or "sourceBlockId" not in document:
         return content
@@ -194,7 +194,7 @@ class ReplaySource(StrEnum):
     EMPTY = "empty"
 
 
-class Problem(StrEnum):
+class ReplayProblem(StrEnum):
     """Why a snapshot was of no use, or of less than it says."""
 
     EMPTY_SNAPSHOT = "empty_snapshot"
@@ -219,7 +219,7 @@ class Replay(Struct, frozen=True, kw_only=True):
     overlay: dict[str, Any]
     generation: str | None
     torn: bool
-    problem: Problem | None = None
+    problem: ReplayProblem | None = None
 
 
 class ReplayPlan(Struct, frozen=True, kw_only=True):
@@ -233,30 +233,30 @@ class ReplayPlan(Struct, frozen=True, kw_only=True):
     first: int
     nodes: tuple[Any, ...] = ()
     overlay: dict[str, Any] = {}
-    problem: Problem | None = None
+    problem: ReplayProblem | None = None
 
 
-def planned(snapshot: bytes | None, total: int, *, window: int, page: int) -> ReplayPlan:
+def plan_replay(snapshot: bytes | None, total: int, *, window: int, page: int) -> ReplayPlan:
     """Decide what is shown of a desk with a snapshot, or without, and so many lines of log."""
     if snapshot is None:
         return _tail(total, page)
     if not snapshot:
-        return _tail(total, page, problem=Problem.EMPTY_SNAPSHOT)
+        return _tail(total, page, problem=ReplayProblem.EMPTY_SNAPSHOT)
     document = _shallow(snapshot)
     if not isinstance(document, dict):
-        told = Problem.NOT_JSON if document is None else Problem.NOT_AN_OBJECT
+        told = ReplayProblem.NOT_JSON if document is None else ReplayProblem.NOT_AN_OBJECT
         return _tail(total, page, problem=told)
     version = version_of(document)
     if version is not None and version >= 2:
         return _second(document, total, window=window, page=page)
     if version == 1 and isinstance(document.get("nodes"), list):
         return _first(document, total, window=window)
-    return _tail(total, page, problem=Problem.UNKNOWN_VERSION)
+    return _tail(total, page, problem=ReplayProblem.UNKNOWN_VERSION)
 
 
 def _shallow(snapshot: bytes) -> Any:
     """Return the document of a snapshot; nothing where it is none, or nested without end."""
-    document = parsed(snapshot)
+    document = parse_snapshot(snapshot)
     # What is shown is written as JSON again, wherever the one stands who shows it.
     return None if is_deep(document) else document
 
@@ -265,10 +265,10 @@ def _second(document: dict[str, Any], total: int, *, window: int, page: int) -> 
     overlay = _overlay(document)
     mark = _number(document.get("highWaterMark"))
     if not mark:
-        return _tail(total, page, overlay=overlay, problem=Problem.NO_MARK)
+        return _tail(total, page, overlay=overlay, problem=ReplayProblem.NO_MARK)
     # Up to where the log is now: what was written after the last save must not be hidden.
     start = max(0, total - window)
-    problem = Problem.MARK_BEYOND_LOG if mark > total else None
+    problem = ReplayProblem.MARK_BEYOND_LOG if mark > total else None
     return ReplayPlan(
         source=ReplaySource.V2,
         start=start,
@@ -286,7 +286,7 @@ def _first(document: dict[str, Any], total: int, *, window: int) -> ReplayPlan:
         # Never more than the window: a page that saved long ago would be shown all of a long log.
         first=max(min(mark, total), total - window),
         nodes=tuple(document["nodes"]),
-        problem=Problem.MARK_BEYOND_LOG if mark > total else None,
+        problem=ReplayProblem.MARK_BEYOND_LOG if mark > total else None,
     )
 
 
@@ -295,7 +295,7 @@ def _tail(
     page: int,
     *,
     overlay: dict[str, Any] | None = None,
-    problem: Problem | None = None,
+    problem: ReplayProblem | None = None,
 ) -> ReplayPlan:
     start = max(0, total - page)
     return ReplayPlan(
@@ -363,7 +363,7 @@ async def _preview(
 ) -> tuple[int | None, str, int]:
     """Return the version of a snapshot, what an archive is about, and how much is in it."""
     content = await _snapshot(tx, state)
-    version = None if content is None else version_of(parsed(content))
+    version = None if content is None else version_of(parse_snapshot(content))
     is_log = state is None or (version is not None and version >= 2)
     told = await _log_preview(tx, output) if is_log else snapshot_preview(content)
     return version, *told
@@ -382,19 +382,19 @@ async def _log_preview(tx: Tx, output: ZoneFile | None) -> tuple[str, int]:
     return output_preview(first), output.lines
 
 
-async def replayed(tx: Tx, owner: Owner, zone: str, *, window: int, page: int) -> Replay:
+async def replay_zone(tx: Tx, owner: Owner, zone: str, *, window: int, page: int) -> Replay:
     """Return what is shown of a desk; whatever lies there, nothing of it raises."""
     files = {file.name: file for file in await tx.zones.files(owner, zone)}
     state, output = files.get(SNAPSHOT_FILE), files.get(OUTPUT_FILE)
     snapshot = None if state is None else await tx.zones.read(state, 0, state.size)
-    plan = planned(snapshot, output.lines if output else 0, window=window, page=page)
+    plan = plan_replay(snapshot, output.lines if output else 0, window=window, page=page)
     first, found, torn = plan.first, list[bytes](), False
     if output is not None:
         first, found = await newest_lines(tx, output, plan.first, room=REPLAY_ROOM)
         torn = (await read_lines(tx, output, LineQuery(start=output.lines, limit=1))).torn
     return Replay(
         source=plan.source,
-        lines=tuple(shown(found)),
+        lines=tuple(display_line(found)),
         nodes=plan.nodes,
         start=plan.start if plan.source is ReplaySource.V1 else first,
         total=output.lines if output else 0,

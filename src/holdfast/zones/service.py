@@ -14,30 +14,30 @@ from holdfast.domain.ids import Owner, SessionKey
 from holdfast.domain.queries import require_limit
 from holdfast.domain.secrets import Scrubber
 from holdfast.ports import Brief, Tx
-from holdfast.zones.archives import Archives, desk_zone, zone_at
+from holdfast.zones.archives import Archives, active_zone_of, zone_at
 from holdfast.zones.files import ZoneFiles, read_lines
 from holdfast.zones.lines import LINES_MOST, LineQuery, Lines, is_document
 from holdfast.zones.model import (
     APPEND_LARGEST,
     OUTPUT_FILE,
     SNAPSHOT_FILE,
-    Desk,
+    ActiveZone,
     OutputAppended,
-    State,
     StateWritten,
     ZoneFile,
+    ZoneState,
     require_definition_id,
     require_size,
     zone_changed,
 )
-from holdfast.zones.replay import PAGE, WINDOW, Replay, replayed
+from holdfast.zones.replay import PAGE, WINDOW, Replay, replay_zone
 
 # How often a follower looks: nobody notices less, and a look is one row.
 LOOK: Final = 0.2
 Read = Callable[[LineQuery], Awaitable[Lines]]
 
 
-async def followed(
+async def follow_output(
     read: Read, start: int | None, *, pause: float = LOOK
 ) -> AsyncGenerator[Lines, None]:
     """Yield lines from a number on, else from the end, and what comes.
@@ -69,15 +69,15 @@ def _whole(page: Lines) -> Lines:
 class Zones(Archives):
     """Desks and their archives, for their owner."""
 
-    async def show(self, owner: Owner, definition_id: str) -> Desk:
+    async def show(self, owner: Owner, definition_id: str) -> ActiveZone:
         """Return what lies on a desk, and who sits at it."""
 
-        async def look(tx: Tx) -> Desk:
-            zone = await desk_zone(tx, owner, definition_id)
+        async def look(tx: Tx) -> ActiveZone:
+            zone = await active_zone_of(tx, owner, definition_id)
             key = await tx.zones.seated(owner, zone)
             head = await tx.sessions.head_by_key(key) if key is not None else None
             files = await tx.zones.files(owner, zone)
-            return Desk(zone=zone, session_id=head.session_id if head else None, files=files)
+            return ActiveZone(zone=zone, session_id=head.session_id if head else None, files=files)
 
         return await self._store.read(look)
 
@@ -97,7 +97,7 @@ class Zones(Archives):
         written = _encoded(content)
 
         async def work(tx: Tx) -> StateWritten:
-            zone = await desk_zone(tx, owner, definition_id)
+            zone = await active_zone_of(tx, owner, definition_id)
             files = self._files(tx, owner)
             found = await files.stat(zone, SNAPSHOT_FILE)
             last = found.modified_ms if found else 0
@@ -108,17 +108,17 @@ class Zones(Archives):
 
         return await self._store.write(work)
 
-    async def read_state(self, owner: Owner, definition_id: str) -> State:
+    async def read_state(self, owner: Owner, definition_id: str) -> ZoneState:
         """Return the snapshot of a desk; one that is not there is nothing to restore."""
 
-        async def look(tx: Tx) -> State:
-            zone = await desk_zone(tx, owner, definition_id)
+        async def look(tx: Tx) -> ZoneState:
+            zone = await active_zone_of(tx, owner, definition_id)
             file = await tx.zones.file(owner, zone, SNAPSHOT_FILE)
             if file is None:
-                return State(zone=zone, content=None, modified_ms=None)
+                return ZoneState(zone=zone, content=None, modified_ms=None)
             content = await tx.zones.read(file, 0, file.size)
             text = content.decode("utf-8", "replace")
-            return State(zone=zone, content=text, modified_ms=file.modified_ms)
+            return ZoneState(zone=zone, content=text, modified_ms=file.modified_ms)
 
         return await self._store.read(look)
 
@@ -134,7 +134,7 @@ class Zones(Archives):
         more = b"".join(_ended(_encoded(line)) for line in lines)
 
         async def work(tx: Tx) -> OutputAppended:
-            zone = await desk_zone(tx, owner, definition_id)
+            zone = await active_zone_of(tx, owner, definition_id)
             offset = await _append_whole(self._files(tx, owner), zone, more)
             return OutputAppended(zone=zone, offset=offset, bytes_written=len(more))
 
@@ -184,7 +184,7 @@ class Zones(Archives):
         async def read(query: LineQuery) -> Lines:
             return await self.read_lines(owner, definition_id, query)
 
-        async with aclosing(followed(read, start)) as news:
+        async with aclosing(follow_output(read, start)) as news:
             async for page in news:
                 yield page
 
@@ -222,8 +222,8 @@ class Zones(Archives):
         require_limit(page, most=LINES_MOST, field="page")
 
         async def look(tx: Tx) -> Replay:
-            zone = await desk_zone(tx, owner, definition_id)
-            return await replayed(tx, owner, zone, window=window, page=page)
+            zone = await active_zone_of(tx, owner, definition_id)
+            return await replay_zone(tx, owner, zone, window=window, page=page)
 
         return await self._store.read(look)
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from holdfast.domain.ids import AgentId, Owner, SessionKey
 from holdfast.store.database import Database, Row, checksum, corrupt, encode, require_sound
 from holdfast.store.session_rows import columns_of
-from holdfast.store.sessions import Sessions
-from holdfast.zones.lines import Tally, tallied
+from holdfast.store.sessions import SessionRows
+from holdfast.zones.lines import LineCount, count_lines
 from holdfast.zones.model import FILE_LARGEST, PART_SIZE, ZoneFile, require_size
 
 ONE = """
@@ -144,7 +144,7 @@ SELECT :target, part, start, ended, tail, checksum, content
   FROM zone_parts
  WHERE file_key = :source
 """
-_NOTHING_BEFORE = Tally()
+_NOTHING_BEFORE = LineCount()
 
 
 def file_of(row: Row) -> ZoneFile:
@@ -160,7 +160,7 @@ def file_of(row: Row) -> ZoneFile:
         created_ms=created_ms,
         modified_ms=modified_ms,
         generation=generation,
-        lines=Tally(ended, tail).lines,
+        lines=LineCount(ended, tail).lines,
         ended=ended,
         tail=tail,
         rest=rest,
@@ -188,12 +188,12 @@ def zone_file_columns(owner: Owner, file: ZoneFile) -> dict[str, object]:
     return columns
 
 
-def part_of(rows: Sequence[Row], what: str) -> tuple[Tally, bytes]:
+def part_of(rows: Sequence[Row], what: str) -> tuple[LineCount, bytes]:
     """Return the pieces of a part as one and the tally before it, or refuse damaged ones."""
     pieces: list[bytes] = []
     first, filled = _NOTHING_BEFORE, 0
     for number, start, ended, tail, stored, content in rows:
-        before = Tally(ended, tail)
+        before = LineCount(ended, tail)
         is_next = start == filled
         if not is_next or piece_checksum(zlib.crc32(content), (number, start), before) != stored:
             raise corrupt(what)
@@ -205,7 +205,9 @@ def part_of(rows: Sequence[Row], what: str) -> tuple[Tally, bytes]:
     return first, b"".join(pieces)
 
 
-def piece_checksum(content: int, place: tuple[int, int], before: Tally = _NOTHING_BEFORE) -> int:
+def piece_checksum(
+    content: int, place: tuple[int, int], before: LineCount = _NOTHING_BEFORE
+) -> int:
     """Return the checksum of a piece, given that of its content, its part and where it starts."""
     # The content first: so the sum of bytes that are there grows with those that come.
     return zlib.crc32(encode((place, before.ended, before.tail)), content)
@@ -271,24 +273,24 @@ ON CONFLICT DO NOTHING
 """
 
 
-async def seated(database: Database, owner: Owner, zone: str) -> SessionKey | None:
+async def bound_session(database: Database, owner: Owner, zone: str) -> SessionKey | None:
     """Return the session that sits at a desk."""
     rows = await database.fetch(SEATED, {"owner": owner, "zone": zone})
     return SessionKey(rows[0][0]) if rows else None
 
 
-async def desk_of(database: Database, key: SessionKey) -> tuple[Owner, str] | None:
+async def bound_zone(database: Database, key: SessionKey) -> tuple[Owner, str] | None:
     """Return the desk that a session sits at."""
     rows = await database.fetch(DESK_OF, {"session_key": key})
     return (Owner(rows[0][0]), rows[0][1]) if rows else None
 
 
-async def seat(database: Database, owner: Owner, zone: str, key: SessionKey) -> None:
+async def bind(database: Database, owner: Owner, zone: str, key: SessionKey) -> None:
     """Seat a session at a desk, in the place of whoever sat there."""
     await database.execute(SEAT, {"owner": owner, "zone": zone, "session_key": key})
 
 
-async def unseat(database: Database, key: SessionKey) -> None:
+async def unbind(database: Database, key: SessionKey) -> None:
     """Let a session leave its desk."""
     await database.execute(UNSEAT, {"session_key": key})
 
@@ -297,7 +299,7 @@ async def repoint(database: Database, owner: Owner, before: str, after: str) -> 
     """File the sessions of one agent under another one; return how many."""
     keys = await database.fetch(OF_AGENT, {"owner": owner, "agent_id": before})
     for (key,) in keys:
-        head = await Sessions(database).head_by_key(SessionKey(key))
+        head = await SessionRows(database).head_by_key(SessionKey(key))
         if head is not None:
             columns = columns_of(replace(head, agent_id=AgentId(after)))
             named = {"key": key, "agent_id": after, "checksum": columns["checksum"]}
@@ -321,7 +323,7 @@ REST_MOST: Final = 3_500
 _LAST: Final = "\U0010ffff"
 
 
-class Zones:
+class ZoneTables:
     """Files of zones in the store."""
 
     def __init__(self, database: Database) -> None:
@@ -353,7 +355,7 @@ class Zones:
         require_size(file.size + len(more), FILE_LARGEST, what="A file of a zone")
         is_short = _is_short(file, more)
         if is_short:
-            tally = tallied(Tally(file.ended, file.tail), more)
+            tally = count_lines(LineCount(file.ended, file.tail), more)
         else:
             tally = await self._lay_down(file, more)
         grown = replace(
@@ -370,9 +372,9 @@ class Zones:
         await self._db.execute(GROW if is_short else SETTLE, columns)
         return grown
 
-    async def _lay_down(self, file: ZoneFile, more: bytes) -> Tally:
+    async def _lay_down(self, file: ZoneFile, more: bytes) -> LineCount:
         """Write bytes to the parts, behind those that were kept apart; return the tally of all."""
-        tally = Tally(file.ended, file.tail)
+        tally = LineCount(file.ended, file.tail)
         number, filled = divmod(file.size - file.rest, PART_SIZE)
         start = 0
         if filled:
@@ -387,11 +389,11 @@ class Zones:
                 "more": piece,
             }
             await self._db.execute(LAY, columns)
-            tally, number = tallied(tally, piece), number + 1
+            tally, number = count_lines(tally, piece), number + 1
         while start < len(more):
             piece = more[start : start + PART_SIZE]
             await self._begin(file, number, tally, piece)
-            tally, number, start = tallied(tally, piece), number + 1, start + PART_SIZE
+            tally, number, start = count_lines(tally, piece), number + 1, start + PART_SIZE
         return tally
 
     async def empty(self, owner: Owner, file: ZoneFile) -> ZoneFile:
@@ -413,7 +415,7 @@ class Zones:
         rows = await self._db.fetch(BEFORE, {"file_key": file.key, "line": line})
         return rows[0][0] if rows else 0
 
-    async def part(self, file: ZoneFile, number: int) -> tuple[Tally, bytes]:
+    async def part(self, file: ZoneFile, number: int) -> tuple[LineCount, bytes]:
         rows = await self._db.fetch(PART, {"file_key": file.key, "part": number})
         what = f"part {number} of {file.zone} {file.name}"
         tally, content = part_of(rows, what)
@@ -455,16 +457,16 @@ class Zones:
         return bool(await self._db.fetch(IS_TAKEN, {"owner": owner, "zone": zone}))
 
     async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
-        return await seated(self._db, owner, zone)
+        return await bound_session(self._db, owner, zone)
 
     async def desk_of(self, key: SessionKey) -> tuple[Owner, str] | None:
-        return await desk_of(self._db, key)
+        return await bound_zone(self._db, key)
 
     async def seat(self, owner: Owner, zone: str, key: SessionKey) -> None:
-        await seat(self._db, owner, zone, key)
+        await bind(self._db, owner, zone, key)
 
     async def unseat(self, key: SessionKey) -> None:
-        await unseat(self._db, key)
+        await unbind(self._db, key)
 
     async def repoint(self, owner: Owner, before: str, after: str) -> int:
         return await repoint(self._db, owner, before, after)
@@ -475,7 +477,7 @@ class Zones:
     async def mark(self, name: str, at: int) -> None:
         await mark(self._db, name, at)
 
-    async def _begin(self, file: ZoneFile, number: int, before: Tally, content: bytes) -> None:
+    async def _begin(self, file: ZoneFile, number: int, before: LineCount, content: bytes) -> None:
         columns = {
             "file_key": file.key,
             "part": number,

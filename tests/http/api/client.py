@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.http.assembly import Door, application
 from tests.houses import open_house
 from tests.http.asgi import Answer
@@ -74,7 +74,7 @@ async def client_of(house: Holdfast, root: Path) -> AsyncIterator[Client]:
 @asynccontextmanager
 async def playing(folder: Path, *play: Any) -> AsyncIterator[tuple[Client, dict[str, Any]]]:
     """Play a turn in a house of its own, begun by a prompt."""
-    outside = Outside(
+    outside = Environment(
         clock=SettableClock(), randomness=SeededRandomness(), machine=StandInMachine()
     )
     root = folder / "work"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import Acp, Config
 from tests.http.api.client import Client, client_of
 from tests.new_homes import furnish
@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def client(home: Path, root: Path, outside: Outside) -> AsyncIterator[Client]:
+async def client(home: Path, root: Path, outside: Environment) -> AsyncIterator[Client]:
     """Visit a house whose turns are played by the offline model."""
     config = Config(home=furnish(home), workspace_root=root, acp=Acp(agent="holdfast"))
     opening = open_holdfast(config=config, outside=outside)
@@ -30,9 +30,9 @@ async def client(home: Path, root: Path, outside: Outside) -> AsyncIterator[Clie
 
 
 @pytest.fixture
-async def quiet_client(home: Path, root: Path, outside: Outside) -> AsyncIterator[Client]:
+async def quiet_client(home: Path, root: Path, outside: Environment) -> AsyncIterator[Client]:
     """Visit a house in which everything is written down and no turn is played."""
     config = Config(home=furnish(home), workspace_root=root, acp=Acp(agent="holdfast"))
-    opening = open_holdfast(config=config, outside=outside, scope=Scope.NONE)
+    opening = open_holdfast(config=config, outside=outside, scope=RunScope.NONE)
     async with opening as house, client_of(house, root) as somebody:
         yield somebody

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
 from tests.houses import news_until
@@ -23,7 +23,7 @@ DENY = {"id": "deny", "name": "Deny", "kind": "reject_once"}
 
 @asynccontextmanager
 async def asking(
-    home: Path, outside: Outside, memory: str | None = None
+    home: Path, outside: Environment, memory: str | None = None
 ) -> AsyncIterator[tuple[Visitor, dict[str, Any], dict[str, Any], Recorder]]:
     """Let a turn ask before it acts; give who may answer, the session, and the question."""
     act = Recorder()
@@ -43,7 +43,7 @@ async def asking(
         yield visitor, session, question, act
 
 
-async def test_a_question_is_shown_whole(home: Path, outside: Outside) -> None:
+async def test_a_question_is_shown_whole(home: Path, outside: Environment) -> None:
     async with asking(home, outside) as (visitor, session, question, _):
         own = (await visitor.get(f"/v1/sessions/{session['id']}/approvals")).document
         none = (await visitor.get("/v1/approvals?state=allowed")).document
@@ -74,7 +74,7 @@ async def test_a_question_is_shown_whole(home: Path, outside: Outside) -> None:
     assert question["created_at"][:10] < question["expires_at"][:10]
 
 
-async def test_a_question_is_answered_once(home: Path, outside: Outside) -> None:
+async def test_a_question_is_answered_once(home: Path, outside: Environment) -> None:
     async with asking(home, outside, memory="launch") as (visitor, session, question, act):
         path = f"/v1/sessions/{session['id']}/approvals/{question['id']}"
         body = {"decision": "allow", "scope": "session", "digest": question["digest"]}
@@ -97,7 +97,7 @@ async def test_a_question_is_answered_once(home: Path, outside: Outside) -> None
     assert act.lines == ["now"]
 
 
-async def test_a_refusal_says_why_and_nothing_runs(home: Path, outside: Outside) -> None:
+async def test_a_refusal_says_why_and_nothing_runs(home: Path, outside: Environment) -> None:
     async with asking(home, outside) as (visitor, session, question, act):
         path = f"/v1/sessions/{session['id']}/approvals/{question['id']}"
         body = {"decision": "deny", "option_id": "deny", "note": "not today"}
@@ -125,7 +125,7 @@ async def test_a_refusal_says_why_and_nothing_runs(home: Path, outside: Outside)
     ],
 )
 async def test_an_answer_that_does_not_fit_is_none(
-    home: Path, outside: Outside, body: dict[str, Any], status: int, code: str
+    home: Path, outside: Environment, body: dict[str, Any], status: int, code: str
 ) -> None:
     async with asking(home, outside) as (visitor, session, question, act):
         path = f"/v1/sessions/{session['id']}/approvals/{question['id']}"
@@ -137,7 +137,7 @@ async def test_an_answer_that_does_not_fit_is_none(
     assert act.lines == []
 
 
-async def test_only_the_owner_answers(home: Path, outside: Outside) -> None:
+async def test_only_the_owner_answers(home: Path, outside: Environment) -> None:
     async with asking(home, outside) as (visitor, session, question, _):
         other = await visitor.as_("somebody")
         path = f"/v1/sessions/{session['id']}/approvals/{question['id']}"

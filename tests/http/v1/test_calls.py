@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.ids import SessionId
 from tests.houses import news_until
@@ -20,25 +20,25 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def survivor(machine: StandInMachine, clock: SettableClock) -> Outside:
+def survivor(machine: StandInMachine, clock: SettableClock) -> Environment:
     """Be another process, which can prove that the first one is dead."""
     other = StandInMachine("second")
     other.dead.add(machine.holder())
-    return Outside(clock=clock, randomness=SeededRandomness(1), machine=other)
+    return Environment(clock=clock, randomness=SeededRandomness(1), machine=other)
 
 
 Doubt = tuple[Visitor, SessionId, Recorder]
 
 
 @pytest.fixture
-async def doubt(home: Path, outside: Outside, survivor: Outside) -> AsyncIterator[Doubt]:
+async def doubt(home: Path, outside: Environment, survivor: Environment) -> AsyncIterator[Doubt]:
     """Come after a crash in which a call was cut off: who visits, the session, the tool."""
     async with _doubt(home, outside, survivor) as found:
         yield found
 
 
 @asynccontextmanager
-async def _doubt(home: Path, outside: Outside, survivor: Outside) -> AsyncIterator[Doubt]:
+async def _doubt(home: Path, outside: Environment, survivor: Environment) -> AsyncIterator[Doubt]:
     steps = [says("never asked again"), says("I saw it")]
     config, session, _ = await left_in_doubt(home, outside, *steps)
     act = Recorder()

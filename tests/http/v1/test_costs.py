@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
 from tests.tooled import a_config, says
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 USAGE = {"input": 10, "output": 5, "cache_read": 3, "reasoning": 2}
 
 
-async def test_costs_add_up_to_what_the_sessions_say(home: Path, outside: Outside) -> None:
+async def test_costs_add_up_to_what_the_sessions_say(home: Path, outside: Environment) -> None:
     config = a_config(home, says("a", usage=USAGE, repeat=10))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         one, two = await visitor.session(), await visitor.session()
@@ -61,7 +61,7 @@ async def test_costs_add_up_to_what_the_sessions_say(home: Path, outside: Outsid
     }
 
 
-async def test_what_has_no_price_is_counted_apart(home: Path, outside: Outside) -> None:
+async def test_what_has_no_price_is_counted_apart(home: Path, outside: Environment) -> None:
     config = a_config(home, says("a", usage=USAGE))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         session = await visitor.session()

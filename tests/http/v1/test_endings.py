@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.events import Event, SessionExported
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import model_of
@@ -23,7 +23,7 @@ from tests.tooled import a_config, says
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_interrupt_stops_the_turn_that_runs(home: Path, outside: Outside) -> None:
+async def test_an_interrupt_stops_the_turn_that_runs(home: Path, outside: Environment) -> None:
     gate = Gate()
     runtime = GatedRuntime([(asked(), streamed("Half of i")), gate])
     async with open_house(home, runtime, outside=outside) as house, visiting(house) as visitor:
@@ -55,7 +55,7 @@ async def test_an_interrupt_stops_the_turn_that_runs(home: Path, outside: Outsid
 
 
 async def test_of_interrupts_that_arrive_together_one_has_stopped_the_turn(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate])
@@ -72,7 +72,7 @@ async def test_of_interrupts_that_arrive_together_one_has_stopped_the_turn(
 
 
 async def test_an_interrupt_that_takes_too_long_is_accepted(
-    home: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+    home: Path, outside: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.services.session_lifecycle.PATIENCE", 0.05)
     gate = Gate()
@@ -106,7 +106,7 @@ async def test_an_interrupt_that_takes_too_long_is_accepted(
     ],
 )
 async def test_the_sender_says_what_a_running_turn_is_worth(
-    home: Path, outside: Outside, on_busy: str, answered: int, stops: list[str]
+    home: Path, outside: Environment, on_busy: str, answered: int, stops: list[str]
 ) -> None:
     gate = Gate()
     runtime = GatedRuntime([gate, an_answer("first")], [an_answer("second")])
@@ -192,7 +192,7 @@ async def test_a_body_that_is_not_right_is_refused(
     assert refusal(answer) == (400, "invalid_body")
 
 
-async def test_a_fork_goes_on_from_a_message(home: Path, outside: Outside) -> None:
+async def test_a_fork_goes_on_from_a_message(home: Path, outside: Environment) -> None:
     config = a_config(home, says("one"), says("two"), says("other"))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         session = await visitor.session(title="Sums")
@@ -255,7 +255,9 @@ async def test_a_fork_may_have_another_agent(visitor: Visitor) -> None:
     assert len(await visitor.messages(fork.document)) == 2
 
 
-async def test_a_fork_leaves_a_running_turn_to_its_session(home: Path, outside: Outside) -> None:
+async def test_a_fork_leaves_a_running_turn_to_its_session(
+    home: Path, outside: Environment
+) -> None:
     gate = Gate()
     runtime = GatedRuntime([an_answer("one")], [gate])
     async with open_house(home, runtime, outside=outside) as house, visiting(house) as visitor:

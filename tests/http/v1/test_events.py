@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from tests.houses import raw
 from tests.http.listening import listening
 from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
     "S2-070f",
     "S2-070g",
 )
-async def test_a_plain_turn_is_told_in_its_order(home: Path, outside: Outside) -> None:
+async def test_a_plain_turn_is_told_in_its_order(home: Path, outside: Environment) -> None:
     config = a_config(home, says("The answer is 4"))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         session = await visitor.session()
@@ -101,7 +101,7 @@ async def test_a_plain_turn_is_told_in_its_order(home: Path, outside: Outside) -
 
 
 @demands("S2-061g", "S2-061h")
-async def test_tools_are_told_between_their_rows(home: Path, outside: Outside) -> None:
+async def test_tools_are_told_between_their_rows(home: Path, outside: Environment) -> None:
     config = a_config(home, asks(call("list_directory", "c1", path=".")), says("Done."))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         agent = await visitor.agent(tools=["list_directory"])
@@ -127,7 +127,7 @@ async def test_tools_are_told_between_their_rows(home: Path, outside: Outside) -
 
 
 @demands("S2-061d", "S2-061k")
-async def test_a_turn_that_fails_says_why(home: Path, outside: Outside) -> None:
+async def test_a_turn_that_fails_says_why(home: Path, outside: Environment) -> None:
     config = a_config(home, {"error": "auth"})
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         session = await visitor.session()
@@ -235,7 +235,7 @@ async def test_what_was_pruned_is_told_on_the_page_and_in_the_stream_alike(
     await visitor.told(session, "hello")
     (delta, *_) = await _events(visitor, session, "types=step.generating")
     clock.advance(days=2)
-    count = await visitor.house.housekeeping.prune()
+    count = await visitor.house.maintenance.prune()
     path = f"/v1/sessions/{session['id']}/events"
     numbers = {"from": delta["sequence"], "to": delta["sequence"] + count - 1}
     gap = {**numbers, "reason": "pruned", "resync": f"/v1/sessions/{session['id']}/messages"}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.config import Config
 from tests.http.v1.test_history import MINIMAL
 from tests.http.v1.visitor import refusal, visiting
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_too_many_are_told_to_wait_and_how_long(
-    home: Path, outside: Outside, clock: SettableClock
+    home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     config = Config(home=home, observations_per_minute=3)
     async with (
-        open_holdfast(config=config, outside=outside, scope=Scope.NONE) as house,
+        open_holdfast(config=config, outside=outside, scope=RunScope.NONE) as house,
         visiting(house) as visitor,
     ):
         other = await visitor.as_("somebody")

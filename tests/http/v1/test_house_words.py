@@ -8,7 +8,7 @@ import pytest
 from msgspec.json import Decoder
 
 from holdfast import Event, open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tools import CATALOGUE
 from tests.http.listening import listening
@@ -134,7 +134,7 @@ async def test_what_holds_by_default_is_told(visitor: Visitor) -> None:
 
 
 async def test_a_session_moves_only_to_a_repository(
-    home: Path, outside: Outside, tmp_path: Path
+    home: Path, outside: Environment, tmp_path: Path
 ) -> None:
     desk = a_repository(tmp_path / "desk")
     config = a_config(home, workspace_root=tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import model_of
 from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
@@ -21,7 +21,7 @@ SUM = {"role": "user", "content": {"text": "How much is 2+2?"}}
 
 
 @demands("S2-055", "S2-055b", "S2-055c", "S2-051", "S2-050e", "S2-059", "S2-070e")
-async def test_create_send_read(home: Path, outside: Outside) -> None:
+async def test_create_send_read(home: Path, outside: Environment) -> None:
     config = a_config(home, says("The answer is 4"))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         agent = await visitor.agent()
@@ -63,7 +63,7 @@ async def test_create_send_read(home: Path, outside: Outside) -> None:
 
 
 @demands("S2-051b", "S2-051c", "S2-050f")
-async def test_calls_and_results_have_their_own_shapes(home: Path, outside: Outside) -> None:
+async def test_calls_and_results_have_their_own_shapes(home: Path, outside: Environment) -> None:
     config = a_config(
         home,
         asks(call("list_directory", "call_abc123", path=".")),

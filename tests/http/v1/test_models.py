@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.models import model_of
 from holdfast.domain.tokens import Scope
 from tests.houses import script
@@ -100,7 +100,7 @@ async def test_the_name_of_a_file_is_for_those_who_may_give_one(
 
 
 async def test_a_default_that_is_a_file_is_not_named_to_everybody(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     config = a_config(home, says("hi"))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:

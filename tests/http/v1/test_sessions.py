@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.models import model_of
 from tests.http.asgi import Answer
@@ -147,7 +147,7 @@ async def test_a_program_of_its_own_works_in_a_repository(visitor: Visitor) -> N
 
 
 async def test_a_folder_given_over_the_network_lies_inside_the_root(
-    home: Path, outside: Outside, tmp_path: Path
+    home: Path, outside: Environment, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
     repository = a_repository(root / "project")
@@ -194,7 +194,7 @@ async def test_without_a_root_no_folder_is_named_over_the_network(
 
 
 @demands("S2-040f")
-async def test_the_words_for_where_a_session_stands(home: Path, outside: Outside) -> None:
+async def test_the_words_for_where_a_session_stands(home: Path, outside: Environment) -> None:
     steps = [says("4"), {"error": "auth"}]
     config = a_config(home, *steps)
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
@@ -245,7 +245,7 @@ async def test_sessions_are_listed_newest_first_and_filtered(
     assert await titles("/v1/sessions?status=completed,pending") == ["Gamma", "Beta", "Alpha"]
 
 
-async def test_a_failed_turn_is_listed_as_failed(home: Path, outside: Outside) -> None:
+async def test_a_failed_turn_is_listed_as_failed(home: Path, outside: Environment) -> None:
     config = a_config(home, {"error": "auth"})
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         session = await visitor.session()
@@ -391,7 +391,7 @@ async def test_a_repeated_opening_gets_the_session_as_it_is_now(visitor: Visitor
     assert refusal(other) == (409, "id_reused")
 
 
-async def test_an_open_session_keeps_its_agent_as_it_was(home: Path, outside: Outside) -> None:
+async def test_an_open_session_keeps_its_agent_as_it_was(home: Path, outside: Environment) -> None:
     async with (
         open_holdfast(config=a_config(home), outside=outside) as house,
         visiting(house) as visitor,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from tests.http.listening import listening
 from tests.http.v1.visitor import visiting
 from tests.marks import demands
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 @demands("S2-070", "S2-080", "S2-080b", "S2-080c")
 async def test_a_page_that_listens_hears_a_question_being_answered(
-    home: Path, outside: Outside
+    home: Path, outside: Environment
 ) -> None:
     config = a_config(home, says("4"))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:

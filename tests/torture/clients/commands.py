@@ -6,7 +6,7 @@ Another process watches what it executes. Prints how each call came out.
 import json
 from pathlib import Path
 
-from holdfast.ports import Done
+from holdfast.ports import CallOutcome
 from tests.tools.workbenches import Workbench
 from tests.torture.bypasses import GLOBS, LISTED
 
@@ -27,6 +27,6 @@ def _write(answer: Path, outcomes: list[str]) -> None:
     answer.write_text(json.dumps(outcomes), "utf-8")
 
 
-def outcome(done: Done) -> str:
+def outcome(done: CallOutcome) -> str:
     """Return the status of a call and why."""
     return f"{done.status}/{done.error.code}" if done.error else str(done.status)

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from holdfast import Holdfast, Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import Holdfast, RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.ports import Tx
 from tests.torture.clients.house import settings
 from tests.torture.desk_model import AGENT, Desks, done, found, next_step
@@ -22,9 +22,9 @@ async def main(home: str, record: str, seed: int, dies_at: int, fault: str = "")
     """Do steps until the chosen touch of the disk, counted from the first step on."""
     now, _ = await found(Path(home))
     disk = Disk(recording=False)
-    outside = Outside(vfs=disk.vfs)
+    outside = Environment(vfs=disk.vfs)
     config = settings(Path(home))
-    async with open_holdfast(config=config, scope=Scope.NONE, outside=outside) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE, outside=outside) as house:
         await house.agents.built_in(house.owner)
         disk.fault = _dying(dies_at)
         with _opened(record) as file:

@@ -5,8 +5,8 @@ import random
 import signal
 from pathlib import Path
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
 from tests.torture.attempts import Record
 from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.disks import Disk, Operation
@@ -20,9 +20,9 @@ async def main(home: str, record: str, session: str, size: int) -> None:
         if (operation.kind, operation.file) == ("sync", "wal"):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    outside = Outside(vfs=disk.vfs)
+    outside = Environment(vfs=disk.vfs)
     config = settings(Path(home))
-    async with open_holdfast(config=config, scope=Scope.NONE, outside=outside) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE, outside=outside) as house:
         disk.fault = die_at_sync
         client = Client(house, Record(Path(record)))
         await client.send(session, new_id(random.Random(size)), "x" * size)

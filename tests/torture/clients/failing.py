@@ -107,6 +107,6 @@ def work_of(verb: str, client: Client, session: str, luck: random.Random) -> Wor
         "read": lambda: client.house.read(SessionId(session)),
         "open": lambda: client.open(key),
         "fork": lambda: client.fork(session, key),
-        "rest": client.house.housekeeping.prune,
+        "rest": client.house.maintenance.prune,
     }
     return works[verb]

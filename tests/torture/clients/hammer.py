@@ -5,7 +5,7 @@ import random
 import time
 from pathlib import Path
 
-from holdfast import Scope, SessionId, open_holdfast
+from holdfast import RunScope, SessionId, open_holdfast
 from tests.torture.attempts import Record
 from tests.torture.clients.house import Client, new_id, settings
 
@@ -16,7 +16,7 @@ async def main(home: str, record: str, shared: str, seconds: float, seed: int) -
     """Hammer a shared session and one of its own for so many seconds."""
     luck = random.Random(seed)
     written = Record(Path(record), synced=False)
-    async with open_holdfast(config=settings(Path(home)), scope=Scope.NONE) as house:
+    async with open_holdfast(config=settings(Path(home)), scope=RunScope.NONE) as house:
         client = Client(house, written)
         own = new_id(luck)
         await client.open(own)

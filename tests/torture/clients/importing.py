@@ -4,9 +4,9 @@ import os
 import signal
 from pathlib import Path
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
-from holdfast.wiring import bring_in
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
+from holdfast.wiring import run_imports
 from tests.torture.clients.house import settings
 from tests.torture.disks import Disk, Operation
 
@@ -23,9 +23,9 @@ async def main(home: str, folder: str, dies_at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     config = settings(Path(home), block_zones=Path(folder))
-    outside = Outside(vfs=disk.vfs)
-    async with open_holdfast(config=config, scope=Scope.NONE, outside=outside) as house:
+    outside = Environment(vfs=disk.vfs)
+    async with open_holdfast(config=config, scope=RunScope.NONE, outside=outside) as house:
         disk.fault = count
-        await bring_in(house)
+        await run_imports(house)
         print("touches", dies_at - left)
         disk.fault = lambda operation: None

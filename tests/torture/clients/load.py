@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Event, NotFound, OnBusy, open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.events import TurnEnded
 from tests.torture.attempts import Attempt, Record, read_attempts
 from tests.torture.clients.house import Client, new_id, settings
@@ -45,7 +45,7 @@ async def main(home: str, name: str, seed: int, shared: list[str], fault: str = 
     luck = random.Random(seed)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    outside = Outside(wrap=FAULTS[fault]) if fault else Outside()
+    outside = Environment(wrap=FAULTS[fault]) if fault else Environment()
     begun = time.monotonic()
     async with open_holdfast(config=settings(Path(home)), outside=outside) as house:
         record.note(ready_ms=round((time.monotonic() - begun) * 1000))

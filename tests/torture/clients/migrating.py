@@ -4,8 +4,8 @@ import os
 import signal
 from pathlib import Path
 
-from holdfast import Scope, open_holdfast
-from holdfast.app import Outside
+from holdfast import RunScope, open_holdfast
+from holdfast.app import Environment
 from holdfast.store.sqlite import migrate as sqlite_migrate
 from holdfast.store.sqlite.connection import connect
 from tests.torture.clients.house import settings
@@ -31,8 +31,8 @@ async def main(home: str, direction: str, dies_at: int) -> None:
 
 async def _change(home: str, direction: str, disk: Disk) -> None:
     if direction == "open":
-        outside = Outside(vfs=disk.vfs)
-        async with open_holdfast(config=settings(Path(home)), scope=Scope.NONE, outside=outside):
+        outside = Environment(vfs=disk.vfs)
+        async with open_holdfast(config=settings(Path(home)), scope=RunScope.NONE, outside=outside):
             return
     connection = connect(Path(home) / "history.db", key_beside(Path(home)), vfs=disk.vfs)
     if direction == "down":

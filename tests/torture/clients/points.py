@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from holdfast import Event, Holdfast, open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.domain.events import StepDelta, StepStarted, TurnEnded
 from holdfast.domain.ids import LOCAL_OWNER, SessionId
 from holdfast.ports import Store
@@ -38,7 +38,7 @@ async def main(
     # A new owner has no agent yet, so that one has to be made.
     owner = f"owner-{run}" if kind == "agent" else LOCAL_OWNER
     async with open_holdfast(
-        config=settings(Path(home)), owner=owner, outside=Outside(wrap=wrap)
+        config=settings(Path(home)), owner=owner, outside=Environment(wrap=wrap)
     ) as house:
         client = Client(house, Record(Path(record)))
         await repeat(client, before, luck)
@@ -81,7 +81,7 @@ class Life:
         await self._client.act("close", other)
         await self._client.act("resume", other)
         await self._talk(other, "short")
-        await self._house.housekeeping.prune(timedelta(0))
+        await self._house.maintenance.prune(timedelta(0))
         await self._client.act("delete", other)
         await self._talk(session, "tardy")
         # However long it takes to leave, the last turn is left open.

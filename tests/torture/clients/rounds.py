@@ -17,15 +17,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast import Event, Holdfast, SessionRequest
-from holdfast.app import Outside
+from holdfast.app import Environment
 from holdfast.config import Config
-from holdfast.domain.approvals import Answer, ApprovalMode, ApprovalState
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
 from holdfast.domain.calls import CallState
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import SessionContext
-from holdfast.ports import Asked, Done, Planned, Store, Toolbox, Tx, Workplace
-from holdfast.services.calls import How, Wish
+from holdfast.ports import (
+    CallOutcome,
+    PlannedCall,
+    RequestedCall,
+    Store,
+    Toolbox,
+    ToolWorkspace,
+    Tx,
+)
+from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.builders import an_id
 from tests.tooled import open_wrapped
 from tests.torture.attempts import Record
@@ -150,13 +158,13 @@ class StrikingToolbox:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._theirs, name)
 
-    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
         number = self._striking.before("plan", asked.name)
         planned = await self._theirs.plan(place, asked)
         self._striking.after("plan", number)
         return planned
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         number = self._striking.before("run", planned.asked.name)
         done = await self._theirs.run(place, planned)
         self._striking.after("run", number)
@@ -181,7 +189,7 @@ async def lived(life: Life) -> None:
     wrapped = open_wrapped(
         settings(home),
         lambda theirs: StrikingToolbox(theirs, striking),
-        outside=Outside(wrap=wrap),
+        outside=Environment(wrap=wrap),
     )
     async with wrapped as house:
         record = Record(home.parent / "life.jsonl")
@@ -233,7 +241,7 @@ async def _is_quiet(house: Holdfast) -> bool:
 async def _allow(house: Holdfast, news: Event) -> None:
     if not isinstance(news.payload, ApprovalRequested):
         return
-    session, yes = SessionId(SESSION), Answer(state=ApprovalState.ALLOWED, by="ada")
+    session, yes = SessionId(SESSION), ApprovalAnswer(state=ApprovalState.ALLOWED, by="ada")
     asked = await house.approvals.get(house.owner, session, news.payload.approval_id)
     if asked.state is ApprovalState.WAITING:
         await house.approvals.answer(house.owner, session, asked.id, yes)
@@ -242,9 +250,9 @@ async def _allow(house: Holdfast, news: Event) -> None:
 async def _settle(house: Holdfast, life: Life) -> None:
     """Settle what is unknown; a retry that was cut off is unknown itself, and taken as not done."""
     for call in (await house.calls.list(house.owner, state=CallState.UNKNOWN)).items:
-        how = How(life.settles) if call.id == CALL else How.SKIP
-        result = "as seen" if how is How.MARK_DONE else None
-        wish = Wish(how=how, by="ada", result=result)
+        how = SettlementAction(life.settles) if call.id == CALL else SettlementAction.SKIP
+        result = "as seen" if how is SettlementAction.MARK_DONE else None
+        wish = SettlementRequest(how=how, by="ada", result=result)
         await house.calls.settle(house.owner, SessionId(SESSION), call.id, wish)
     await _played(house, life)
 

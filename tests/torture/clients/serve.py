@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from tests.torture.clients.house import settings
 from tests.torture.machine import DATABASE
 from tests.torture.spies import UnfencedStore
@@ -29,7 +29,7 @@ async def main(
     config = settings(Path(home), default_model=f"scripted:{script}")
     if unfenced and DATABASE in os.environ:
         save_anyway()
-    outside = Outside(wrap=UnfencedStore) if unfenced else Outside()
+    outside = Environment(wrap=UnfencedStore) if unfenced else Environment()
     async with open_holdfast(config=config, outside=outside):
         print("ready", flush=True)
         await stopping.wait()

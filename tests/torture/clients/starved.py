@@ -13,7 +13,7 @@ from typing import Any
 
 import holdfast
 from holdfast import HoldfastError, OnBusy, SessionId, open_holdfast
-from holdfast.app import Outside
+from holdfast.app import Environment
 from tests.torture.attempts import Record
 from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.spies import FrankStore, SulkingStore
@@ -32,7 +32,7 @@ async def main(home: str, record: str, famine: tuple[str, int], seed: int, fault
     kind, spare = famine
     luck = random.Random(seed)
     written = Record(Path(record), synced=False)
-    outside = Outside(wrap=FAULTS[fault]) if fault else Outside()
+    outside = Environment(wrap=FAULTS[fault]) if fault else Environment()
     async with open_holdfast(config=settings(Path(home)), outside=outside) as house:
         client = Client(house, written)
         session = new_id(luck)

@@ -6,14 +6,14 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from holdfast import Event, HoldfastError, OnBusy
-from holdfast.domain.approvals import Answer, ApprovalMode, ApprovalState
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import StorageFull, Unavailable
 from holdfast.domain.events import encode_payload
 from holdfast.domain.ids import LOCAL_OWNER, SessionId
 from holdfast.domain.messages import Message
 from holdfast.domain.sessions import SessionRequest
-from holdfast.services.calls import How, Wish
+from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.torture.attempts import OK, Attempt, digest, meant
 from tests.torture.clients.house import new_id, words_for
 from tests.torture.simulated.processes import Floors, GoneError, Process
@@ -143,13 +143,13 @@ class Visitor:
         waiting = await floors.approvals.list(LOCAL_OWNER, state=ApprovalState.WAITING)
         for each in waiting.items:
             said = self._luck.choice((ApprovalState.ALLOWED, ApprovalState.DENIED))
-            answer = Answer(state=said, by="visitor")
+            answer = ApprovalAnswer(state=said, by="visitor")
             await floors.approvals.answer(LOCAL_OWNER, each.session_id, each.id, answer)
 
     async def _settle(self, floors: Floors) -> None:
         unknown = await floors.calls.list(LOCAL_OWNER, state=CallState.UNKNOWN)
         for call in unknown.items:
-            wish = Wish(how=self._luck.choice(tuple(How)), by="visitor")
+            wish = SettlementRequest(how=self._luck.choice(tuple(SettlementAction)), by="visitor")
             await floors.calls.settle(LOCAL_OWNER, call.session_id, call.id, wish)
 
 

@@ -7,23 +7,23 @@ from holdfast.domain.approvals import digest_of
 from holdfast.domain.costs import Usage
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.engine.tool_calls import refused
+from holdfast.engine.tool_calls import refuse_call
 from holdfast.ports import (
-    Asked,
     CallArguments,
     CallEnded,
+    CallOutcome,
     CallStarted,
-    Done,
     Failed,
     FailureKind,
     LlmDelta,
     LlmRequest,
     LlmTool,
-    Planned,
+    PlannedCall,
+    RequestedCall,
     StepStop,
     Stopped,
     TextDelta,
-    Workplace,
+    ToolWorkspace,
 )
 from tests.torture.simulated.disks import Mortal
 from tests.torture.simulated.worlds import World
@@ -91,26 +91,26 @@ class SimulatedToolbox:
         """Return what the table says."""
         return TOOLS[name][0] if name in TOOLS else Effect.UNSAFE
 
-    async def offers(self, place: Workplace) -> tuple[LlmTool, ...]:
+    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Offer everything."""
         return tuple(LlmTool(name=name, description=name, parameters={}) for name in TOOLS)
 
-    async def troubles(self, place: Workplace) -> tuple[str, ...]:
+    async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
         """Have none."""
         return ()
 
-    async def plan(self, place: Workplace, asked: Asked) -> Planned | Done:
+    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
         """Agree to everything that there is."""
         await self._process.breathe(0.01)
         if asked.name not in TOOLS:
-            return refused(ResultCode.UNKNOWN_TOOL, f"There is no tool {asked.name!r}.")
+            return refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {asked.name!r}.")
         effect, tool_class = TOOLS[asked.name]
         digest = digest_of(asked.name, asked.arguments, place.working_dir, (asked.id,))
-        return Planned(
+        return PlannedCall(
             asked=asked, effect=effect, tool_class=tool_class, digest=digest, question="May I?"
         )
 
-    async def run(self, place: Workplace, planned: Planned) -> Done:
+    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         """Act; what has to be on disk by then is there, or it is a fault."""
         key = planned.asked.idempotency_key
         await self._process.breathe(0.3)
@@ -122,7 +122,7 @@ class SimulatedToolbox:
         await self._process.breathe(1.0)
         if self._world.luck.random() < 0.1:
             raise OSError("the tool fell over")
-        return Done(status=ResultStatus.OK, result="done")
+        return CallOutcome(status=ResultStatus.OK, result="done")
 
     async def leave(self, session: str) -> None:
         """Keep nothing as long as a session."""

@@ -12,9 +12,9 @@ from holdfast.domain.leases import Holder
 from holdfast.domain.tools import Grant
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.execution.coordinator import LocalCoordinator
-from holdfast.execution.workspace_folders import Workspaces
+from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.ports import Limits
-from holdfast.services.agent_processes import Slots
+from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.calls import Calls
 from holdfast.services.event_stream import Events
@@ -23,11 +23,11 @@ from holdfast.services.leases import Leases
 from holdfast.services.messages import Messages
 from holdfast.services.models import Models
 from holdfast.services.repos import Repos
-from holdfast.services.session_create import OpeningRules, Openings
+from holdfast.services.session_create import SessionCreation, SessionRules
 from holdfast.services.sessions import Sessions
-from holdfast.services.stamping import Ink, Mint
-from holdfast.services.turns import Inputs, Turns
-from holdfast.services.workspaces import Places
+from holdfast.services.stamping import IdFactory, Stamping
+from holdfast.services.turns import TurnInputs, Turns
+from holdfast.services.workspaces import Workspaces
 from tests.houses import Anything
 from tests.torture.simulated.disks import SimulatedStore
 from tests.torture.simulated.outside import SimulatedLlm, SimulatedToolbox
@@ -143,20 +143,20 @@ class Process:
         world, clock = self.world, self.world
         store = world.wrap(SimulatedStore(world.disk, self))
         bells = Bells(world)
-        mint = Mint(clock, world)
-        journal = Journal(store, bells, Ink(clock=clock, mint=mint))
+        id_factory = IdFactory(clock, world)
+        journal = Journal(store, bells, Stamping(clock=clock, id_factory=id_factory))
         leases = Leases(store, journal, clock, self)
         models = Models(store, "maker:model", Anything())
-        folders = Workspaces(world.disk.home)
+        folders = WorkspaceFolders(world.disk.home)
         approvals = Approvals(store, journal, bells, clock, ApprovalRules())
-        inputs = Inputs(models, Places(store, folders, Grant()), approvals, Limits())
+        inputs = TurnInputs(models, Workspaces(store, folders, Grant()), approvals, Limits())
         llm, toolbox = SimulatedLlm(world, self), SimulatedToolbox(world, self)
         engine = EngineRuntime(llm, toolbox, clock, world)
-        turns = Turns(store, journal, inputs, {LlmRuntime: engine}, Slots())
+        turns = Turns(store, journal, inputs, {LlmRuntime: engine}, ProcessLimit())
         events = await stack.enter_async_context(Events(store, bells))
         coordinator = await stack.enter_async_context(LocalCoordinator(leases, turns))
-        repos = Repos(store, clock, mint, None)
-        openings = Openings(journal, models, repos, folders, OpeningRules())
+        repos = Repos(store, clock, id_factory, None)
+        openings = SessionCreation(journal, models, repos, folders, SessionRules())
         sessions = Sessions(store, journal, openings, leases, coordinator)
         for head in await leases.reap(()):
             coordinator.wake(head.key)
@@ -165,7 +165,7 @@ class Process:
             messages=Messages(store, journal, coordinator, openings, leases),
             events=events,
             approvals=approvals,
-            calls=Calls(store, journal, coordinator, mint),
+            calls=Calls(store, journal, coordinator, id_factory),
         )
 
 

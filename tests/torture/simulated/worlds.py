@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
-from holdfast.ports import Store, Told
+from holdfast.ports import Notification, Store
 from tests.torture.simulated.disks import Disk
 
 BEGINNING = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
@@ -69,9 +69,9 @@ class Door:
     def __init__(self) -> None:
         self.rings = 0
         self.rung = asyncio.Event()
-        self.told: Told | None = None
+        self.told: Notification | None = None
 
-    def ring(self, told: Told | None = None) -> None:
+    def ring(self, told: Notification | None = None) -> None:
         """Wake everybody up."""
         self.rings += 1
         self.told = told
@@ -86,7 +86,7 @@ class Ear:
         self._door = door
         self._heard = door.rings
 
-    async def rung(self) -> Told | None:
+    async def rung(self) -> Notification | None:
         """Return once the door was rung after this ear was lent; what was told, if only once."""
         while self._door.rings == self._heard:
             await self._door.rung.wait()
@@ -103,7 +103,7 @@ class Bells:
         """Lend an ear."""
         return Ear(self._world.doors.setdefault(key, Door()))
 
-    def ring(self, key: SessionKey, tell: Callable[[], Told] | None = None) -> None:
+    def ring(self, key: SessionKey, tell: Callable[[], Notification] | None = None) -> None:
         """Tell everybody."""
         self._world.note("written", key)
         self._world.doors.setdefault(key, Door()).ring(tell and tell())

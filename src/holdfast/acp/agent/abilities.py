@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from holdfast.acp.agent.house import Settings
 from holdfast.domain.agents import LlmRuntime
-from holdfast.domain.approvals import ApprovalMode, tighter
+from holdfast.domain.approvals import ApprovalMode, stricter_mode
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import Session
 
@@ -100,7 +100,7 @@ def _select(id_: str, name: str, current: str, choices: list[Form]) -> Form:
 
 def _meaning(mode: ApprovalMode, settings: Settings) -> str:
     """Return what a mode does; what the configuration keeps closed is not promised."""
-    held = tighter(mode, settings.approval)
+    held = stricter_mode(mode, settings.approval)
     if held is mode:
         return _MODES[mode][1]
     return f'Like {_MODES[held][0]}, as long as the configuration says approval = "{held}".'

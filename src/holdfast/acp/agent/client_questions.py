@@ -14,8 +14,8 @@ from holdfast.acp.transport.connection import Connection, Lost, Refused
 from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
     ALLOW_ONCE,
-    Answer,
     Approval,
+    ApprovalAnswer,
     ApprovalScope,
     ApprovalState,
     Question,
@@ -100,7 +100,7 @@ class Asking:
             answer = answer_of(approval.question, await future)
         except Refused:
             # Whoever cannot be asked has not agreed.
-            answer = Answer(state=ApprovalState.DENIED, by=BY)
+            answer = ApprovalAnswer(state=ApprovalState.DENIED, by=BY)
         except Lost:
             return
         try:
@@ -128,9 +128,9 @@ def offered(question: Question) -> list[dict[str, str]]:
     return [once, *([always] if question.memory is not None else []), never]
 
 
-def answer_of(question: Question, result: Any) -> Answer:
+def answer_of(question: Question, result: Any) -> ApprovalAnswer:
     """Return what a client's answer means; whatever is not a yes that was offered is a no."""
-    denied = Answer(state=ApprovalState.DENIED, by=BY)
+    denied = ApprovalAnswer(state=ApprovalState.DENIED, by=BY)
     try:
         outcome = msgspec.convert(result, Given).outcome
     except msgspec.ValidationError:
@@ -140,9 +140,9 @@ def answer_of(question: Question, result: Any) -> Answer:
     kind = kinds.get(taken or "")
     choice = taken if question.choices and kind is not None else None
     if kind == ALLOW_ALWAYS and question.memory is not None:
-        return Answer(
+        return ApprovalAnswer(
             state=ApprovalState.ALLOWED, by=BY, scope=ApprovalScope.SESSION, choice=choice
         )
     if kind in {ALLOW_ONCE, ALLOW_ALWAYS}:
-        return Answer(state=ApprovalState.ALLOWED, by=BY, choice=choice)
+        return ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY, choice=choice)
     return msgspec.structs.replace(denied, choice=choice)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from holdfast.domain.approvals import Answer, Approval, ApprovalMode, ApprovalState
+    from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalMode, ApprovalState
     from holdfast.domain.events import Event, Gap
     from holdfast.domain.ids import Owner, SessionId
     from holdfast.domain.messages import Message, Part
@@ -81,7 +81,7 @@ class Approvals(Protocol):
         owner: "Owner",
         session_id: "SessionId",
         approval_id: str,
-        answer: "Answer",
+        answer: "ApprovalAnswer",
         *,
         digest: str | None = None,
     ) -> "Approval": ...

@@ -16,7 +16,7 @@ from typing import Final
 from holdfast.acp.process.identities import boot
 from holdfast.acp.process.launching import NotStarted, Start, order_of
 from holdfast.acp.transport.streams import reading, writing
-from holdfast.domain.agent_processes import Birth
+from holdfast.domain.agent_processes import ProcessIdentity
 
 _KEEPER: Final = str(Path(__file__).with_name("keeper.py"))
 
@@ -30,7 +30,7 @@ class Child:
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.birth = Birth(pid=0, group=0, started=0, boot="")
+        self.birth = ProcessIdentity(pid=0, group=0, started=0, boot="")
         self.stdin: StreamWriter | None = None
         self.outputs: list[StreamReader] = []
         self.exited: Future[int | None] = loop.create_future()
@@ -98,7 +98,7 @@ class Child:
         told = (await self._report.readline()).decode().split()
         if told[:1] == ["born"]:
             pid, started = int(told[1]), int(told[2])
-            self.birth = Birth(pid=pid, group=pid, started=started, boot=boot())
+            self.birth = ProcessIdentity(pid=pid, group=pid, started=started, boot=boot())
             self._hearing = asyncio.get_running_loop().create_task(self._hear())
         elif told[:1] == ["failed"]:
             raise NotStarted(told[1], int(told[2]))

@@ -20,7 +20,7 @@ from holdfast.acp.process.launching import Start
 from holdfast.acp.process.rings import Ring, fill, newest, plain
 from holdfast.acp.transport.censors import CARELESS, Censor
 from holdfast.acp.transport.connection import Bounds, Connection
-from holdfast.domain.agent_processes import Birth, Exit
+from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Program:
         loop = asyncio.get_running_loop()
         self.connection = connection
         self.birth = child.birth
-        self.exited: Future[Exit] = loop.create_future()
+        self.exited: Future[ProcessExit] = loop.create_future()
         self._child = child
         self._patience = patience
         self._mark = mark
@@ -67,7 +67,7 @@ class Program:
         # Read to its end all the time, because who complains into a full pipe hangs.
         self._hearing = loop.create_task(fill(self._complaints, child.outputs[1]))
         self._watching = loop.create_task(self._watch())
-        self._ending: Task[Exit] | None = None
+        self._ending: Task[ProcessExit] | None = None
 
     @classmethod
     async def spawn(
@@ -94,7 +94,7 @@ class Program:
         # Cut last: half a secret is not recognised.
         return newest(self.connection.censor.text(told), COMPLAINTS_SHOWN)
 
-    async def end(self, *, farewell: Callable[[], Awaitable[object]] | None = None) -> Exit:
+    async def end(self, *, farewell: Callable[[], Awaitable[object]] | None = None) -> ProcessExit:
         """End it and all that come from it, kindly first; a second call waits for the first.
 
         The farewell is said while it still listens; what that raises or takes too long is passed
@@ -111,12 +111,12 @@ class Program:
             raise asyncio.CancelledError
         return ending.result()
 
-    def _begin_end(self, farewell: Callable[[], Awaitable[object]] | None) -> Task[Exit]:
+    def _begin_end(self, farewell: Callable[[], Awaitable[object]] | None) -> Task[ProcessExit]:
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end(farewell))
         return self._ending
 
-    async def _end(self, farewell: Callable[[], Awaitable[object]] | None) -> Exit:
+    async def _end(self, farewell: Callable[[], Awaitable[object]] | None) -> ProcessExit:
         child, patience = self._child, self._patience
         if self._reason == "exited" and not child.exited.done():
             self._reason = "ended"
@@ -162,7 +162,7 @@ class Program:
         await silent
 
 
-async def reap(birth: Birth, mark: str) -> bool:
+async def reap(birth: ProcessIdentity, mark: str) -> bool:
     """End what a former run of ours left of a program; `False` when nothing of it is there.
 
     `mark` is the value of `HOLDFAST_SESSION_ID`. The group is killed only when its number, start
@@ -179,7 +179,7 @@ async def reap(birth: Birth, mark: str) -> bool:
     return True
 
 
-def _is_left(birth: Birth, mark: str) -> bool:
+def _is_left(birth: ProcessIdentity, mark: str) -> bool:
     """Tell whether somebody of the group proves that it is the one we started.
 
     The program itself may be gone: a group keeps its number until its last one is.
@@ -192,10 +192,10 @@ def _is_left(birth: Birth, mark: str) -> bool:
     return any(each.started >= birth.started and is_marked(each.pid, mark) for each in found)
 
 
-def exit_of(status: int | None, reason: ExitReason) -> Exit:
+def exit_of(status: int | None, reason: ExitReason) -> ProcessExit:
     """Return what a wait status says; without one nobody knows."""
     if status is None:
-        return Exit(reason="lost")
+        return ProcessExit(reason="lost")
     if os.WIFSIGNALED(status):
-        return Exit(signal=os.WTERMSIG(status), reason=reason)
-    return Exit(code=os.WEXITSTATUS(status), reason=reason)
+        return ProcessExit(signal=os.WTERMSIG(status), reason=reason)
+    return ProcessExit(code=os.WEXITSTATUS(status), reason=reason)

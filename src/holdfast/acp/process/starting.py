@@ -8,7 +8,12 @@ from msgspec.structs import replace
 
 from holdfast.acp.process.identities import MARK
 from holdfast.acp.process.launching import Limits, Start, find
-from holdfast.domain.agent_processes import SESSION_WORD, ProgramLimits, ProgramOptions, options_of
+from holdfast.domain.agent_processes import (
+    SESSION_WORD,
+    ProgramLimits,
+    ProgramOptions,
+    parse_program_options,
+)
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Scrubber, Secret
@@ -35,7 +40,7 @@ async def start_of(
     yard: Yard, runtime: AcpRuntime, folder: str, session: str, *, has_servers: bool = False
 ) -> Start:
     """Return how an agent's program is started for a session, with MCP servers or without."""
-    options = options_of(runtime)
+    options = parse_program_options(runtime)
     if has_servers:
         given = options.environment | options.with_servers
         options = replace(options, environment=given)

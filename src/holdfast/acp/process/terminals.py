@@ -15,7 +15,7 @@ from holdfast.acp.process.program import PATIENT, Patience, exit_of
 from holdfast.acp.process.rings import Ring, fill
 from holdfast.acp.transport.framing import INTERNAL_ERROR, NOT_FOUND, RpcError
 from holdfast.acp.transport.losses import Refused
-from holdfast.domain.agent_processes import Exit
+from holdfast.domain.agent_processes import ProcessExit
 
 AT_ONCE: Final = 16
 OUTPUT_MOST: Final = 1 << 20
@@ -26,7 +26,7 @@ class Output(Struct, frozen=True, kw_only=True):
 
     text: str
     truncated: bool
-    exit: Exit | None = None
+    exit: ProcessExit | None = None
 
 
 class _Terminal:
@@ -50,7 +50,7 @@ class _Terminal:
             exit=self._living.result() if is_over else None,
         )
 
-    async def wait(self) -> Exit:
+    async def wait(self) -> ProcessExit:
         await asyncio.wait([self._living])
         return self._living.result()
 
@@ -60,7 +60,7 @@ class _Terminal:
         # Ended to the end, whoever gives up waiting for it.
         await asyncio.shield(self._ending)
 
-    async def _live(self) -> Exit:
+    async def _live(self) -> ProcessExit:
         """Wait for the exit; somebody else may hold the output, and is heard a moment longer."""
         await asyncio.wait([self._child.exited])
         await asyncio.wait([self._hearing], timeout=self._patience.last_words)
@@ -111,7 +111,7 @@ class Terminals:
         """Return what it shows now."""
         return self._known(id).output()
 
-    async def wait(self, id: str) -> Exit:
+    async def wait(self, id: str) -> ProcessExit:
         """Wait until it has ended; any number may wait."""
         return await self._known(id).wait()
 

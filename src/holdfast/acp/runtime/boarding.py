@@ -18,13 +18,18 @@ from holdfast.acp.runtime.options import apply_options
 from holdfast.acp.runtime.raw_lines import Scribe
 from holdfast.acp.translate.told import Told, told_from
 from holdfast.acp.transport.connection import Lost
-from holdfast.domain.agent_processes import ALIVE, Exit, ProcessState
+from holdfast.domain.agent_processes import ALIVE, ProcessExit, ProcessState
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.turns import turns
-from holdfast.ports import Companion, Companions, Company, TurnInput
+from holdfast.ports import (
+    ClientMcpServer,
+    ClientMcpServers,
+    McpServerSource,
+    TurnInput,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +52,7 @@ class Outfit(Struct, frozen=True, kw_only=True):
     """What programs are brought aboard with: how they start, and who goes along with them."""
 
     yard: Yard
-    companions: Companions
+    companions: McpServerSource
     line_limit: int
     # Who puts all that a program says on the desk of its session; nobody, where nobody wants it.
     scribe: Scribe | None = None
@@ -93,7 +98,11 @@ class Boarding:
         return _restarted("session/new")
 
     def _wish(
-        self, slip: Slip, turn: TurnInput, known: str | None, companions: tuple[Companion, ...]
+        self,
+        slip: Slip,
+        turn: TurnInput,
+        known: str | None,
+        companions: tuple[ClientMcpServer, ...],
     ) -> Wish:
         return Wish(
             folder=slip.folder,
@@ -107,11 +116,11 @@ class Boarding:
         )
 
     async def _started(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
-        known = await slip.berth.known()
+        known = await slip.process_slot.known()
         if known.state in ALIVE and (known.birth is None or not known.birth.mark):
             # Somebody else's who held the session before us: there is one program for a session.
             # One that is shared may be others'; whoever looks after it lets the session go.
-            await self._fleet.reap(known, slip.berth.session)
+            await self._fleet.reap(known, slip.process_slot.session)
         company = await self._company(turn)
         slip.start = await self._prepared(slip, turn, company)
         is_new = known.agent_session is None
@@ -132,17 +141,17 @@ class Boarding:
         await slip.keep(ProcessState.READY)
         return (*(() if is_new else _restarted(rung)), *notices)
 
-    async def _company(self, turn: TurnInput) -> Company:
+    async def _company(self, turn: TurnInput) -> ClientMcpServers:
         """Return the servers that go along, asked anew for each start: consent may have changed."""
-        return await self._outfit.companions.of(turn.place) if turn.place else Company()
+        return await self._outfit.companions.of(turn.place) if turn.place else ClientMcpServers()
 
-    async def _prepared(self, slip: Slip, turn: TurnInput, company: Company) -> Start:
+    async def _prepared(self, slip: Slip, turn: TurnInput, company: ClientMcpServers) -> Start:
         try:
             return await start_of(
                 self._outfit.yard,
                 runtime_of(turn),
-                await slip.berth.folder(),
-                slip.berth.session,
+                await slip.process_slot.folder(),
+                slip.process_slot.session,
                 has_servers=bool(company.companions),
             )
         except (Denied, Invalid, NotFound) as error:
@@ -199,7 +208,7 @@ async def _ended(slip: Slip) -> str:
     return found.program.stderr_tail
 
 
-def came_out(end: Exit) -> str:
+def came_out(end: ProcessExit) -> str:
     """Return in words how a program ended."""
     if end.signal is not None:
         return f"signal {end.signal}"

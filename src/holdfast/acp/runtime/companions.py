@@ -7,15 +7,17 @@ from holdfast.acp.runtime.conversation import Conversation
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.messages import Message, Notice, NoticeCode, Role
 from holdfast.domain.secrets import Secret
-from holdfast.ports import Companion
+from holdfast.ports import ClientMcpServer
 
 
-def entries_of(conversation: Conversation, companions: Sequence[Companion]) -> list[dict[str, Any]]:
+def entries_of(
+    conversation: Conversation, companions: Sequence[ClientMcpServer]
+) -> list[dict[str, Any]]:
     """Return what is sent of those servers that the program can use; all secrets are in it."""
     return [_entry(each) for each in companions if _is_usable(conversation, each)]
 
 
-def left_out(conversation: Conversation, companions: Sequence[Companion]) -> Iterator[str]:
+def left_out(conversation: Conversation, companions: Sequence[ClientMcpServer]) -> Iterator[str]:
     """Yield in sentences which servers the program cannot use."""
     for each in companions:
         if not _is_usable(conversation, each):
@@ -37,13 +39,13 @@ def told_of(troubles: Sequence[str], history: Sequence[Message]) -> tuple[Messag
     )
 
 
-def _is_usable(conversation: Conversation, companion: Companion) -> bool:
+def _is_usable(conversation: Conversation, companion: ClientMcpServer) -> bool:
     # Programs on pipes are the one kind that every agent has to take.
     is_program = companion.transport == "stdio"
     return is_program or conversation.can("mcpCapabilities", companion.transport)
 
 
-def _entry(companion: Companion) -> dict[str, Any]:
+def _entry(companion: ClientMcpServer) -> dict[str, Any]:
     values = _pairs(companion.values)
     if companion.transport == "stdio":
         return {

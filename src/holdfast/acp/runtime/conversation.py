@@ -28,7 +28,7 @@ from holdfast.acp.transport.framing import (
     Request,
     RpcError,
 )
-from holdfast.domain.agent_processes import Exit
+from holdfast.domain.agent_processes import ProcessExit
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Conversation:
         """Tell whether no other conversation with the program bears this name."""
         return self.seat is None or self.seat.strand.is_free(name)
 
-    async def end(self, farewell: Farewell | None, *, is_for_all: bool = False) -> Exit:
+    async def end(self, farewell: Farewell | None, *, is_for_all: bool = False) -> ProcessExit:
         """End the program and all that was done for it; one that others share may go on."""
         await self.terminals.aclose()
         if self.seat is None:

@@ -14,10 +14,10 @@ from holdfast.acp.process.program import reap
 from holdfast.acp.runtime.conversation import Conversation
 from holdfast.acp.runtime.sharing import Farewell, Shares
 from holdfast.acp.transport.connection import Answered, Lost
-from holdfast.domain.agent_processes import Ending, Exit, Mooring, ProcessState
+from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId, SessionKey
-from holdfast.ports import Berth
+from holdfast.ports import ProcessSlot
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ _LAST_WORDS: Final = 1.5
 class Slip:
     """The place of one session's program: one program at a time, and one turn at a time."""
 
-    def __init__(self, berth: Berth) -> None:
-        self.berth = berth
+    def __init__(self, process_slot: ProcessSlot) -> None:
+        self.process_slot = process_slot
         self.lock = asyncio.Lock()
         self.conversation: Conversation | None = None
         self.start: Start | None = None
@@ -60,12 +60,12 @@ class Slip:
         title = self.conversation.told.title if self.conversation is not None else None
         return title if title != self.title else None
 
-    def mooring(self, state: ProcessState, end: Exit | None = None) -> Mooring:
+    def process_record(self, state: ProcessState, end: ProcessExit | None = None) -> ProcessRecord:
         """Return what is to be kept about the program that is here."""
         found = self.conversation
         if found is None:
-            return Mooring(state=state, exit=end)
-        return Mooring(
+            return ProcessRecord(state=state, exit=end)
+        return ProcessRecord(
             state=state,
             agent_session=found.session,
             birth=found.program.birth,
@@ -75,9 +75,9 @@ class Slip:
 
     async def keep(self, state: ProcessState, *, is_activity: bool = False) -> None:
         """Keep how the program stands."""
-        mooring = self.mooring(state)
-        await self.berth.keep(mooring, is_activity=is_activity)
-        self._kept = mooring.told
+        process_record = self.process_record(state)
+        await self.process_slot.keep(process_record, is_activity=is_activity)
+        self._kept = process_record.told
 
     def rest(self) -> None:
         """Take in what the program says until the next turn, unless it is still to stop."""
@@ -104,29 +104,29 @@ class Slip:
         work = self._settle(prompt, hush, seconds)
         self._settling = asyncio.get_running_loop().create_task(work)
 
-    async def fall(self) -> Exit:
+    async def fall(self) -> ProcessExit:
         """Let a program go that was lost: most are gone already, and say how in a moment."""
         if self.conversation is not None:
             await asyncio.wait([self.conversation.program.exited], timeout=_LAST_WORDS)
         return await self.stop(None)
 
-    async def stop(self, farewell: Farewell | None, *, is_for_all: bool = False) -> Exit:
+    async def stop(self, farewell: Farewell | None, *, is_for_all: bool = False) -> ProcessExit:
         """End the program that is here; it is gone when this returns.
 
         One that others share goes on without this session, unless it has to end for all of them.
         """
         found = self.conversation
         if found is None:
-            return Exit()
+            return ProcessExit()
         end = await found.end(farewell, is_for_all=is_for_all)
-        mooring = self.mooring(ProcessState.EXITED, end)
+        process_record = self.process_record(ProcessState.EXITED, end)
         if self.conversation is found:
             self.conversation = None
         with suppress(HoldfastError):
-            await self.berth.keep(mooring)
+            await self.process_slot.keep(process_record)
         return end
 
-    async def end(self, why: Ending, *, seconds: float) -> None:
+    async def end(self, why: ProcessEnding, *, seconds: float) -> None:
         """End the program, after the turn that was stopped has had a moment to say so."""
         settling, goes_on = self._settling, False
         if settling is not None:
@@ -136,17 +136,17 @@ class Slip:
         await _stopped(self._resting)
         await self.stop(self._farewell(why), is_for_all=goes_on)
 
-    def _farewell(self, why: Ending) -> Farewell | None:
+    def _farewell(self, why: ProcessEnding) -> Farewell | None:
         """Return what the program is told before its end, as far as it wants to know."""
         found = self.conversation
         if found is None or found.session is None:
             return None
         params = {"sessionId": found.session}
-        verb = "delete" if why is Ending.DELETED else "close"
+        verb = "delete" if why is ProcessEnding.DELETED else "close"
         is_offered = found.can("sessionCapabilities", verb)
 
         async def tell() -> None:
-            if why is Ending.IDLE:
+            if why is ProcessEnding.IDLE:
                 await found.connection.notify("session/cancel", params)
             if is_offered:
                 await found.connection.request(f"session/{verb}", params)
@@ -201,23 +201,23 @@ class Fleet:
         self.shares = Shares()
         self._slips: dict[SessionKey, Slip] = {}
 
-    def slip(self, berth: Berth) -> Slip:
+    def slip(self, process_slot: ProcessSlot) -> Slip:
         """Return the place of a session's program."""
-        slip = self._slips.get(berth.key)
+        slip = self._slips.get(process_slot.key)
         if slip is None:
-            slip = self._slips[berth.key] = Slip(berth)
-        slip.berth = berth
+            slip = self._slips[process_slot.key] = Slip(process_slot)
+        slip.process_slot = process_slot
         return slip
 
     def has(self, slip: Slip) -> bool:
         """Tell whether this is the place of its session; one that has ended is not any more."""
-        return self._slips.get(slip.berth.key) is slip
+        return self._slips.get(slip.process_slot.key) is slip
 
     def held(self) -> frozenset[SessionKey]:
         """Return the sessions whose programs live here."""
         return frozenset(key for key, slip in self._slips.items() if slip.conversation is not None)
 
-    async def end(self, key: SessionKey, why: Ending = Ending.CLOSED) -> None:
+    async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         """End the program of a session, if one lives here."""
         slip = self._slips.get(key)
         if slip is None:
@@ -228,9 +228,9 @@ class Fleet:
             # Whoever waits for the lock looks whether the place is still this one.
             self._slips.pop(key, None)
 
-    async def reap(self, mooring: Mooring, session: SessionId) -> None:
+    async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
         """End a program that another process has left behind."""
-        birth = mooring.birth
+        birth = process_record.birth
         # Left by one session, and others may sit in it.
         if birth is None or self.shares.has(birth):
             return
@@ -241,7 +241,7 @@ class Fleet:
     async def aclose(self) -> None:
         """End all programs at the same time."""
         slips = self._slips.values()
-        ends = [slip.end(Ending.CLOSED, seconds=_HURRY_SECONDS) for slip in slips]
+        ends = [slip.end(ProcessEnding.CLOSED, seconds=_HURRY_SECONDS) for slip in slips]
         await asyncio.gather(*ends, return_exceptions=True)
         self._slips.clear()
 

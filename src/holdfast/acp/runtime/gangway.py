@@ -18,7 +18,7 @@ from holdfast.acp.runtime.sharing import SharedProgram, Shares, share_key
 from holdfast.acp.translate.told import Told
 from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Bounds
-from holdfast.domain.agent_processes import ProcessState, ProgramOptions, options_of
+from holdfast.domain.agent_processes import ProcessState, ProgramOptions, parse_program_options
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.ports import TurnInput
@@ -44,7 +44,7 @@ class Gangway:
             conversation = await self._alone(slip, slip.start, turn, told)
             await introduce(conversation, capabilities, wish)
             return conversation
-        key = share_key(turn, slip.berth.owner, slip.start, capabilities)
+        key = share_key(turn, slip.process_slot.owner, slip.start, capabilities)
         # Held until it is introduced: of several who come at once one starts it.
         async with self._shares.lock(key):
             shared = self._shares.find(key)
@@ -79,7 +79,7 @@ class Gangway:
 
     async def _launched(self, slip: Slip, start: Start) -> SharedProgram:
         """Start a program that others may join."""
-        mark = f"shared-{slip.berth.session}"
+        mark = f"shared-{slip.process_slot.session}"
         try:
             return await SharedProgram.spawn(start, mark, self._bounds, self._censor())
         except NotStarted as failed:
@@ -112,7 +112,7 @@ class Gangway:
         return conversation
 
     def _raw(self, slip: Slip) -> RawLines | None:
-        return RawLines(self._scribe, slip.berth.key) if self._scribe is not None else None
+        return RawLines(self._scribe, slip.process_slot.key) if self._scribe is not None else None
 
     def _censor(self) -> Censor:
         return Censor(self._yard.scrubber, LITERAL)
@@ -121,7 +121,7 @@ class Gangway:
 async def _noted(slip: Slip, turn: TurnInput, program: Program, event: str) -> None:
     """Write down whose program it is before anything is said: should we die now, it is ended."""
     fields = {
-        "session_id": slip.berth.session,
+        "session_id": slip.process_slot.session,
         "agent": turn.agent.slug,
         "cwd": slip.folder,
         "pid": program.birth.pid,
@@ -158,7 +158,7 @@ def runtime_of(turn: TurnInput) -> AcpRuntime:
 
 def program_options(turn: TurnInput) -> ProgramOptions:
     """Return what the agent's options say of its program."""
-    return options_of(runtime_of(turn))
+    return parse_program_options(runtime_of(turn))
 
 
 def unavailable(message: str) -> Failure:

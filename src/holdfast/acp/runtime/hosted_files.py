@@ -16,7 +16,7 @@ from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, RpcError
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.tools import ResultCode
-from holdfast.ports import Done, FileTrouble, PlannedWrite
+from holdfast.ports import CallOutcome, FileProblem, PlannedWrite
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +31,11 @@ _CODES: Final[Mapping[str, int]] = {
     "failed": INTERNAL_ERROR,
 }
 _NOT_ALLOWED: Final = RpcError(INTERNAL_ERROR, "the user did not allow this")
-_DENIED: Final = Done(
+_DENIED: Final = CallOutcome(
     status=ResultStatus.DENIED,
     error=ToolError(code=ResultCode.REJECTED, message="The user did not allow this."),
 )
-_UNWANTED: Final = Done(
+_UNWANTED: Final = CallOutcome(
     status=ResultStatus.ERROR,
     error=ToolError(code=ResultCode.ABORTED, message="The agent has taken its request back."),
 )
@@ -46,7 +46,7 @@ async def read(stage: Stage, params: Params) -> dict[str, Any]:
     path = _path(params)
     try:
         content = await stage.files.read(stage.folder, path)
-    except FileTrouble as trouble:
+    except FileProblem as trouble:
         if trouble.kind == "missing" and stage.options.fs_missing == "empty":
             return {"content": ""}
         raise refusal(stage, trouble, path, "fs.read") from None
@@ -61,7 +61,7 @@ async def begin_write(stage: Stage, params: Params) -> tuple[Batch, Coroutine[An
     require_no_secret(stage, path, content)
     try:
         planned = await stage.files.plan(stage.folder, path, content)
-    except FileTrouble as trouble:
+    except FileProblem as trouble:
         raise refusal(stage, trouble, path, "fs.write") from None
     told = {"path": path, "before": planned.before, "after": planned.after}
     asked = stage.translator.act("fs.write_text_file", "edit", told, now=stage.now())
@@ -82,10 +82,10 @@ async def _write(stage: Stage, asked: Asked, planned: PlannedWrite, content: str
         await require_yes(stage, asked, matter)
     try:
         await stage.files.write(stage.folder, planned, content)
-    except FileTrouble as trouble:
+    except FileProblem as trouble:
         await end(stage, asked, failed(trouble.message))
         raise refusal(stage, trouble, planned.path, "fs.write") from None
-    await end(stage, asked, Done(status=ResultStatus.OK, result={"sha256": planned.after}))
+    await end(stage, asked, CallOutcome(status=ResultStatus.OK, result={"sha256": planned.after}))
     return {}
 
 
@@ -93,7 +93,7 @@ async def _text(stage: Stage, path: str) -> str:
     """Return what is in a file that would be written; nothing if it holds no text."""
     try:
         return await stage.files.read(stage.folder, path)
-    except FileTrouble:
+    except FileProblem:
         return ""
 
 
@@ -115,19 +115,19 @@ def require_no_secret(stage: Stage, *texts: str) -> None:
         raise Refused(RpcError(INVALID_PARAMS, "this holds a secret that Holdfast manages"))
 
 
-def failed(message: str) -> Done:
+def failed(message: str) -> CallOutcome:
     """Return the end of an act that could not be done."""
     error = ToolError(code=ResultCode.FAILED, message=message)
-    return Done(status=ResultStatus.ERROR, error=error)
+    return CallOutcome(status=ResultStatus.ERROR, error=error)
 
 
-async def end(stage: Stage, asked: Asked, done: Done) -> None:
+async def end(stage: Stage, asked: Asked, done: CallOutcome) -> None:
     """Write down what came of an act."""
     batches = stage.translator.acted(asked.id, done, now=stage.now())
     await stage.outbox.record(tuple(draft for each in batches for draft in each))
 
 
-def refusal(stage: Stage, trouble: FileTrouble, given: str, surface: str) -> Refused:
+def refusal(stage: Stage, trouble: FileProblem, given: str, surface: str) -> Refused:
     """Return the refusal of a path; one that leads out of the repository is a violation."""
     if trouble.kind == "outside":
         fields = {

@@ -22,10 +22,10 @@ from holdfast.acp.translate.call_books import Asked
 from holdfast.acp.translate.readings import count, fields, items
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import INTERNAL_ERROR, INVALID_PARAMS, RpcError
-from holdfast.domain.agent_processes import Exit
+from holdfast.domain.agent_processes import ProcessExit
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import COVERED_VARIABLE, Done, FileTrouble
+from holdfast.ports import COVERED_VARIABLE, CallOutcome, FileProblem
 
 Params = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ async def _create(stage: Stage, asked: Asked, start: Start, most: int | None) ->
     except Refused as refused:
         await end(stage, asked, failed(refused.error.message))
         raise
-    await end(stage, asked, Done(status=ResultStatus.OK, result={"terminal": id_}))
+    await end(stage, asked, CallOutcome(status=ResultStatus.OK, result={"terminal": id_}))
     return {"terminalId": id_}
 
 
@@ -86,14 +86,14 @@ def _covered(start: Start, covering: tuple[str, ...]) -> Start:
 async def _require_there(stage: Stage, folder: str) -> None:
     """Refuse a folder that is not any more what was asked about."""
     if await _real(stage, folder) != folder:
-        trouble = FileTrouble("outside", f"{folder} was replaced by a link.")
+        trouble = FileProblem("outside", f"{folder} was replaced by a link.")
         raise refusal(stage, trouble, folder, "terminal")
 
 
 async def _real(stage: Stage, folder: str) -> str:
     try:
         return await stage.files.folder(stage.folder, folder)
-    except FileTrouble as trouble:
+    except FileProblem as trouble:
         raise refusal(stage, trouble, folder, "terminal") from None
 
 
@@ -170,5 +170,5 @@ def _id(params: Params) -> str:
     return id_
 
 
-def _exit(end: Exit) -> dict[str, Any]:
+def _exit(end: ProcessExit) -> dict[str, Any]:
     return {"exitCode": end.code, "signal": None if end.signal is None else str(end.signal)}

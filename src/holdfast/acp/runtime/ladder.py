@@ -18,7 +18,7 @@ from holdfast.acp.translate.told import opened
 from holdfast.acp.transport.connection import Refused
 from holdfast.acp.transport.framing import AUTH_REQUIRED, RpcError
 from holdfast.domain.events import Failure, FailureCode
-from holdfast.ports import Companion
+from holdfast.ports import ClientMcpServer
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     auth_method: str | None = None
     # How a person starts the program, for whoever has to sign in with it.
     command: str = ""
-    companions: tuple[Companion, ...] = ()
+    companions: tuple[ClientMcpServer, ...] = ()
     start_seconds: float = 30.0
     session_seconds: float = 60.0
 

@@ -16,18 +16,18 @@ from holdfast.acp.translate.readings import fields, items, name, word
 from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
     ALLOW_ONCE,
-    Answer,
     Approval,
+    ApprovalAnswer,
+    ApprovalChoice,
     ApprovalScope,
     ApprovalState,
-    Choice,
     Question,
     digest_of,
 )
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.text import visible, visible_json
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Standing
+from holdfast.ports import ApprovalContext
 from holdfast.services.approval_policy import ONE_BY_ONE, Ruling
 
 REJECT_ONCE: Final = "reject_once"
@@ -47,7 +47,7 @@ _RULED: Final[Mapping[Ruling, str]] = {
     Ruling.TOO_LARGE: "too_large",
 }
 # Who asks and offers no answer gets none; whoever is told of a yes could not pass it on.
-NOT_OFFERED: Final = Answer(state=ApprovalState.DENIED, by="option_not_offered")
+NOT_OFFERED: Final = ApprovalAnswer(state=ApprovalState.DENIED, by="option_not_offered")
 
 
 class Matter(Struct, frozen=True, kw_only=True):
@@ -69,18 +69,18 @@ def class_of(kind: str | None) -> ToolClass:
     return _CLASSES.get(kind or "", ToolClass.PROCESS)
 
 
-def choices_of(options: object) -> tuple[Choice, ...]:
+def choices_of(options: object) -> tuple[ApprovalChoice, ...]:
     """Return the answers that a request offers; what has no id cannot be answered with."""
     found = []
     for option in map(fields, items(options)[:CHOICES_MOST]):
         id_, kind = name(option.get("optionId")), word(option.get("kind"))
         if id_ is not None and kind is not None:
-            found.append(Choice(id=id_, name=word(option.get("name")) or id_, kind=kind))
+            found.append(ApprovalChoice(id=id_, name=word(option.get("name")) or id_, kind=kind))
     return tuple(found)
 
 
 def question_of(
-    asked: Asked, choices: tuple[Choice, ...], matter: Matter, *, folder: str, new_id: str
+    asked: Asked, choices: tuple[ApprovalChoice, ...], matter: Matter, *, folder: str, new_id: str
 ) -> Question:
     """Return what somebody is asked about a call: all that is known of it."""
     targets = asked.paths
@@ -142,25 +142,27 @@ def _spelled(edit: Edit) -> str:
     return msgspec.json.encode([edit.path, edit.old, edit.new]).decode()
 
 
-def ruled(how: Ruling, standing: Standing, question: Question) -> Answer:
+def ruled(how: Ruling, standing: ApprovalContext, question: Question) -> ApprovalAnswer:
     """Return what a rule answers; a yes for once is never widened to more than was meant."""
     ids = {each.kind: each.id for each in reversed(question.choices)}
     by = _RULED.get(how, f"policy:{standing.mode}")
     if how is Ruling.RUN:
         if ALLOW_ONCE in ids or not question.choices:
-            return Answer(state=ApprovalState.ALLOWED, by=by)
+            return ApprovalAnswer(state=ApprovalState.ALLOWED, by=by)
         if standing.is_remembered and ALLOW_ALWAYS in ids:
             # For once all the same: what is remembered is what somebody has said, and no echo.
-            return Answer(state=ApprovalState.ALLOWED, by=by, choice=ids[ALLOW_ALWAYS])
-    return Answer(state=ApprovalState.DENIED, by=by)
+            return ApprovalAnswer(state=ApprovalState.ALLOWED, by=by, choice=ids[ALLOW_ALWAYS])
+    return ApprovalAnswer(state=ApprovalState.DENIED, by=by)
 
 
-def is_allowed(approval: Approval | Answer) -> bool:
+def is_allowed(approval: Approval | ApprovalAnswer) -> bool:
     """Tell whether an answer is a yes."""
     return approval.state is ApprovalState.ALLOWED
 
 
-def outcome_of(choices: Sequence[Choice], answer: Approval | Answer) -> dict[str, Any]:
+def outcome_of(
+    choices: Sequence[ApprovalChoice], answer: Approval | ApprovalAnswer
+) -> dict[str, Any]:
     """Return the answer as the agent takes it: the first option of the kind that is meant."""
     if answer.choice is not None:
         return _selected(answer.choice)

@@ -19,7 +19,7 @@ from holdfast.acp.transport.framing import Junk, Notification, Request
 from holdfast.domain.drafts import Draft, MessageDraft
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.ports import Shelf
+from holdfast.ports import OutputStore
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,9 @@ class Gone(Exception):  # noqa: N818 — it says what is, not what went wrong
 class Playing:
     """A prompt in flight. `prompt` is its reply once it was sent, `is_over` that it has come."""
 
-    def __init__(self, stage: Stage, host: Host, *, silence: float, shelf: Shelf | None) -> None:
+    def __init__(
+        self, stage: Stage, host: Host, *, silence: float, shelf: OutputStore | None
+    ) -> None:
         self.prompt: asyncio.Future[Any] | None = None
         self.is_over = False
         self._stage = stage

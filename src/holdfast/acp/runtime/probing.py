@@ -21,7 +21,7 @@ from holdfast.acp.translate.stops import words_of
 from holdfast.acp.translate.told import Told
 from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Lost, Refused
-from holdfast.domain.agent_processes import options_of
+from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 
@@ -59,7 +59,7 @@ async def introduced(yard: Yard, runtime: AcpRuntime, *, is_deep: bool = False) 
             found = _introduction(conversation)
             if not is_deep:
                 return found
-            method = options_of(runtime).auth_method
+            method = parse_program_options(runtime).auth_method
             wish = Wish(folder=folder, auth_method=method, command=runtime.command)
             await climb(conversation, wish, set())
             return Introduction(

@@ -23,9 +23,9 @@ from holdfast.acp.runtime.worktree import Worktree
 from holdfast.acp.translate.prompt_blocks import Block, messages_of, prompt_of, taken_of, text_block
 from holdfast.acp.translate.transcripts import transcript
 from holdfast.acp.translate.translator import Translator, ground_of
-from holdfast.domain.agent_processes import Exit, ProcessState, options_of
+from holdfast.domain.agent_processes import ProcessExit, ProcessState, parse_program_options
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.drafts import Draft, Outcome, Titled
+from holdfast.domain.drafts import Draft, Outcome, TitleChange
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.ids import uuid7
@@ -56,14 +56,14 @@ class ProgramRuntime:
 
     async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
         """Play the turn: one prompt with everything that was said to the agent."""
-        if turn.berth is None:
+        if turn.process_slot is None:
             raise Internal(Code.INTERNAL, "A program has no place to be in.")
-        slip = self._fleet.slip(turn.berth)
+        slip = self._fleet.slip(turn.process_slot)
         await slip.lock.acquire()
         while not self._fleet.has(slip):
             # The program was put to an end while we waited; there is a new place since.
             slip.lock.release()
-            slip = self._fleet.slip(turn.berth)
+            slip = self._fleet.slip(turn.process_slot)
             await slip.lock.acquire()
         try:
             await slip.wake()
@@ -134,7 +134,7 @@ class ProgramRuntime:
                 messages_of(turn.history, turn.turn),
                 taken_of(conversation.introduction),
                 shelf=turn.shelf,
-                put=slip.berth.put,
+                put=slip.process_slot.put,
             )
             if said := (*notices, *prompt.notices):
                 yield said
@@ -153,7 +153,9 @@ class ProgramRuntime:
 
     def _stage(self, slip: Slip, conversation: Conversation, turn: TurnInput) -> Stage:
         model = turn.models[0]
-        ground = ground_of(turn, session=slip.berth.session, model_id=model.id, model=model.ref)
+        ground = ground_of(
+            turn, session=slip.process_slot.session, model_id=model.id, model=model.ref
+        )
         runtime = turn.agent.runtime
         if not isinstance(runtime, AcpRuntime) or slip.start is None:
             raise Internal(Code.INTERNAL, "A turn of a program needs one.")
@@ -162,7 +164,7 @@ class ProgramRuntime:
             translator=Translator(ground, told=conversation.told, new_id=self._new_id),
             approver=turn.approver,
             files=self._files,
-            options=options_of(runtime),
+            options=parse_program_options(runtime),
             start=slip.start,
             new_id=self._new_id,
             touch=partial(slip.keep, ProcessState.READY, is_activity=True),
@@ -214,7 +216,7 @@ def _titled(slip: Slip, turn: TurnInput) -> Iterator[Draft]:
     first = next((row for row in turn.history if row.role is Role.USER), None)
     if title:
         automatic = title_of(first.text) if first is not None else None
-        yield Titled(title=title[:255], instead=(None, automatic, slip.title))
+        yield TitleChange(title=title[:255], instead=(None, automatic, slip.title))
         slip.title = title[:255]
 
 
@@ -225,7 +227,7 @@ _FOR_ANOTHER: Final = Failure(
 )
 
 
-def _failure(end: Exit) -> Failure:
+def _failure(end: ProcessExit) -> Failure:
     """Return why a turn ended whose program is gone."""
     code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
     why = {

@@ -21,7 +21,7 @@ from holdfast.acp.process.program import PATIENT, Program
 from holdfast.acp.runtime.strands import Strand, Trunk
 from holdfast.acp.transport.censors import Censor
 from holdfast.acp.transport.connection import Bounds
-from holdfast.domain.agent_processes import Birth, Exit
+from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
 from holdfast.ports import TurnInput
 
 # What a program is told before its end.
@@ -31,7 +31,7 @@ Listener = Callable[[bytes], None]
 
 _LAST_WORDS: Final = 1.5
 # The program of a session that has left it goes on without it.
-LEFT: Final = Exit(reason="left")
+LEFT: Final = ProcessExit(reason="left")
 
 
 def share_key(turn: TurnInput, owner: str, start: Start, capabilities: Mapping[str, Any]) -> str:
@@ -81,7 +81,9 @@ class SharedProgram:
         self._seats.append(seat)
         return seat
 
-    async def leave(self, seat: "Seat", farewell: Farewell | None, *, is_for_all: bool) -> Exit:
+    async def leave(
+        self, seat: "Seat", farewell: Farewell | None, *, is_for_all: bool
+    ) -> ProcessExit:
         """Let one go, and the program with the last; `is_for_all` ends it under all of them."""
         self._is_closing |= is_for_all or self._seats == [seat]
         try:
@@ -120,7 +122,7 @@ class Seat:
         self.strand = strand
         self.listener = listener
 
-    async def leave(self, farewell: Farewell | None, *, is_for_all: bool) -> Exit:
+    async def leave(self, farewell: Farewell | None, *, is_for_all: bool) -> ProcessExit:
         """Leave the program; a second time nothing happens any more."""
         return await self.shared.leave(self, farewell, is_for_all=is_for_all)
 
@@ -153,6 +155,6 @@ class Shares:
         self._programs = {k: each for k, each in self._programs.items() if each.is_open}
         self._programs[key] = shared
 
-    def has(self, birth: Birth) -> bool:
+    def has(self, birth: ProcessIdentity) -> bool:
         """Tell whether a program is one of those here, and others may sit in it."""
         return any(each.is_open and each.program.birth == birth for each in self._programs.values())

@@ -27,18 +27,18 @@ from holdfast.acp.translate.contents import Edit
 from holdfast.acp.translate.translator import Translator
 from holdfast.domain.agent_processes import ProgramOptions
 from holdfast.domain.approvals import (
-    Answer,
     Approval,
+    ApprovalAnswer,
+    ApprovalChoice,
     ApprovalScope,
     ApprovalState,
-    Choice,
     Question,
 )
-from holdfast.domain.drafts import Decided
+from holdfast.domain.drafts import ApprovalDecided
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Approver, PlannedWrite, RepositoryFiles, Standing
+from holdfast.ports import ApprovalContext, Approver, PlannedWrite, RepositoryFiles
 from holdfast.services.approval_policy import EARLIER, Ruling, ruling
 from holdfast.services.approvals import BY_TIME
 
@@ -53,7 +53,7 @@ class Posed(Struct, frozen=True, kw_only=True):
     """A question about a call: the answer a rule gives, or whom to wait for; and what to write."""
 
     question: Question
-    answer: Answer | Approval | None = None
+    answer: ApprovalAnswer | Approval | None = None
     batch: Batch = ()
 
 
@@ -93,7 +93,9 @@ class Stage:
         """Return the time that waiting is measured by."""
         return asyncio.get_running_loop().time()
 
-    async def pose(self, asked: Asked, matter: Matter, choices: tuple[Choice, ...] = ()) -> Posed:
+    async def pose(
+        self, asked: Asked, matter: Matter, choices: tuple[ApprovalChoice, ...] = ()
+    ) -> Posed:
         """Decide who answers a question about a call: a rule, somebody before, or somebody now."""
         question = question_of(asked, choices, matter, folder=self.folder, new_id=self.new_id())
         standing = _current(await self.approver.standing(question))
@@ -114,7 +116,7 @@ class Stage:
         question = question_of(asked, (), matter, folder=self.folder, new_id=self.new_id())
         return _decided(question, NOT_OFFERED)
 
-    def heed(self, asked: Asked, answer: Answer | Approval, tool_class: ToolClass) -> bool:
+    def heed(self, asked: Asked, answer: ApprovalAnswer | Approval, tool_class: ToolClass) -> bool:
         """Take an answer in, and tell whether it is a yes; one for once is a yes only once."""
         if not is_allowed(answer):
             self.translator.deny(asked.id)
@@ -195,7 +197,7 @@ class Stage:
         return False
 
 
-def _current(standing: Standing) -> Standing:
+def _current(standing: ApprovalContext) -> ApprovalContext:
     """Return how a session stands without an answer that was given already, or taken back."""
     earlier = standing.earlier
     if earlier is None:
@@ -205,10 +207,12 @@ def _current(standing: Standing) -> Standing:
     return replace(standing, earlier=None) if is_spent or is_closed else standing
 
 
-def _decided(question: Question, answer: Answer) -> Posed:
+def _decided(question: Question, answer: ApprovalAnswer) -> Posed:
     # Nobody reads it before it is done, so it need not be kept whole.
     brief = replace(question, question=unread(question.question))
-    return Posed(question=brief, answer=answer, batch=(Decided(question=brief, answer=answer),))
+    return Posed(
+        question=brief, answer=answer, batch=(ApprovalDecided(question=brief, answer=answer),)
+    )
 
 
 def _mentions(asked: Asked, path: str, inside: str) -> bool:

@@ -21,7 +21,7 @@ from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Location, ResultStatus, Role, ToolError, ToolResult
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import ResultCode
-from holdfast.ports import Done
+from holdfast.ports import CallOutcome
 
 PATIENCE: Final = 0.5
 _CALL_ID: Final = re.compile(r"[!-~]{1,256}")
@@ -133,7 +133,7 @@ class CallBook:
             if call.id == call_id:
                 call.is_denied = True
 
-    def end(self, call_id: CallId, done: Done, drafts: list[Draft]) -> None:
+    def end(self, call_id: CallId, done: CallOutcome, drafts: list[Draft]) -> None:
         """End a call with what we know came of it; one that has ended stays as it is."""
         for call in self._calls.values():
             if call.id == call_id and not call.is_ended:
@@ -148,11 +148,11 @@ class CallBook:
             call.is_ended = True
             drafts += _details(call)
             if call.is_denied:
-                done = Done(status=ResultStatus.DENIED, error=REFUSED)
+                done = CallOutcome(status=ResultStatus.DENIED, error=REFUSED)
             elif stop in CUT_OFF:
-                done = Done(status=ResultStatus.UNKNOWN, error=_UNKNOWN)
+                done = CallOutcome(status=ResultStatus.UNKNOWN, error=_UNKNOWN)
             else:
-                done = Done(status=ResultStatus.OK, error=_NO_RESULT)
+                done = CallOutcome(status=ResultStatus.OK, error=_NO_RESULT)
             drafts += _result(call, done)
 
     def contents(self) -> list[Content]:
@@ -178,7 +178,7 @@ class CallBook:
         error = call.error(produce) if status is ResultStatus.ERROR else None
         if call.is_denied and error is not None:
             status = ResultStatus.DENIED
-        done = Done(status=status, result=call.result(produce), error=error)
+        done = CallOutcome(status=status, result=call.result(produce), error=error)
         # What the call has brought is on disk now, and may be large.
         self.held -= call.held
         call.forget()
@@ -191,7 +191,7 @@ def _details(call: FoldedCall) -> tuple[Draft, ...]:
     return () if arguments is None else (CallDetails(call_id=call.id, arguments=arguments),)
 
 
-def _result(call: FoldedCall, done: Done) -> tuple[Draft, ...]:
+def _result(call: FoldedCall, done: CallOutcome) -> tuple[Draft, ...]:
     """Return the call's one result, as news and as a row."""
     result = ToolResult(
         call_id=call.id, name=call.name, status=done.status, result=done.result, error=done.error

@@ -11,7 +11,7 @@ from msgspec import Struct
 from holdfast.acp.translate.readings import fields
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.messages import Media, Message, Notice, NoticeCode, Part, Role, Text
-from holdfast.ports import Shelf
+from holdfast.ports import OutputStore
 
 Block = dict[str, Any]
 # Writes a content into a file that the program can read, and returns its absolute path.
@@ -59,7 +59,7 @@ def text_block(text: str) -> Block:
 
 
 async def prompt_of(
-    rows: Sequence[Message], taken: Taken, *, shelf: Shelf | None, put: Put
+    rows: Sequence[Message], taken: Taken, *, shelf: OutputStore | None, put: Put
 ) -> Prompt:
     """Return the messages as one prompt: one block of words for each, with its media in place."""
     attaching = _Attaching(taken, shelf, put)
@@ -91,7 +91,7 @@ def _joined(parts: Sequence[Part]) -> list[str | Media]:
 class _Attaching:
     """Media on their way into one prompt."""
 
-    def __init__(self, taken: Taken, shelf: Shelf | None, put: Put) -> None:
+    def __init__(self, taken: Taken, shelf: OutputStore | None, put: Put) -> None:
         self._taken = taken
         self._shelf = shelf
         self._put = put

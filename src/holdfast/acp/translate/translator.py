@@ -39,7 +39,7 @@ from holdfast.domain.events import Channel, Failure, PlanChanged
 from holdfast.domain.ids import CallId, ModelId
 from holdfast.domain.messages import Notice, NoticeCode, Plan, Role, ToolCall
 from holdfast.domain.sessions import StopReason
-from holdfast.ports import Done, TurnInput
+from holdfast.ports import CallOutcome, TurnInput
 
 Batch = tuple[Draft, ...]
 
@@ -188,7 +188,7 @@ class Translator:
         said = {"name": name, "kind": kind, "rawInput": arguments, "status": "in_progress"}
         return self.asked(said, now=now)
 
-    def acted(self, call_id: CallId, done: Done, *, now: float) -> list[Batch]:
+    def acted(self, call_id: CallId, done: CallOutcome, *, now: float) -> list[Batch]:
         """End a call that was begun with `act`."""
         drafts: list[Draft] = []
         self._calls.end(call_id, done, drafts)

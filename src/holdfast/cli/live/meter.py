@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.output import price
 from holdfast.cli.terminal import clean
 from holdfast.domain.agents import LlmRuntime
-from holdfast.domain.approvals import tighter
+from holdfast.domain.approvals import stricter_mode
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import Event, Gap, StepEnded, StepStarted
 from holdfast.domain.ids import ModelId
@@ -41,7 +41,7 @@ class Meter:
         """Learn where a session stands."""
         self._agent = session.agent.slug
         self._has_model = isinstance(session.agent.runtime, LlmRuntime)
-        self._mode = tighter(session.approval, holdfast.config.approval)
+        self._mode = stricter_mode(session.approval, holdfast.config.approval)
         page = await holdfast.events.list(
             holdfast.owner, session.id, after=max(0, session.last_event - _EVENTS), limit=_EVENTS
         )

@@ -20,13 +20,13 @@ from holdfast.http.v1.history_forms import (
     RemovalQuery,
 )
 from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
-from holdfast.observations.as_of import horizon, window
+from holdfast.observations.as_of import parse_as_of, parse_window
 from holdfast.observations.claims import (
     Observation,
     Subject,
-    accepted,
-    accepted_correction,
-    accepted_deletion,
+    accept_correction,
+    accept_deletion,
+    accept_payload,
     require_idempotency_key,
     require_sibling,
 )
@@ -42,7 +42,7 @@ from holdfast.observations.queries import (
     HistoryQuery,
     ObservationPage,
     Removal,
-    Submitted,
+    SubmitResult,
     TimelinePage,
     TimelineQuery,
     require_filters,
@@ -61,9 +61,9 @@ class RemoteObservations:
 
     async def submit(
         self, _: Owner, payload: Any, *, idempotency_key: str | None = None, source: str = ""
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Write down what somebody observed of a session; the source is who sends it."""
-        told = accepted(EntityType.AGENT_SESSION, payload)
+        told = accept_payload(EntityType.AGENT_SESSION, payload)
         return await self._history.submit(told.fields, idempotency_key=_key(idempotency_key))
 
     async def submit_entity(
@@ -74,10 +74,10 @@ class RemoteObservations:
         *,
         idempotency_key: str | None = None,
         source: str = "",
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Write down what somebody observed of what a session works on."""
         kind = require_sibling(entity_type)
-        told = accepted(kind, fields)
+        told = accept_payload(kind, fields)
         entity = EntityPost(
             entity_type=cast(_TypeWord, kind.value),
             fields=told.fields,
@@ -92,10 +92,10 @@ class RemoteObservations:
         *,
         idempotency_key: str | None = None,
         source: str = "",
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Put one field of a session's history right."""
         name, field = correction.session_id, correction.field
-        accepted_correction(name, field, correction.value, reason=correction.reason)
+        accept_correction(name, field, correction.value, reason=correction.reason)
         body = CorrectionPost(
             field=cast(_FieldWord, field),
             value=correction.value,
@@ -114,7 +114,7 @@ class RemoteObservations:
         source: str = "",
     ) -> Removal:
         """Hide the history of a session."""
-        accepted_deletion(session_id, is_deleted=True, reason=reason)
+        accept_deletion(session_id, is_deleted=True, reason=reason)
         query = RemovalQuery(reason=reason, idempotency_key=_key(idempotency_key))
         return _removal(await self._history.delete(session_id, query))
 
@@ -128,7 +128,7 @@ class RemoteObservations:
         source: str = "",
     ) -> Removal:
         """Show the history of a session again."""
-        accepted_deletion(session_id, is_deleted=False, reason=reason)
+        accept_deletion(session_id, is_deleted=False, reason=reason)
         wish = RestorationPost(reason=reason, idempotency_key=_key(idempotency_key))
         return _removal(await self._history.restore(session_id, wish))
 
@@ -136,7 +136,7 @@ class RemoteObservations:
         self, _: Owner, session_id: str, *, at: str | None = None, at_ingested: str | None = None
     ) -> History:
         """Return what is known of a session, or was at a moment."""
-        horizon(at, at_ingested)
+        parse_as_of(at, at_ingested)
         _require_place(session_id)
         form = await self._history.show(session_id, PastQuery(at=at, at_ingested=at_ingested))
         return History(
@@ -150,7 +150,7 @@ class RemoteObservations:
     ) -> EntityPage:
         """Return sessions in order."""
         wanted = query or HistoryQuery()
-        horizon(wanted.at, wanted.at_ingested)
+        parse_as_of(wanted.at, wanted.at_ingested)
         asked = HistoryPageQuery(
             limit=wanted.limit,
             offset=wanted.offset,
@@ -201,7 +201,7 @@ class RemoteObservations:
         at: str | None = None,
     ) -> CheckpointState:
         """Return what was kept at a checkpoint."""
-        horizon(at)
+        parse_as_of(at)
         _require_place(session_id)
         query = CheckpointQuery(timestamp=timestamp, at=at)
         return await self._history.checkpoint(session_id, name, query)
@@ -216,7 +216,7 @@ class RemoteObservations:
     ) -> TimelinePage:
         """Return the events of an entity."""
         wanted = query or TimelineQuery()
-        window(wanted.start_date, wanted.end_date)
+        parse_window(wanted.start_date, wanted.end_date)
         if not 0 < len(entity_id) <= STRING_LONGEST:
             # Nothing is called so, here or there.
             return TimelinePage(events=(), total=0)

@@ -25,7 +25,7 @@ from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import Message
 from holdfast.domain.queries import LIMIT_MOST, MESSAGES_MOST, Page, SessionQuery
-from holdfast.domain.sessions import ForkRequest, Made, Session, SessionContext, Status
+from holdfast.domain.sessions import Created, ForkRequest, Session, SessionContext, Status
 from holdfast.http.v1.contexts_forms import context_form
 from holdfast.http.v1.endings_forms import (
     Compacted,
@@ -36,7 +36,7 @@ from holdfast.http.v1.endings_forms import (
 )
 from holdfast.http.v1.events_forms import EventsQuery, HouseEventList, Words
 from holdfast.http.v1.messages_forms import MessageForm, MessageWish
-from holdfast.services.session_lifecycle import Heirs, Interruption, Resumption
+from holdfast.services.session_lifecycle import DeletePolicy, Interruption, Resumption
 from holdfast.services.sessions import Verification
 from holdfast.workflows.session_export import FILES, Export, ExportFormat, ExportStream, Line
 
@@ -107,7 +107,9 @@ class RemoteSessions:
         wish = ClosePost(ending="cancelled" if is_cancelled else "completed", reason=reason)
         return self._noted(await self._client.sessions.close(session_id, wish))
 
-    async def make_fork(self, _: Owner, session_id: SessionId, wish: ForkRequest) -> Made[Session]:
+    async def make_fork(
+        self, _: Owner, session_id: SessionId, wish: ForkRequest
+    ) -> Created[Session]:
         """Go on from a message in a new session; every one is new, because it is given an id."""
         body = ForkPost(
             at=wish.at,
@@ -117,18 +119,20 @@ class RemoteSessions:
             agent_id=wish.agent,
         )
         made = self._noted(await self._client.sessions.fork(session_id, body))
-        return Made(thing=made, is_new=True)
+        return Created(thing=made, is_new=True)
 
     async def delete(
-        self, _: Owner, session_id: SessionId, *, heirs: Heirs = Heirs.REFUSE
+        self, _: Owner, session_id: SessionId, *, heirs: DeletePolicy = DeletePolicy.REFUSE
     ) -> tuple[SessionId, ...]:
         """Remove a session for good, and return what went with it."""
         gone = [session_id]
-        if heirs is Heirs.CASCADE:
+        if heirs is DeletePolicy.CASCADE:
             for parent in gone:
                 forks = self._client.sessions.list(SessionsQuery(forked_from=parent))
                 gone += [SessionId(fork.id) async for fork in forks]
-        wish = DeletionQuery(cascade=heirs is Heirs.CASCADE, detach=heirs is Heirs.DETACH)
+        wish = DeletionQuery(
+            cascade=heirs is DeletePolicy.CASCADE, detach=heirs is DeletePolicy.DETACH
+        )
         await self._client.sessions.delete(session_id, forks=wish)
         return tuple(gone)
 

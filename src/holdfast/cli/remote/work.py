@@ -2,11 +2,11 @@
 
 from holdfast.cli.remote.values import approval_of, call_of
 from holdfast.client import AnswerPost, ApprovalsQuery, CallsQuery, Client, SettlePost
-from holdfast.domain.approvals import Answer, Approval, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import LIMIT_MOST, Page
-from holdfast.services.calls import Wish
+from holdfast.services.calls import SettlementRequest
 
 
 class RemoteApprovals:
@@ -38,7 +38,7 @@ class RemoteApprovals:
         _: Owner,
         session_id: SessionId,
         approval_id: str,
-        answer: Answer,
+        answer: ApprovalAnswer,
         *,
         digest: str | None = None,
     ) -> Approval:
@@ -80,7 +80,9 @@ class RemoteCalls:
         """Return a call."""
         return call_of(await self._client.calls.get(session_id, call_id))
 
-    async def settle(self, _: Owner, session_id: SessionId, call_id: str, wish: Wish) -> Call:
+    async def settle(
+        self, _: Owner, session_id: SessionId, call_id: str, wish: SettlementRequest
+    ) -> Call:
         """Put an unknown outcome right."""
         body = SettlePost(how=wish.how, result=wish.result, note=wish.note)
         return call_of(await self._client.calls.settle(session_id, call_id, body))

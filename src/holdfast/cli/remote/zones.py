@@ -16,20 +16,20 @@ from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import require_limit
 from holdfast.zones.lines import LINES_MOST, LineQuery, Lines
 from holdfast.zones.model import (
+    ActiveZone,
     Archive,
-    Archived,
+    ArchiveResult,
     ArchiveSummary,
-    Desk,
     OutputAppended,
-    Restored,
-    State,
+    RestoreResult,
     StateWritten,
     ZoneFile,
+    ZoneState,
     archives_limit,
     require_definition_id,
 )
 from holdfast.zones.replay import PAGE, WINDOW, Replay
-from holdfast.zones.service import followed
+from holdfast.zones.service import follow_output
 
 # Longer than at home, because every look is a request.
 LOOK: Final = 0.5
@@ -41,11 +41,11 @@ class RemoteZones:
     def __init__(self, client: Client) -> None:
         self._zones = client.zones
 
-    async def show(self, _: Owner, definition_id: str) -> Desk:
+    async def show(self, _: Owner, definition_id: str) -> ActiveZone:
         """Return what lies on a desk, and who sits at it."""
         form = await self._zones.show(require_definition_id(definition_id))
         session = None if form.session_id is None else SessionId(form.session_id)
-        return Desk(zone=form.zone, session_id=session, files=_files(form.zone, form.files))
+        return ActiveZone(zone=form.zone, session_id=session, files=_files(form.zone, form.files))
 
     async def write_state(
         self,
@@ -62,10 +62,10 @@ class RemoteZones:
         )
         return msgspec.convert(form, StateWritten, from_attributes=True)
 
-    async def read_state(self, _: Owner, definition_id: str) -> State:
+    async def read_state(self, _: Owner, definition_id: str) -> ZoneState:
         """Return the snapshot of a desk."""
         form = await self._zones.read_state(require_definition_id(definition_id))
-        return msgspec.convert(form, State, from_attributes=True)
+        return msgspec.convert(form, ZoneState, from_attributes=True)
 
     async def append_lines(
         self, _: Owner, definition_id: str, lines: Sequence[str]
@@ -101,7 +101,7 @@ class RemoteZones:
         async def read(query: LineQuery) -> Lines:
             return await self.read_lines(owner, definition_id, query)
 
-        async with aclosing(followed(read, start, pause=LOOK)) as news:
+        async with aclosing(follow_output(read, start, pause=LOOK)) as news:
             async for page in news:
                 yield page
 
@@ -115,12 +115,12 @@ class RemoteZones:
         form = await self._zones.replay(definition_id, ReplayQuery(window=window, page=page))
         return msgspec.convert(form, Replay, from_attributes=True)
 
-    async def archive(self, _: Owner, definition_id: str) -> Archived | None:
+    async def archive(self, _: Owner, definition_id: str) -> ArchiveResult | None:
         """Clear a desk into a new archive; nothing where nothing lies on it."""
         form = await self._zones.archive(require_definition_id(definition_id))
         if form.archive_zoneid is None:
             return None
-        return msgspec.convert(form, Archived, from_attributes=True)
+        return msgspec.convert(form, ArchiveResult, from_attributes=True)
 
     async def list_archives(
         self, _: Owner, definition_id: str, *, limit: int | None = None
@@ -142,10 +142,10 @@ class RemoteZones:
             files=_files(form.archive_zoneid, form.files),
         )
 
-    async def restore_archive(self, _: Owner, definition_id: str, ms: int) -> Restored:
+    async def restore_archive(self, _: Owner, definition_id: str, ms: int) -> RestoreResult:
         """Copy an archive to the desk; what lies there is archived first."""
         form = await self._zones.restore(require_definition_id(definition_id), ms)
-        return msgspec.convert(form, Restored, from_attributes=True)
+        return msgspec.convert(form, RestoreResult, from_attributes=True)
 
     async def delete_archive(self, _: Owner, definition_id: str, ms: int) -> bool:
         """Remove an archive; `False` if there is none."""

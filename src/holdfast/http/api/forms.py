@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.domain.agent_processes import ProcessState, state_of
+from holdfast.domain.agent_processes import ProcessState, process_state
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import OnBusy, Session, Status
 from holdfast.http.times import stamp
@@ -178,7 +178,7 @@ def repo_form(repo: Repo) -> RepoForm:
 def _process_form(session: Session) -> ProcessForm:
     program = session.program
     return ProcessForm(
-        state=state_of(program, is_running=session.status is Status.RUNNING),
+        state=process_state(program, is_running=session.status is Status.RUNNING),
         exit_code=program.exit.code if program is not None and program.exit is not None else None,
     )
 

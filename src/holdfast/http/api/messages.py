@@ -19,7 +19,7 @@ from holdfast.http.table import Asked, Route
 from holdfast.http.v1.refusals import invalid_query
 from holdfast.services.batches import BATCH_ROWS
 from holdfast.services.journal import session_not_found
-from holdfast.services.messages import Excerpt, Unfinished
+from holdfast.services.messages import MessageExcerpt, UnfinishedAnswer
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
 # As RFC 3339 writes it: letters in either case, and always an offset.
@@ -74,7 +74,9 @@ async def _page(asked: Asked[Any, Any], rows: Rows, limit: int) -> Answer:
 
 
 async def shown_rows(
-    session_id: SessionId, excerpts: AsyncGenerator[Excerpt, None], unfinished: Unfinished | None
+    session_id: SessionId,
+    excerpts: AsyncGenerator[MessageExcerpt, None],
+    unfinished: UnfinishedAnswer | None,
 ) -> Rows:
     """Yield messages as rows, batch by batch, and last the one that still grows."""
     growing = None if unfinished is None else partial_row(session_id, unfinished)

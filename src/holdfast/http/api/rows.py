@@ -17,7 +17,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.http.api.forms import AgentMessage
 from holdfast.http.times import stamp
-from holdfast.services.messages import Unfinished
+from holdfast.services.messages import UnfinishedAnswer
 
 Content = dict[str, Any]
 
@@ -49,7 +49,7 @@ def rows_of(
     return list(rows.values())
 
 
-def partial_row(session_id: SessionId, unfinished: Unfinished) -> AgentMessage:
+def partial_row(session_id: SessionId, unfinished: UnfinishedAnswer) -> AgentMessage:
     """Return the row of text that is still being streamed."""
     return AgentMessage(
         id=unfinished.id,

@@ -94,7 +94,7 @@ async def list_sessions(asked: Asked[AgentSessionsQuery, None]) -> Answer:
         limit=query.limit,
     )
     behind = None if query.before is None else await _bound(asked, query.before)
-    page = await asked.house.overviews.list(
+    page = await asked.house.session_views.list(
         wanted, behind=behind.id if behind else None, is_counted=True
     )
     return Answer(
@@ -112,7 +112,7 @@ async def read_session(asked: Asked[NoQuery, None]) -> Answer | Stream:
     session_id = asked.path["id"]
     if not is_uuid(session_id):
         raise session_not_found()
-    whole = await asked.house.overviews.whole(asked.owner, SessionId(session_id))
+    whole = await asked.house.session_views.whole(asked.owner, SessionId(session_id))
     if whole.repo is None:
         raise session_not_found()
     rows = shown_rows(whole.session.id, whole.excerpts, whole.unfinished)

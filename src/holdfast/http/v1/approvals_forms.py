@@ -4,7 +4,13 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, convert, field
 
-from holdfast.domain.approvals import ALLOW_ALWAYS, Answer, Approval, ApprovalScope, ApprovalState
+from holdfast.domain.approvals import (
+    ALLOW_ALWAYS,
+    Approval,
+    ApprovalAnswer,
+    ApprovalScope,
+    ApprovalState,
+)
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.tools import ToolClass
 from holdfast.http.times import stamp, stamp_or_none
@@ -111,7 +117,7 @@ def options_of(approval: Approval) -> tuple[OptionForm, ...]:
     return convert(offered, tuple[OptionForm, ...])
 
 
-def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> Answer:
+def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
     """Return the answer that a body gives; an option must be offered, and say the same."""
     if approval.question.choices:
         return _chosen(body, approval, by=by)
@@ -126,7 +132,7 @@ def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> Answer:
             "the option has to say the same as the decision and its scope.",
             {"options": sorted(offered)},
         )
-    return Answer(
+    return ApprovalAnswer(
         state=ApprovalState.ALLOWED if allows else ApprovalState.DENIED,
         by=by,
         scope=body.scope,
@@ -134,7 +140,7 @@ def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> Answer:
     )
 
 
-def _chosen(body: AnswerPost, approval: Approval, *, by: str) -> Answer:
+def _chosen(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
     """Return the answer to somebody else's agent, which has options of its own."""
     kinds = {each.id: each.kind for each in approval.question.choices}
     kind = kinds.get(body.option_id or "")
@@ -146,7 +152,7 @@ def _chosen(body: AnswerPost, approval: Approval, *, by: str) -> Answer:
             {"options": list(kinds)},
         )
     scope = ApprovalScope.SESSION if kind == ALLOW_ALWAYS else body.scope
-    return Answer(
+    return ApprovalAnswer(
         state=ApprovalState.ALLOWED if body.decision == "allow" else ApprovalState.DENIED,
         by=by,
         scope=scope,

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from holdfast.http.v1.scalars import NUMBER_MOST
 from holdfast.http.v1.zones_forms import ZoneFileForm, files_form
-from holdfast.zones.model import Archive, Archived, ArchiveSummary
+from holdfast.zones.model import Archive, ArchiveResult, ArchiveSummary
 
 
 class ArchivedForm(Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class DeletedForm(Struct, frozen=True, kw_only=True):
     deleted: bool
 
 
-def archived_form(archived: Archived | None) -> ArchivedForm:
+def archived_form(archived: ArchiveResult | None) -> ArchivedForm:
     """Return what became of a desk that was to be cleared."""
     if archived is None:
         return ArchivedForm(archive_zoneid=None, archived_at_ms=None, files={})

@@ -8,7 +8,7 @@ from holdfast.domain.calls import Call, CallState, Settlement
 from holdfast.domain.tools import Effect
 from holdfast.http.times import stamp_or_none
 from holdfast.http.v1.scalars import Cursor, Instant, Limit, Uuid
-from holdfast.services.calls import How, Wish
+from holdfast.services.calls import SettlementAction, SettlementRequest
 
 StateWord = Literal["intended", "started", "finished", "unknown"]
 
@@ -49,7 +49,7 @@ class CallsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class SettlePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How an unknown outcome is put right."""
 
-    how: How
+    how: SettlementAction
     result: Any = None
     note: Annotated[str, Meta(max_length=500)] | None = None
 
@@ -86,6 +86,6 @@ def _word(state: CallState) -> StateWord:
             return "unknown"
 
 
-def wish_of(body: SettlePost, *, by: str) -> Wish:
+def wish_of(body: SettlePost, *, by: str) -> SettlementRequest:
     """Return how a call is to be put right."""
-    return Wish(how=body.how, by=by, result=body.result, note=body.note)
+    return SettlementRequest(how=body.how, by=by, result=body.result, note=body.note)

@@ -40,7 +40,7 @@ async def interrupt_session(asked: Asked[NoQuery, InterruptPost]) -> Answer:
     done = await asked.house.sessions.interrupt(
         asked.owner, session_id, turn=body.turn, reason=body.reason
     )
-    form = session_form(await asked.house.overviews.get(asked.owner, session_id))
+    form = session_form(await asked.house.session_views.get(asked.owner, session_id))
     told = Interrupted(session=form, interrupted=done.turn is not None, turn=done.turn)
     return Answer(status=200 if done.is_settled else 202, content=told)
 
@@ -61,7 +61,7 @@ async def resume_session(asked: Asked[NoQuery, ResumePost]) -> Answer:
     place = await placed(asked, asked.body.context)
     context = None if place is None else context_of(place)
     done = await asked.house.sessions.resume(asked.owner, session_id, context=context)
-    form = session_form(await asked.house.overviews.get(asked.owner, session_id))
+    form = session_form(await asked.house.session_views.get(asked.owner, session_id))
     told = Resumed(**asdict(form), turns_left=done.turns_left)
     # The tag of the session itself: that is what `If-Match` will be held against.
     return Answer(content=told, headers={"etag": etag_of(form)})
@@ -71,7 +71,7 @@ async def compact_session(asked: Asked[NoQuery, CompactPost]) -> Answer:
     """Sum up what came before the last answer."""
     session_id = await session_of(asked)
     is_folded = await asked.house.compactions.compact(asked.owner, session_id)
-    form = session_form(await asked.house.overviews.get(asked.owner, session_id))
+    form = session_form(await asked.house.session_views.get(asked.owner, session_id))
     return Answer(content=Compacted(compacted=is_folded, session=form))
 
 

@@ -27,7 +27,7 @@ from holdfast.http.v1.payloads import (
     payload,
     source_of,
 )
-from holdfast.observations.queries import CheckpointState, Correction, HistoryQuery, Submitted
+from holdfast.observations.queries import CheckpointState, Correction, HistoryQuery, SubmitResult
 from holdfast.services.history_forms import (
     HistoryForm,
     ObservationList,
@@ -122,7 +122,7 @@ async def restore(asked: Asked[NoQuery, Payload]) -> Answer:
     return Answer(content=removal_form(done))
 
 
-def submitted(done: Submitted, location: str) -> Answer:
+def submitted(done: SubmitResult, location: str) -> Answer:
     """Return what became of a claim: 201, or 200 for one that was made before."""
     repeated = {"idempotency-replayed": "true"} if done.deduplicated else {}
     status = 200 if done.deduplicated else 201
@@ -151,7 +151,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         needs=Scope.WRITE,
         body=SubmissionPost,
         reads=payload,
-        gives={201: Submitted, 200: Submitted},
+        gives={201: SubmitResult, 200: SubmitResult},
         tells=SUBMITTED,
         refuses=WRITING,
         examples={
@@ -218,7 +218,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         needs=Scope.WRITE,
         body=CorrectionPost,
         reads=arguments(("field", "value"), ("reason",)),
-        gives={201: Submitted, 200: Submitted},
+        gives={201: SubmitResult, 200: SubmitResult},
         tells=SUBMITTED,
         refuses=(Code.ENTITY_NOT_FOUND, *WRITING),
         examples={"body": {"field": "ended_at", "value": "2025-12-31T12:00:00Z"}},

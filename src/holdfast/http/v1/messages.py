@@ -7,7 +7,7 @@ from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery
-from holdfast.domain.sessions import Made
+from holdfast.domain.sessions import Created
 from holdfast.domain.tokens import Scope
 from holdfast.http.answers import Answer, Stream, encoded
 from holdfast.http.bodies import PAGE_BYTES, in_pieces, joined, members
@@ -28,7 +28,7 @@ from holdfast.http.v1.messages_forms import (
 from holdfast.http.v1.paths import of_session, session_of
 from holdfast.http.v1.refusals import query_judged
 from holdfast.http.v1.repeats import TELLS, chosen_id, made
-from holdfast.services.batches import Batch
+from holdfast.services.batches import MessageBatch
 
 
 async def create_message(asked: Asked[NoQuery, MessagePost]) -> Answer:
@@ -47,7 +47,7 @@ async def create_message(asked: Asked[NoQuery, MessagePost]) -> Answer:
 
 async def _sent(
     asked: Asked[NoQuery, MessagePost], session_id: SessionId, body: UserPost, id_: str | None
-) -> Made[Message]:
+) -> Created[Message]:
     """Send a user's message; one to a closed session opens it again."""
     send, parts = asked.house.messages.make_resuming, parts_of(body)
     return await send(asked.owner, session_id, parts, id=id_, on_busy=body.on_busy)
@@ -90,7 +90,9 @@ async def list_messages(asked: Asked[MessagesQuery, None]) -> Answer | Stream:
     return await in_pieces(asked, joined(batches(), start=b'{"data":[', end=end))
 
 
-def _form(row: Message, session_id: SessionId, batch: Batch, parts: str | None) -> MessageForm:
+def _form(
+    row: Message, session_id: SessionId, batch: MessageBatch, parts: str | None
+) -> MessageForm:
     form = message_form(row, session_id, is_interrupted=row.id in batch.interrupted)
     return with_parts(form, row, parts)
 

@@ -10,8 +10,8 @@ from holdfast.http.v1.refusals import invalid_body, invalid_query
 from holdfast.http.v1.repeats import KEY
 from holdfast.observations.claims import BYTES_MOST
 from holdfast.observations.issues import Issue, rejection
-from holdfast.observations.model import ANYTHING, Member, Shape
-from holdfast.observations.validation import decoded, faults
+from holdfast.observations.model import ANYTHING, FieldShape, Shape
+from holdfast.observations.validation import decode_payload_strictly, faults
 
 FIELD: Final = "idempotency_key"
 SOURCE_LONGEST: Final = 200
@@ -28,13 +28,13 @@ def payload(raw: bytes) -> Any:
     if has_more_values(raw, BYTES_MOST):
         message = f"The payload has more than {BYTES_MOST} bytes"
         raise rejection((Issue(path=(), expected=f"max_bytes: {BYTES_MOST}", message=message),))
-    return decoded(raw)
+    return decode_payload_strictly(raw)
 
 
 def arguments(needs: tuple[str, ...], takes: tuple[str, ...]) -> Callable[[bytes], Payload]:
     """Return what reads a body with these members, all it needs and no others."""
     known = (*needs, *takes, FIELD)
-    shape = Shape(members=tuple(Member(name, ANYTHING, "") for name in known))
+    shape = Shape(members=tuple(FieldShape(name, ANYTHING, "") for name in known))
 
     def read(raw: bytes) -> Payload:
         found = payload(raw)

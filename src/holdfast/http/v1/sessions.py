@@ -29,7 +29,7 @@ from holdfast.http.v1.sessions_forms import (
     states_of,
     wishes_of,
 )
-from holdfast.services.session_lifecycle import Heirs
+from holdfast.services.session_lifecycle import DeletePolicy
 
 # What may be wrong with any wish about a session.
 _WISHES: Final = (Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND)
@@ -49,7 +49,7 @@ async def open_session(asked: Asked[NoQuery, SessionPost]) -> Answer:
 
 async def session_made(asked: Asked[Any, Any], session: Session, *, is_new: bool) -> Answer:
     """Return the answer to a request that makes a session."""
-    form = session_form(await asked.house.overviews.get(asked.owner, session.id))
+    form = session_form(await asked.house.session_views.get(asked.owner, session.id))
     location = f"/v1/agents/{form.agent_id}/sessions/{form.id}"
     return made(form, is_new=is_new, location=location)
 
@@ -90,7 +90,7 @@ async def _listed(asked: Asked[SessionsQuery, None], agent_id: AgentId | None) -
         limit=query.limit,
     )
     with query_judged():
-        page = await asked.house.overviews.list(wanted, cursor=query.cursor)
+        page = await asked.house.session_views.list(wanted, cursor=query.cursor)
     return Answer(content=SessionList(tuple(map(session_form, page.items)), page.next_cursor))
 
 
@@ -101,7 +101,7 @@ async def _beginning(asked: Asked[SessionsQuery, None], text: str) -> Answer:
     for each in ids:
         # One that was deleted since it was found is no longer in the list.
         with suppress(NotFound):
-            found.append(await asked.house.overviews.get(asked.owner, each))
+            found.append(await asked.house.session_views.get(asked.owner, each))
     return Answer(content=SessionList(tuple(map(session_form, found)), None))
 
 
@@ -112,7 +112,7 @@ async def read_session(asked: Asked[NoQuery, None]) -> Answer:
 
 async def shown(asked: Asked[Any, Any], session_id: SessionId) -> Answer:
     """Return the answer that shows a session as it is now."""
-    overview = await asked.house.overviews.get(asked.owner, session_id)
+    overview = await asked.house.session_views.get(asked.owner, session_id)
     return Answer(content=session_form(overview), has_etag=True)
 
 
@@ -122,7 +122,7 @@ async def change_session(asked: Asked[NoQuery, SessionPatch]) -> Answer:
     changes = changes_of(asked.body)
     update = asked.house.sessions.update
     if "if-match" in asked.headers:
-        seen = await asked.house.overviews.get(asked.owner, session_id)
+        seen = await asked.house.session_views.get(asked.owner, session_id)
         require_match(asked.headers, session_form(seen))
         # Judged again with the writer's eyes: between the two lines it may have changed.
         await update(asked.owner, session_id, changes, expected=lambda now: now == seen.session)
@@ -136,8 +136,8 @@ async def delete_session(asked: Asked[DeletionQuery, None]) -> Answer:
     session_id = await session_of(asked)
     if asked.query.cascade and asked.query.detach:
         raise invalid_query("detach", "forks are deleted or made to stand alone, not both")
-    heirs = Heirs.CASCADE if asked.query.cascade else Heirs.REFUSE
-    heirs = Heirs.DETACH if asked.query.detach else heirs
+    heirs = DeletePolicy.CASCADE if asked.query.cascade else DeletePolicy.REFUSE
+    heirs = DeletePolicy.DETACH if asked.query.detach else heirs
     await asked.house.sessions.delete(asked.owner, session_id, heirs=heirs)
     return Answer(status=204)
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.domain.agent_processes import ProcessState, state_of
+from holdfast.domain.agent_processes import ProcessState, process_state
 from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.queries import SessionOrder, StatusWish
+from holdfast.domain.queries import SessionOrder, StatusFilter
 from holdfast.domain.sessions import Budget, OnExceed, Session, SessionRequest, Status, StopReason
 from holdfast.http.times import stamp, stamp_or_none
 from holdfast.http.v1.agents_forms import GrantForm, Tags, grant_of
@@ -27,7 +27,7 @@ from holdfast.http.v1.scalars import (
 )
 from holdfast.http.v1.statuses import StatusWord, status_word
 from holdfast.http.v1.words import CostForm, UsageForm, cost_form, usage_form
-from holdfast.services.session_views import Overview
+from holdfast.services.session_views import SessionOverview
 
 Title = Annotated[str, Meta(min_length=1, max_length=255)]
 StatusWords = Annotated[
@@ -46,15 +46,18 @@ StateWords = Annotated[
 ]
 
 # Which sessions each word stands for; a turn that failed leaves its session open.
-WISHES: Final[Mapping[str, tuple[StatusWish, ...]]] = {
-    "pending": (StatusWish(status=Status.PENDING),),
-    "running": (StatusWish(status=Status.RUNNING),),
+WISHES: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
+    "pending": (StatusFilter(status=Status.PENDING),),
+    "running": (StatusFilter(status=Status.RUNNING),),
     "completed": (
-        StatusWish(status=Status.IDLE, has_failed=False),
-        StatusWish(status=Status.COMPLETED),
-        StatusWish(status=Status.CANCELLED),
+        StatusFilter(status=Status.IDLE, has_failed=False),
+        StatusFilter(status=Status.COMPLETED),
+        StatusFilter(status=Status.CANCELLED),
     ),
-    "failed": (StatusWish(status=Status.IDLE, has_failed=True), StatusWish(status=Status.FAILED)),
+    "failed": (
+        StatusFilter(status=Status.IDLE, has_failed=True),
+        StatusFilter(status=Status.FAILED),
+    ),
 }
 
 
@@ -178,7 +181,7 @@ class DeletionQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     detach: bool = False
 
 
-def session_form(overview: Overview) -> SessionForm:
+def session_form(overview: SessionOverview) -> SessionForm:
     """Return a session as it is shown."""
     session, spent = overview.session, overview.spent
     return SessionForm(
@@ -227,7 +230,7 @@ def _process_form(session: Session) -> ProgramForm | UnsetType:
     program = session.program
     end = program.exit if program is not None else None
     return ProgramForm(
-        state=state_of(program, is_running=session.status is Status.RUNNING),
+        state=process_state(program, is_running=session.status is Status.RUNNING),
         exit_code=end.code if end is not None else None,
         signal=end.signal if end is not None else None,
     )
@@ -269,7 +272,7 @@ def states_of(words: str | None) -> tuple[Status, ...]:
     return tuple(map(Status, comma_list(words)))
 
 
-def wishes_of(words: str | None) -> tuple[StatusWish, ...]:
+def wishes_of(words: str | None) -> tuple[StatusFilter, ...]:
     """Return which sessions a list of status words stands for."""
     return tuple(wish for word in comma_list(words) for wish in WISHES[word])
 

@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-from holdfast.domain.sessions import Head, Session, Status, StopReason
+from holdfast.domain.sessions import Session, SessionState, Status, StopReason
 
 StatusWord = Literal["pending", "running", "completed", "failed"]
 
 
-def status_word(session: Session | Head) -> StatusWord:
+def status_word(session: Session | SessionState) -> StatusWord:
     """Return the word for where a session stands."""
     match session.status:
         case Status.PENDING:

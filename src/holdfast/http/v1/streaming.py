@@ -19,7 +19,7 @@ from holdfast.http.v1.paths import BY_ITSELF, of_session, session_of
 from holdfast.http.v1.refusals import invalid_query
 from holdfast.http.v1.statuses import status_word
 from holdfast.http.v1.words import Deltas, EventForm, event_forms
-from holdfast.services.event_stream import News
+from holdfast.services.event_stream import BufferedEvent
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _OF_PAGES: Final = ("after", "limit", "cursor")
@@ -53,7 +53,7 @@ async def events(asked: Asked[EventsQuery, None]) -> Answer | Stream:
     return Stream(play=feed.play, headers=HEADERS)
 
 
-def _frames_of(query: EventsQuery) -> Callable[[News], bytes]:
+def _frames_of(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
     if query.types:
         return _only(query)
     if query.words is Words.HOUSE:
@@ -61,11 +61,11 @@ def _frames_of(query: EventsQuery) -> Callable[[News], bytes]:
     return _SHARED_FRAMES[query.deltas]
 
 
-def _only(query: EventsQuery) -> Callable[[News], bytes]:
+def _only(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
     """Return the frames of events with the wanted words; what others have is told as a gap."""
     names, forms = wanted_names(query), forms_of(query)
 
-    def frame(news: News) -> bytes:
+    def frame(news: BufferedEvent) -> bytes:
         if not is_named(news.event, names):
             return b""
         if query.words is Words.HOUSE:
@@ -75,22 +75,22 @@ def _only(query: EventsQuery) -> Callable[[News], bytes]:
     return frame
 
 
-def house_frame(news: News) -> bytes:
+def house_frame(news: BufferedEvent) -> bytes:
     """Return the frame of an event in the house's own words."""
     return news.form(Words.HOUSE, _whole)
 
 
-def _whole(news: News) -> bytes:
+def _whole(news: BufferedEvent) -> bytes:
     # Not as it is stored: that leaves out what is nought, and not every reader knows its noughts.
     return event_frames(news.sequence, [(name_of(news.event.payload), encoded(news.event))])
 
 
-def shared_frame(news: News, deltas: Deltas) -> bytes:
+def shared_frame(news: BufferedEvent, deltas: Deltas) -> bytes:
     """Return the frames of an event; made once for all readers that want the same words."""
     return news.form(deltas, _MAKERS[deltas])
 
 
-def _told(news: News, deltas: Deltas) -> bytes:
+def _told(news: BufferedEvent, deltas: Deltas) -> bytes:
     return _framed(news.sequence, event_forms(news.event, deltas))
 
 

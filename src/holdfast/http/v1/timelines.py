@@ -12,8 +12,8 @@ from holdfast.http.v1.history_bodies import EntityPost
 from holdfast.http.v1.payloads import Payload, arguments, key_of, source_of
 from holdfast.http.v1.refusals import invalid_query
 from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
-from holdfast.observations.queries import EntityQuery, Submitted, TimelineQuery
-from holdfast.observations.validation import decoded
+from holdfast.observations.queries import EntityQuery, SubmitResult, TimelineQuery
+from holdfast.observations.validation import decode_payload_strictly
 from holdfast.services.history_forms import EntityList, TimelineForm, entity_list, timeline_form
 
 
@@ -61,7 +61,7 @@ async def query_entities(asked: Asked[EntitiesQuery, None]) -> Answer:
 
 def _filters(text: str | None) -> Any:
     try:
-        return None if text is None else decoded(text.encode())
+        return None if text is None else decode_payload_strictly(text.encode())
     except Invalid:
         raise invalid_query("filters", "it must be a JSON object") from None
 
@@ -87,7 +87,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         needs=Scope.WRITE,
         body=EntityPost,
         reads=arguments(("entity_type", "fields"), ()),
-        gives={201: Submitted, 200: Submitted},
+        gives={201: SubmitResult, 200: SubmitResult},
         tells=SUBMITTED,
         refuses=WRITING,
         examples={

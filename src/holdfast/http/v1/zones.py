@@ -38,7 +38,11 @@ from holdfast.http.v1.zones_forms import (
     replay_form,
 )
 from holdfast.zones.lines import LineQuery
-from holdfast.zones.model import archive_not_found, parsed_time, require_definition_id
+from holdfast.zones.model import (
+    archive_not_found,
+    parse_archive_time,
+    require_definition_id,
+)
 
 DESK: Final = "/v1/zones/{definition_id}"
 ARCHIVE: Final = f"{DESK}/archives/{{ms}}"
@@ -137,7 +141,7 @@ def _id(asked: Asked[Any, Any]) -> str:
 
 
 def _ms(asked: Asked[Any, Any]) -> int:
-    ms = parsed_time(asked.path["ms"])
+    ms = parse_archive_time(asked.path["ms"])
     if ms is None:
         # Judged by the service where both are wrong: the id is told first, as everywhere.
         require_definition_id(_id(asked))

@@ -7,8 +7,8 @@ from msgspec import Meta, Struct
 
 from holdfast.http.v1.scalars import Number, Uuid
 from holdfast.zones.lines import LINES_MOST, LINES_USUAL, Lines
-from holdfast.zones.model import Desk, ZoneFile
-from holdfast.zones.replay import PAGE, WINDOW, Problem, Replay, ReplaySource
+from holdfast.zones.model import ActiveZone, ZoneFile
+from holdfast.zones.replay import PAGE, WINDOW, Replay, ReplayProblem, ReplaySource
 
 Count = Annotated[int, Meta(ge=1, le=LINES_MOST)]
 Generation = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
@@ -100,7 +100,7 @@ class ReplayForm(Struct, frozen=True, kw_only=True):
     overlay: dict[str, Any]
     generation: Generation | None
     torn: bool
-    problem: Problem | None
+    problem: ReplayProblem | None
 
 
 class ReplayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,7 +110,7 @@ class ReplayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     page: Count = PAGE
 
 
-def desk_form(desk: Desk) -> DeskForm:
+def desk_form(desk: ActiveZone) -> DeskForm:
     """Return a desk as it is shown."""
     return DeskForm(zone=desk.zone, session_id=desk.session_id, files=files_form(desk.files))
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from holdfast.store.database import NOTHING, Parameters, Row
 from holdfast.store.postgres.connection import PostgresConnection
-from holdfast.store.sqlite.checks import ROWS, Look, judged, missing_events
+from holdfast.store.sqlite.checks import ROWS, Look, check_rows, missing_events
 from holdfast.store.sqlite.connection import Connection
 
 
@@ -40,4 +40,4 @@ async def lacking(connection: PostgresConnection) -> list[str]:
 
 async def _found(connection: PostgresConnection, looks: Sequence[Look]) -> list[str]:
     waiting = cast(Connection, _Waiting(connection, asyncio.get_running_loop()))
-    return await asyncio.to_thread(judged, waiting, looks)
+    return await asyncio.to_thread(check_rows, waiting, looks)

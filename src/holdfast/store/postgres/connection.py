@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from holdfast.store.database import NOTHING, Parameters, Row, packed, spelled
+from holdfast.store.database import NOTHING, Parameters, Row, format_id, pack_id
 from holdfast.store.postgres.columns import SESSIONS
 from holdfast.store.postgres.dialect import Form, Statement, form_of, statement_of
 from holdfast.store.postgres.errors import GONE, LostError, fenced
@@ -240,7 +240,7 @@ async def connect(url: str, *, may_write: bool = False) -> asyncpg.Connection:
         keep_alive(raw._transport.get_extra_info("socket"))
         # A VARCHAR is an id: a UUID is bytes to tables, and its letters to Postgres.
         await raw.set_type_codec(
-            "varchar", schema="pg_catalog", encoder=spelled, decoder=packed, format="text"
+            "varchar", schema="pg_catalog", encoder=format_id, decoder=pack_id, format="text"
         )
     except BaseException:
         raw.terminate()

@@ -13,7 +13,7 @@ import asyncpg
 
 from holdfast.domain.ids import SessionKey
 from holdfast.ports import Clock, Tx
-from holdfast.search.index import Upkeep
+from holdfast.search.index import IndexUpkeep
 from holdfast.store.postgres.checks import faults, lacking
 from holdfast.store.postgres.clock import DatabaseClock
 from holdfast.store.postgres.commit_status import SWEEP
@@ -38,7 +38,7 @@ class PostgresStore:
         self._news = PostgresNews(self._link)
         self._writer = PostgresWriter(self._link, self._news.word)
         self._readers = Readers(self._link)
-        self._upkeep = Upkeep(self.read, self._written)
+        self._upkeep = IndexUpkeep(self.read, self._written)
         self._listening: asyncio.Task[None] | None = None
         self._closed = False
         self.is_scrubbed = True

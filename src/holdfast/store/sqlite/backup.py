@@ -31,7 +31,7 @@ from holdfast.store.sqlite.connection import (
     Connection,
     connect,
     is_plain,
-    translated,
+    translate_errors,
 )
 from holdfast.store.sqlite.files import exclusively, private_file, sync_file, sync_folder
 from holdfast.store.sqlite.migrate import newest, up, version
@@ -87,7 +87,7 @@ def restore(backup: Path, key: bytes | None, store: Path, *, plain: bool = False
 
 
 def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
-    with translated():
+    with translate_errors():
         source = connect(store, key)
         try:
             with open_draft(draft, key) as copy:
@@ -144,7 +144,7 @@ def _of_the_backup() -> Iterator[None]:
 
 def _require_restorable(draft: Path, key: bytes | None) -> None:
     """Refuse a backup that is not one of ours, is newer than this program, or is damaged."""
-    with translated(), open_draft(draft, key) as copy:
+    with translate_errors(), open_draft(draft, key) as copy:
         if copy.pragma("application_id") != APPLICATION_ID:
             raise Invalid(Code.BACKUP_INVALID, "The file is not a backup of a Holdfast store.")
         found = version(copy)

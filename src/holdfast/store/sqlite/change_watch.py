@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
-from holdfast.ports import Told
+from holdfast.ports import Notification
 from holdfast.services.background_tasks import Background, rest
 
 log = logging.getLogger(__name__)
@@ -32,9 +32,9 @@ class _Door:
         self.rings = 0
         self.rung = asyncio.Event()
         # What the last ring was about, if its ringer knew.
-        self.told: Told | None = None
+        self.told: Notification | None = None
 
-    def ring(self, told: Told | None = None) -> None:
+    def ring(self, told: Notification | None = None) -> None:
         self.rings += 1
         self.told = told
         # A new one each time: all who wait for the old one are woken together.
@@ -49,7 +49,7 @@ class StoreBell:
         self._door = door
         self._heard = door.rings
 
-    async def rung(self) -> Told | None:
+    async def rung(self) -> Notification | None:
         """Return once the door was rung after this bell was taken; what was told, if only once."""
         while self._door.rings == self._heard:
             await self._door.rung.wait()
@@ -80,7 +80,7 @@ class StoreDoorbell(Background):
         self._listening.set()
         return StoreBell(door)
 
-    def ring(self, key: SessionKey, tell: Callable[[], Told] | None = None) -> None:
+    def ring(self, key: SessionKey, tell: Callable[[], Notification] | None = None) -> None:
         """Tell everyone here who listens for the session."""
         try:
             door = self._doors.get(key)

@@ -11,24 +11,24 @@ import apsw
 
 from holdfast.domain.errors import HoldfastError, Internal
 from holdfast.domain.events import MISSING
-from holdfast.domain.sessions import Head
+from holdfast.domain.sessions import SessionState
 from holdfast.observations.rows import SELECTED, event_of, known_of
-from holdfast.observations.tables import Observations
+from holdfast.observations.tables import ObservationTables
 from holdfast.ports import Segment
-from holdfast.ports.observations import Known
-from holdfast.store.calls import Calls
-from holdfast.store.costs import Costs
+from holdfast.ports.observations import KnownEntity
+from holdfast.store.calls import CallRows
+from holdfast.store.costs import CostRows
 from holdfast.store.database import checksum
-from holdfast.store.events import Events
-from holdfast.store.messages import Messages
-from holdfast.store.repos import Repos
-from holdfast.store.sessions import Sessions
+from holdfast.store.events import EventRows
+from holdfast.store.messages import MessageRows
+from holdfast.store.repos import RepoRows
+from holdfast.store.sessions import SessionRows
 from holdfast.store.sqlite.connection import Connection
 from holdfast.store.sqlite.files import UNSUITABLE, file_system_of
 from holdfast.store.sqlite.integrity import contradictions
 from holdfast.store.sqlite.jobs import drive
 from holdfast.store.sqlite.migrate import version
-from holdfast.zones.lines import Tally, tallied
+from holdfast.zones.lines import LineCount, count_lines
 from holdfast.zones.model import PART_SIZE, ZoneFile
 from holdfast.zones.tables import PART, REST, file_of, part_of, rest_of
 
@@ -78,8 +78,8 @@ def observation_faults(connection: Connection) -> list[str]:
     return found
 
 
-def _of_entity(connection: Connection, known: Known) -> list[str]:
-    drive(Observations(connection).since(known, 1))
+def _of_entity(connection: Connection, known: KnownEntity) -> list[str]:
+    drive(ObservationTables(connection).since(known, 1))
     try:
         for row in connection.query(EVENTS, {"key": known.key}):
             event_of(row, "an event")
@@ -120,7 +120,7 @@ def zone_faults(connection: Connection) -> list[str]:
 def _of_file(connection: Connection, file: ZoneFile) -> list[str]:
     named = f"{file.zone} {file.name}"
     found: list[str] = []
-    tally, size = Tally(), 0
+    tally, size = LineCount(), 0
     for number, (part,) in enumerate(connection.query(NUMBERS, {"file_key": file.key})):
         what = f"part {part} of {named}"
         try:
@@ -133,8 +133,8 @@ def _of_file(connection: Connection, file: ZoneFile) -> list[str]:
         is_full = len(content) == PART_SIZE or number == file.parts - 1
         if part != number or before != tally or not is_full:
             found.append(f"{what} does not go on where the one before it ends.")
-        tally, size = tallied(tally, content), size + len(content)
-    if (size, tally) != (file.size, Tally(file.ended, file.tail)):
+        tally, size = count_lines(tally, content), size + len(content)
+    if (size, tally) != (file.size, LineCount(file.ended, file.tail)):
         found.append(f"{named} has other bytes than it says.")
     return found
 
@@ -188,10 +188,10 @@ _NAMED: Final = 8
 
 def faults(connection: Connection) -> list[str]:
     """Return every fault, one sentence each; one bad record does not hide its neighbours."""
-    return judged(connection, (_pages, _references, contradictions, *ROWS))
+    return check_rows(connection, (_pages, _references, contradictions, *ROWS))
 
 
-def judged(connection: Connection, looks: Sequence[Look]) -> list[str]:
+def check_rows(connection: Connection, looks: Sequence[Look]) -> list[str]:
     """Return what looks find."""
     found = []
     # Each look by itself, because damage found by one says nothing about the others.
@@ -229,7 +229,7 @@ def _contents(connection: Connection) -> list[str]:
 
 
 def _repos(connection: Connection) -> list[str]:
-    repos = Repos(connection)
+    repos = RepoRows(connection)
     owners = [row[0] for row in connection.query(OWNERS)]
     return [fault for owner in owners for fault in _told(partial(repos.all, owner))]
 
@@ -244,12 +244,12 @@ def missing_events(connection: Connection) -> list[str]:
 
 
 def _of_each_session(
-    connection: Connection, look: Callable[[Connection, Head], list[str]]
+    connection: Connection, look: Callable[[Connection, SessionState], list[str]]
 ) -> list[str]:
     found = []
     for (key,) in connection.query(SESSIONS):
         try:
-            head = drive(Sessions(connection).head_by_key(key))
+            head = drive(SessionRows(connection).head_by_key(key))
         except HoldfastError as error:
             found.append(error.message)
             continue
@@ -258,34 +258,34 @@ def _of_each_session(
     return found
 
 
-def _notebook(connection: Connection, head: Head) -> list[str]:
+def _notebook(connection: Connection, head: SessionState) -> list[str]:
     return [
         *_told(lambda: _opening(connection, head)),
         *_told(lambda: _chain(connection, head)),
         *_told(lambda: _news(connection, head)),
-        *_told(lambda: Calls(connection).of_session(head)),
-        *_told(lambda: Costs(connection).of_session(head)),
+        *_told(lambda: CallRows(connection).of_session(head)),
+        *_told(lambda: CostRows(connection).of_session(head)),
     ]
 
 
-async def _opening(connection: Connection, head: Head) -> list[str]:
+async def _opening(connection: Connection, head: SessionState) -> list[str]:
     """Read what was frozen when the session opened; it is refused if it is damaged."""
-    await Sessions(connection).get_by_key(head.key)
+    await SessionRows(connection).get_by_key(head.key)
     return []
 
 
-async def _chain(connection: Connection, head: Head) -> list[str]:
+async def _chain(connection: Connection, head: SessionState) -> list[str]:
     """Return the faults of a session's own rows that only its head can tell."""
     own = Segment(head.key, head.session_id, head.inherited + 1, head.messages)
-    rows = await Messages(connection).span(own, limit=_ALL)
+    rows = await MessageRows(connection).span(own, limit=_ALL)
     if rows and rows[-1].hash != head.chain.hex():
         return [f"Session {head.session_id} does not end with its last message."]
     return []
 
 
-async def _news(connection: Connection, head: Head) -> list[str]:
+async def _news(connection: Connection, head: SessionState) -> list[str]:
     """Return the events of a session that are not what was written."""
-    events = Events(connection)
+    events = EventRows(connection)
     found = [
         f"event {number} of session {head.session_id} is damaged."
         for number in await events.damaged(head)
@@ -296,9 +296,9 @@ async def _news(connection: Connection, head: Head) -> list[str]:
     return found
 
 
-async def _lacking(connection: Connection, head: Head) -> list[str]:
+async def _lacking(connection: Connection, head: SessionState) -> list[str]:
     """Return the events of a session that are gone though Holdfast did not remove them."""
-    events = Events(connection)
+    events = EventRows(connection)
     # Damage is reported by another look, and nothing can be read in order past it.
     if await events.damaged(head):
         return []
@@ -313,7 +313,7 @@ async def _lacking(connection: Connection, head: Head) -> list[str]:
     return [f"{lacking} Readers get a gap there; no message is affected."]
 
 
-async def _gaps(events: Events, head: Head) -> list[tuple[int, int]]:
+async def _gaps(events: EventRows, head: SessionState) -> list[tuple[int, int]]:
     """Walk a session's log; return the first and the last number of each gap."""
     found = []
     last = 0
@@ -363,7 +363,7 @@ def library_version() -> str:
     return apsw.sqlite_lib_version()
 
 
-def open_doors(home: Path) -> list[str]:
+def open_permissions(home: Path) -> list[str]:
     """Return a sentence for the home and each file of ours that others may reach."""
     if not home.is_dir():
         return []

@@ -147,7 +147,7 @@ def is_plain(path: Path) -> bool:
     # Through SQLite: whoever closes the file by other means takes away the locks that this process
     # has on it, and others would then believe that nobody has the store open.
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
-    with translated():
+    with translate_errors():
         file = apsw.VFSFile("", str(path), flags)
         try:
             return file.xRead(len(PLAIN_HEADER), 0) == PLAIN_HEADER
@@ -161,14 +161,14 @@ def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connect
     # Before SQLite opens the file: where the log is missing, it would make a new one.
     anchor = Anchor(path)
     try:
-        with translated():
+        with translate_errors():
             raw = apsw.Connection(str(path), vfs=vfs)
     except BaseException:
         anchor.close()
         raise
     connection = Connection(raw, is_sealed=key is not None, anchor=anchor)
     try:
-        with translated():
+        with translate_errors():
             _unlock(connection, key)
             # Before anything else: a store that lost its log may look like an empty one.
             require_whole(raw, path)
@@ -260,15 +260,15 @@ def _require_ours(connection: Connection, path: Path) -> None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn SQLite's errors into ours, and Python's own when there is no memory left."""
     try:
         yield
     except (apsw.Error, MemoryError) as error:
-        raise meaning(error) from error
+        raise translate_error(error) from error
 
 
-def meaning(error: apsw.Error | MemoryError) -> HoldfastError:
+def translate_error(error: apsw.Error | MemoryError) -> HoldfastError:
     """Return what an error of SQLite, or a lack of memory, means to a caller."""
     for kinds, told, code, message in _MEANINGS:
         if isinstance(error, kinds):

@@ -16,7 +16,7 @@ MARGIN: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Reserve:
+class DiskReserve:
     """A file that holds nothing but space; without one, urgent work has no room of its own."""
 
     def __init__(self, path: Path) -> None:
@@ -52,7 +52,7 @@ class Reserve:
         blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
         wanted = MARGIN if self.is_held else MARGIN + SIZE
         if blocks * found.f_frsize < wanted:
-            raise full()
+            raise disk_full_error()
 
     def give_up(self) -> None:
         """Give the space back to the disk, which has no room."""
@@ -71,7 +71,7 @@ def _filled(descriptor: int) -> bool:
     return True
 
 
-def full() -> StorageFull:
+def disk_full_error() -> StorageFull:
     """Return what a caller is told while the disk is full."""
     return StorageFull(
         Code.STORAGE_FULL,

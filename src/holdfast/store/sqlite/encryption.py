@@ -41,7 +41,7 @@ class KeySources(Struct, frozen=True, kw_only=True):
     encryption: str = "auto"
 
 
-def key_of(home: Path, sources: KeySources, *, is_new: bool) -> StoreKey:
+def load_store_key(home: Path, sources: KeySources, *, is_new: bool) -> StoreKey:
     """Return the key of the store in a home, making one for a new store."""
     account = f"store:{home}"
     if sources.environment is not None:

@@ -49,7 +49,7 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def unusable(path: Path) -> str | None:
+def unusable_path_error(path: Path) -> str | None:
     """Return what would keep a folder from being made, or written in; it is left as it was."""
     nearest = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
     try:

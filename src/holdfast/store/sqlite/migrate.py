@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict, Internal, Invalid
-from holdfast.store.sqlite.connection import APPLICATION_ID, Connection, translated
+from holdfast.store.sqlite.connection import APPLICATION_ID, Connection, translate_errors
 
 _NAME: Final = re.compile(r"(\d{4})_([a-z_]+)\.up\.sql")
 
@@ -140,7 +140,7 @@ def _walk(
 ) -> list[Migration]:
     done: list[Migration] = []
     while True:
-        with translated():
+        with translate_errors():
             connection.query("BEGIN IMMEDIATE")
             try:
                 require_not_newer(version(connection))

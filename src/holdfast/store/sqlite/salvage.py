@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.messages import Message
 from holdfast.ports import Segment
-from holdfast.store.messages import Messages
+from holdfast.store.messages import MessageRows
 from holdfast.store.sqlite import checks as sqlite_checks
 from holdfast.store.sqlite.backup import (
     clean_failures,
@@ -33,7 +33,7 @@ from holdfast.store.sqlite.backup import (
     require_target,
     settle,
 )
-from holdfast.store.sqlite.connection import Connection, translated
+from holdfast.store.sqlite.connection import Connection, translate_errors
 from holdfast.store.sqlite.files import exclusively
 from holdfast.store.sqlite.jobs import drive
 from holdfast.store.sqlite.wal_anchor import load
@@ -114,7 +114,7 @@ def salvage(store: Path, key: bytes | None, target: Path, *, force: bool = False
 
     Refused while another process has the store open.
     """
-    with clean_failures(target), translated(), ExitStack() as stack:
+    with clean_failures(target), translate_errors(), ExitStack() as stack:
         require_target(store, target, force=force)
         sound = stack.enter_context(draft_beside(target))
         beyond = stack.enter_context(draft_beside(target))
@@ -244,7 +244,7 @@ def _behind(
         for number in range(counts.get(session_id, 0) + 1, messages + 1):
             segment = Segment(key=key, session_id=session_id, first=number, last=number)
             try:
-                apart += drive(Messages(rest).span(segment, limit=1))
+                apart += drive(MessageRows(rest).span(segment, limit=1))
             except (apsw.Error, HoldfastError):
                 missing.append(number)
         lost += [LostMessages(session_id, *ends) for ends in _stretches(missing)]

@@ -13,26 +13,32 @@ from typing import Any, Final, TypeVar, cast
 import apsw
 
 from holdfast.domain.errors import Code, Internal, StorageFull, Unavailable
-from holdfast.observations.tables import Observations, Projections
+from holdfast.observations.tables import ObservationTables, SnapshotTables
 from holdfast.ports import Brief, Tx
-from holdfast.search.index import Upkeep
-from holdfast.search.tables import Search
-from holdfast.store.agent_processes import Programs
-from holdfast.store.agents import Agents
-from holdfast.store.approvals import Approvals
-from holdfast.store.calls import Calls
-from holdfast.store.costs import Costs
+from holdfast.search.index import IndexUpkeep
+from holdfast.search.tables import SearchTables
+from holdfast.store.agent_processes import AgentProcessRows
+from holdfast.store.agents import AgentRows
+from holdfast.store.approvals import ApprovalRows
+from holdfast.store.calls import CallRows
+from holdfast.store.costs import CostRows
 from holdfast.store.database import Database
-from holdfast.store.events import Events
-from holdfast.store.media import Media
-from holdfast.store.messages import Messages
-from holdfast.store.models import Models
-from holdfast.store.repos import Repos
-from holdfast.store.sessions import Sessions
+from holdfast.store.events import EventRows
+from holdfast.store.media import MediaRows
+from holdfast.store.messages import MessageRows
+from holdfast.store.models import ModelRows
+from holdfast.store.repos import RepoRows
+from holdfast.store.sessions import SessionRows
 from holdfast.store.sqlite import checks as sqlite_checks
 from holdfast.store.sqlite.checks import is_filled
-from holdfast.store.sqlite.connection import Connection, connect, is_plain, meaning, translated
-from holdfast.store.sqlite.disk_reserve import Reserve, full
+from holdfast.store.sqlite.connection import (
+    Connection,
+    connect,
+    is_plain,
+    translate_error,
+    translate_errors,
+)
+from holdfast.store.sqlite.disk_reserve import DiskReserve, disk_full_error
 from holdfast.store.sqlite.files import private_file, require_suitable
 from holdfast.store.sqlite.integrity import Doubted, Doubts, doubts_about
 from holdfast.store.sqlite.migrate import newest, require_current, up, version
@@ -45,8 +51,8 @@ from holdfast.store.sqlite.reader import (
     threads_permitting,
 )
 from holdfast.store.sqlite.writer import Writer
-from holdfast.store.tokens import Tokens
-from holdfast.zones.tables import Zones
+from holdfast.store.tokens import TokenRows
+from holdfast.zones.tables import ZoneTables
 
 log = logging.getLogger(__name__)
 
@@ -58,22 +64,22 @@ class Tables:
     """The tables of one connection; those that contradict themselves answer with care."""
 
     def __init__(self, database: Database, doubts: Doubts) -> None:
-        self.agents = Agents(database)
-        self.models = Models(database)
-        self.repos = Repos(database)
-        self.sessions = Sessions(database, trusts_indexes=database.is_sealed)
-        self.messages = Messages(database)
-        self.events = Events(database)
-        self.calls = Calls(database)
-        self.approvals = Approvals(database)
-        self.media = Media(database)
-        self.costs = Costs(database)
-        self.programs = Programs(database)
-        self.tokens = Tokens(database)
-        self.zones = Zones(database)
-        self.observations = Observations(database)
-        self.projections = Projections(database)
-        self.search = Search(database)
+        self.agents = AgentRows(database)
+        self.models = ModelRows(database)
+        self.repos = RepoRows(database)
+        self.sessions = SessionRows(database, trusts_indexes=database.is_sealed)
+        self.messages = MessageRows(database)
+        self.events = EventRows(database)
+        self.calls = CallRows(database)
+        self.approvals = ApprovalRows(database)
+        self.media = MediaRows(database)
+        self.costs = CostRows(database)
+        self.programs = AgentProcessRows(database)
+        self.tokens = TokenRows(database)
+        self.zones = ZoneTables(database)
+        self.observations = ObservationTables(database)
+        self.projections = SnapshotTables(database)
+        self.search = SearchTables(database)
         known = set(vars(self))
         # A table that is asked under no name of its own may be behind any answer.
         for name in known if doubts.keys() - known else doubts:
@@ -91,7 +97,7 @@ class SqliteStore:
     def __init__(self, path: Path, key: bytes | None, *, vfs: str | None = None) -> None:
         """Open the store, making it if it is missing; `key` is ignored by a plain file."""
         require_suitable(path.parent)
-        reserve = Reserve(path.with_name(f"{path.name}-reserve"))
+        reserve = DiskReserve(path.with_name(f"{path.name}-reserve"))
         fresh = private_file(path) or path.stat().st_size == 0
         if fresh and reserve.is_held:
             raise Internal(Code.CORRUPT_STORE, f"{path} is empty, and was not; restore a backup.")
@@ -99,15 +105,15 @@ class SqliteStore:
         self.key = key if fresh or not is_plain(path) else None
         self._vfs = vfs
         # Already to open takes memory, files and threads: what was begun without them is undone.
-        with ExitStack() as begun, translated():
+        with ExitStack() as begun, translate_errors():
             self._open(begun, reserve)
             begun.pop_all()
         self._near = threading.Lock()
         self._closed = False
-        self._upkeep = Upkeep(self.read, self._written)
+        self._upkeep = IndexUpkeep(self.read, self._written)
         self.is_scrubbed = True
 
-    def _open(self, begun: ExitStack, reserve: Reserve) -> None:
+    def _open(self, begun: ExitStack, reserve: DiskReserve) -> None:
         connection = self._opened(reserve)
         begun.callback(connection.close)
         self._doubts = _doubted(connection)
@@ -147,7 +153,7 @@ class SqliteStore:
             )
         except MemoryError as error:
             # Already to ask takes memory, and to wait for the answer.
-            raise meaning(error) from error
+            raise translate_error(error) from error
         return cast(T, done)
 
     async def read(self, work: Work[T]) -> T:
@@ -159,8 +165,8 @@ class SqliteStore:
         except (apsw.BusyError, apsw.CorruptError, _OccupiedError):
             log.debug("somebody, or damage, is in the way of a brief reading")
         except (apsw.Error, MemoryError) as error:
-            raise meaning(error) from error
-        with translated():
+            raise translate_error(error) from error
+        with translate_errors():
             return await self._in_reader(
                 lambda connection, tables: snapshot(connection, work, tables)
             )
@@ -169,7 +175,7 @@ class SqliteStore:
         """Return a value that changes when another process has written to the store."""
         # The writer's own connection: it alone sees other processes' commits and not its own.
         # The counts of two connections cannot be compared, so a reopened one counts as news.
-        with translated():
+        with translate_errors():
             return await self._writer.look(
                 lambda connection: (self._writer.generation, connection.pragma("data_version"))
             )
@@ -182,7 +188,7 @@ class SqliteStore:
 
     async def missing_events(self) -> list[str]:
         """Return which events are gone that nothing explains, one sentence each."""
-        look = partial(sqlite_checks.judged, looks=(sqlite_checks.missing_events,))
+        look = partial(sqlite_checks.check_rows, looks=(sqlite_checks.missing_events,))
         return await self._in_reader(lambda connection, _: findings(connection, look))
 
     async def scrub(self) -> bool:
@@ -226,7 +232,7 @@ class SqliteStore:
         finally:
             self._near.release()
 
-    def _opened(self, reserve: Reserve) -> Connection:
+    def _opened(self, reserve: DiskReserve) -> Connection:
         """Open the file, out of the reserve if the disk has no room for its log."""
         try:
             return self._prepared()
@@ -234,14 +240,14 @@ class SqliteStore:
             if error.code not in _FOR_WANT_OF_ROOM:
                 raise
             if not reserve.is_held:
-                raise full() if _has_no_room(self.path) else error from error
+                raise disk_full_error() if _has_no_room(self.path) else error from error
         reserve.give_up()
         return self._prepared()
 
     def _prepared(self) -> Connection:
         connection = self._connect()
         try:
-            with translated():
+            with translate_errors():
                 # Nobody has written anything: its making was cut off, or goes on elsewhere.
                 if 0 < version(connection) < newest() and not is_filled(connection):
                     up(connection)
@@ -272,7 +278,7 @@ class SqliteStore:
                 self._idle.append(reader)
 
         # Already to ask for a thread takes memory.
-        with translated():
+        with translate_errors():
             return cast(T, await self._readers.answer(run))
 
     def _taken(self) -> tuple[Connection, Tx]:

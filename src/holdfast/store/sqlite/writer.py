@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar, cast
 import apsw
 
 from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
-from holdfast.store.sqlite.connection import Connection, meaning
-from holdfast.store.sqlite.disk_reserve import Reserve, full
+from holdfast.store.sqlite.connection import Connection, translate_error
+from holdfast.store.sqlite.disk_reserve import DiskReserve, disk_full_error
 from holdfast.store.sqlite.jobs import (
     BREATH,
     PATIENCE,
@@ -37,7 +37,7 @@ class Committer:
     """Has the writer's connection; whoever calls it must be alone with it."""
 
     def __init__(
-        self, connection: Connection, reopen: Callable[[], Connection], reserve: Reserve
+        self, connection: Connection, reopen: Callable[[], Connection], reserve: DiskReserve
     ) -> None:
         self.connection = connection
         self.generation = 0
@@ -99,7 +99,7 @@ class Committer:
     def give_up(self, jobs: Sequence[Job]) -> None:
         """End jobs of which nobody knows how far they came; where memory is short it is raised."""
         self._poisoned = True
-        told = meaning(apsw.NoMemError("out of memory"))
+        told = translate_error(apsw.NoMemError("out of memory"))
         for job in jobs:
             job.error = told
 
@@ -108,7 +108,7 @@ class Committer:
             try:
                 job.result = drive(job.work())
             except (apsw.Error, MemoryError) as error:
-                job.error = meaning(error)
+                job.error = translate_error(error)
 
     def _admitted(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return the jobs that the disk has room for; the others are told so."""
@@ -116,7 +116,7 @@ class Committer:
             return jobs
         urgent = [job for job in jobs if job.kind is Kind.URGENT]
         for job in jobs:
-            job.error = None if job in urgent else full()
+            job.error = None if job in urgent else disk_full_error()
         return urgent
 
     def _commit(self, jobs: Sequence[Job], *, is_played: bool = False) -> None:
@@ -166,12 +166,12 @@ class Committer:
         try:
             job.result = drive(job.work())
         except apsw.ConstraintError as error:
-            job.error = meaning(error)
+            job.error = translate_error(error)
             log.exception("a statement broke a constraint")
         except apsw.Error:
             raise
         except MemoryError as error:
-            job.error = meaning(error)
+            job.error = translate_error(error)
         except BaseException as error:  # noqa: BLE001 — the caller's own, told to the caller
             job.error = error
         else:
@@ -193,7 +193,7 @@ class Committer:
             job.error = error
 
     def _fail(self, jobs: Sequence[Job], error: apsw.Error) -> None:
-        told = meaning(error)
+        told = translate_error(error)
         log.error("a commit failed: %s (%s)", error, told.code)
         for job in jobs:
             job.error = told
@@ -226,7 +226,7 @@ class Committer:
         self.connection.empty_log()
         faults = self.connection.query("PRAGMA quick_check(1)")
         if faults != [("ok",)]:
-            raise meaning(apsw.CorruptError("quick_check"))
+            raise translate_error(apsw.CorruptError("quick_check"))
         self._poisoned = False
         log.warning("the store was reopened and verified")
 
@@ -258,7 +258,7 @@ class Writer:
     """Runs work on the writer's connection, in order, in groups."""
 
     def __init__(
-        self, connection: Connection, reopen: Callable[[], Connection], reserve: Reserve
+        self, connection: Connection, reopen: Callable[[], Connection], reserve: DiskReserve
     ) -> None:
         self._committer = Committer(connection, reopen, reserve)
         self._reserve = reserve

@@ -11,7 +11,7 @@ from holdfast.search.documents import EMPTY
 from holdfast.store.database import Row
 from holdfast.store.sqlite import checks as sqlite_checks
 from holdfast.store.sqlite.backup import clean_failures, clear_place, draft_beside, give_name
-from holdfast.store.sqlite.connection import Connection, connect, translated
+from holdfast.store.sqlite.connection import Connection, connect, translate_errors
 from holdfast.store.sqlite.files import sync_file, sync_folder
 from holdfast.store.sqlite.migrate import require_not_newer, require_not_older, up, version
 from holdfast.store.transfer.sql import writing
@@ -33,26 +33,26 @@ class FileEnd:
         self._connection = connection
 
     async def columns(self, table: str) -> list[str]:
-        with translated():
+        with translate_errors():
             return [row[0] for row in self._connection.query(COLUMNS, {"table": table})]
 
     async def value(self, sql: str) -> int:
-        with translated():
+        with translate_errors():
             return int(self._connection.query(sql)[0][0])
 
     async def rows(self, sql: str) -> AsyncIterator[Sequence[Row]]:
-        with translated():
+        with translate_errors():
             found = self._connection.raw.cursor().execute(sql)
             while rows := list(islice(found, TOGETHER)):
                 yield rows
 
     async def add(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         sql = writing(table, columns, ", ".join("?" * len(columns)))
-        with translated():
+        with translate_errors():
             self._connection.raw.cursor().executemany(sql, rows)
 
     async def settle(self) -> None:
-        with translated():
+        with translate_errors():
             for sql in EMPTY:
                 self._connection.query(sql)
 
@@ -67,7 +67,7 @@ def from_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
     try:
         require_not_newer(version(connection))
         require_not_older(version(connection))
-        with translated():
+        with translate_errors():
             connection.query("BEGIN IMMEDIATE")
         yield FileEnd(connection)
     finally:
@@ -81,10 +81,10 @@ def into_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
         connection = connect(draft, key)
         try:
             up(connection)
-            with translated():
+            with translate_errors():
                 connection.query("BEGIN IMMEDIATE")
             yield FileEnd(connection)
-            with translated():
+            with translate_errors():
                 connection.commit()
         finally:
             connection.close()

@@ -18,7 +18,7 @@ _MODULUS: Final = 1 << 256
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-class Copied(Struct, frozen=True):
+class CopiedTable(Struct, frozen=True):
     """What a table holds: how many rows, and a hash over all of them."""
 
     table: str
@@ -26,7 +26,7 @@ class Copied(Struct, frozen=True):
     hash: str
 
 
-class End(Protocol):
+class TransferEnd(Protocol):
     """A database in one transaction, to be read from, or written to as a whole."""
 
     async def columns(self, table: str) -> list[str]:
@@ -48,10 +48,10 @@ class End(Protocol):
         """Return what is wrong with the rows, chains among them, one sentence each."""
 
 
-Tell = Callable[[Copied], None]
+Tell = Callable[[CopiedTable], None]
 
 
-async def copy(source: End, target: End, tell: Tell) -> list[Copied]:
+async def copy(source: TransferEnd, target: TransferEnd, tell: Tell) -> list[CopiedTable]:
     """Copy everything and compare both sides; whatever is raised, the target is not to be kept."""
     copied = []
     for table in TABLES:
@@ -69,12 +69,12 @@ async def copy(source: End, target: End, tell: Tell) -> list[Copied]:
     return copied
 
 
-async def counted(source: End) -> list[Copied]:
+async def count_rows(source: TransferEnd) -> list[CopiedTable]:
     """Return what would be copied."""
     return [await _told(source, table) for table in TABLES]
 
 
-async def require_idle(source: End) -> None:
+async def require_idle(source: TransferEnd) -> None:
     """Refuse a store in which turns run: whoever plays them would go on in the old one."""
     if held := await source.value(HELD):
         raise Conflict(
@@ -85,7 +85,7 @@ async def require_idle(source: End) -> None:
         )
 
 
-async def require_empty(target: End) -> None:
+async def require_empty(target: TransferEnd) -> None:
     """Refuse a store with anything in it."""
     for table in TABLES:
         if await target.value(looking(table)):
@@ -97,7 +97,7 @@ async def require_empty(target: End) -> None:
             )
 
 
-async def _told(source: End, table: str, target: End | None = None) -> Copied:
+async def _told(source: TransferEnd, table: str, target: TransferEnd | None = None) -> CopiedTable:
     """Read a table to its end, into a target if there is one, and say what it holds."""
     # In the order of their names, which is the same on both sides.
     columns = sorted(await source.columns(table))
@@ -108,10 +108,10 @@ async def _told(source: End, table: str, target: End | None = None) -> Copied:
         count += len(rows)
         # A sum, because ids that are no UUIDs stand in another order on the other side.
         total += sum(int.from_bytes(hashlib.sha256(_encode(row)).digest()) for row in rows)
-    return Copied(table, count, f"{total % _MODULUS:064x}")
+    return CopiedTable(table, count, f"{total % _MODULUS:064x}")
 
 
-async def _require_sound(target: End) -> None:
+async def _require_sound(target: TransferEnd) -> None:
     if faults := await target.faults():
         raise Internal(
             Code.CORRUPT_STORE,
