@@ -1,6 +1,6 @@
 """Homes as a first start leaves them, copied: to make each anew takes longer than most tests.
 
-How one is made is what `storage/test_new_homes.py` and `storage/test_opening.py` are about.
+How one is made is what `store/test_new_homes.py` and `store/test_opening.py` are about.
 """
 
 import atexit

@@ -44,11 +44,11 @@ EMBEDDED: Final = {
     "services/test_session_lists": ("only_while_somebody_alive",),
     "services/test_verification": ("behind_our_back",),
     "services/test_zone_damage": ("full_disk",),
-    "storage/test_observations": ("of_another_by_its_key", "damaged_claim", "computed_again"),
-    "storage/test_search": ("no_trace", "damaged", "not_what_was_written", "index", "went_without"),
-    "storage/test_session_queries": ("reads_no_message_row", "without_sorting"),
-    "storage/test_token_table": ("pages_contradict",),
-    "storage/test_views": ("comes_with_python",),
+    "store/test_observations": ("of_another_by_its_key", "damaged_claim", "computed_again"),
+    "store/test_search": ("no_trace", "damaged", "not_what_was_written", "index", "went_without"),
+    "store/test_session_queries": ("reads_no_message_row", "without_sorting"),
+    "store/test_token_table": ("pages_contradict",),
+    "store/test_views": ("comes_with_python",),
 }
 # Of these, what every run tries on Postgres, too.
 USUAL: Final = {

@@ -12,8 +12,8 @@ from holdfast.store.postgres.schema import DatabaseSchema
 from holdfast.store.transfer.sql import TABLES
 from tests.cli.conftest import Cli
 from tests.cli.processes import COMMAND, environment
-from tests.domain.claims import a_payload
 from tests.houses import raw
+from tests.observations.claims import a_payload
 from tests.postgres import Databases
 from tests.raw_rows import RawRows, raw_rows
 from tests.stores import VARIABLE

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, beside, running
-from tests.domain.test_zones import REFUSED
+from tests.zones.test_model import REFUSED
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from holdfast.domain.errors import HoldfastError, Unavailable
 from holdfast.importers.block_reports import MigrationStats
 from tests.importers.blocks import a_file, a_folder, agent_block
 from tests.importers.test_block_zones import ZERO, brought, bytes_of
-from tests.services.test_zone_archives import contents
+from tests.zones.test_archives import contents
 
 pytestmark = pytest.mark.anyio
 

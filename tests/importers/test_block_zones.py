@@ -17,7 +17,7 @@ from holdfast.store.sqlite.block_files import BlockFolder
 from holdfast.zones.model import MIGRATION_MARKER_V1
 from tests.importers.blocks import a_block, a_file, a_folder, agent_block
 from tests.marks import demands
-from tests.services.test_zone_archives import contents
+from tests.zones.test_archives import contents
 
 pytestmark = pytest.mark.anyio
 

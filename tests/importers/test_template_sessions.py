@@ -12,8 +12,8 @@ from holdfast.importers.template_sessions import TemplatePromoteStats, TemplateS
 from holdfast.zones.model import TEMPLATE_PROMOTE_MARKER_V1
 from tests.houses import raw
 from tests.marks import demands
-from tests.services.test_zone_archives import contents
-from tests.services.test_zone_moves import found
+from tests.zones.test_archives import contents
+from tests.zones.test_merge import found
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from holdfast import Holdfast
 from holdfast.domain.errors import Code, Invalid
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import EntityQuery, HistoryQuery, TimelineQuery
-from tests.domain.claims import FEATURE_UNIT, a_payload
+from tests.observations.claims import FEATURE_UNIT, a_payload
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio

@@ -22,8 +22,8 @@ from holdfast.services.event_stream import Events
 from holdfast.services.messages import Messages
 from holdfast.services.sessions import Sessions
 from tests.builders import a_message, an_id
-from tests.domain.claims import FEATURE_UNIT, a_payload
 from tests.marks import demands
+from tests.observations.claims import FEATURE_UNIT, a_payload
 
 pytestmark = pytest.mark.anyio
 

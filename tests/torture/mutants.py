@@ -18,7 +18,7 @@ from tests.house.source import ROOT
 
 # What is mutated, and the tests that have to notice.
 TARGETS: Final = {
-    "services/approval_policy.py": ("tests/services/test_policy.py",),
+    "services/approval_policy.py": ("tests/services/test_approval_policy.py",),
     "domain/calls.py": ("tests/domain/test_calls.py", "tests/services/test_calls.py"),
     "domain/leases.py": ("tests/execution",),
     "services/leases.py": ("tests/execution", "tests/services/test_recovery.py"),
@@ -27,11 +27,11 @@ TARGETS: Final = {
         *("tests/services/test_messages.py", "tests/services/test_calls.py"),
         *("tests/services/test_costs.py", "tests/services/test_approvals.py"),
     ),
-    "store/messages.py": ("tests/storage/test_record.py", "tests/storage/test_damage.py"),
-    "store/events.py": ("tests/storage/test_news.py", "tests/storage/test_log.py"),
+    "store/messages.py": ("tests/store/test_record.py", "tests/store/test_damage.py"),
+    "store/events.py": ("tests/store/test_event_rows.py", "tests/store/test_wal_check.py"),
     "store/sqlite/writer.py": (
-        "tests/storage/test_writer.py",
-        "tests/storage/test_failing_disk.py",
+        "tests/store/test_writer.py",
+        "tests/store/test_failing_disk.py",
     ),
 }
 PATIENCE: Final = 300

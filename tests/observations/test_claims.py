@@ -1,0 +1,161 @@
+"""Observations: how they and their entities are named, and what their kind weighs."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.domain.errors import Invalid
+from holdfast.domain.ids import LOCAL_OWNER, Owner
+from holdfast.observations.claims import (
+    PRIORITIES,
+    ClaimOrigin,
+    LogEntry,
+    Observation,
+    ObservationKind,
+    Subject,
+    accept_payload,
+    build_observation,
+    is_entity_id,
+    is_repeat,
+    observation_id,
+    require_idempotency_key,
+)
+from holdfast.observations.model import EntityType
+from tests.observations.claims import AT, MINIMAL, SESSION, SUBJECT, a_claim, a_payload
+
+
+@pytest.mark.parametrize(
+    ("owner", "entity_type", "key", "entity_id"),
+    [
+        ("local", "agent_session", "abc123", "ent_31ed4722e1f7ffa6ea9a9ed8"),
+        ("local", "agent_session", "ABC123", "ent_ce6547ae0b6362c10436e6c6"),
+        ("local", "agent_session", "def456", "ent_1f7c156c23191b5dfe2483d1"),
+        ("user-1", "agent_session", "abc123", "ent_97d155d1a00daa37b1e8f315"),
+        ("local", "agent_session", "s\u00e9ance-1", "ent_8025c3ca518031050b992d08"),
+        ("local", "agent_session", 'a"b\\c', "ent_1534a90b174239e7fd09f29e"),
+        ("local", "feature_unit", "FU-061", "ent_0d066099de6edd63f03ad189"),
+        ("local", "release", "v0.2.3", "ent_f614becf7d93782145f9b4c4"),
+        (
+            "local",
+            "agent_decision",
+            '["Use SQLite by default","2025-12-31T11:20:00.000Z"]',
+            "ent_f40e96b591389422f2855c55",
+        ),
+        (
+            "local",
+            "validation_result",
+            '["test","FU-061","2025-12-31T11:30:00.000Z"]',
+            "ent_64741975d01d13e9874f1f95",
+        ),
+    ],
+)
+def test_an_entity_has_the_id_of_its_owner_type_and_key(
+    owner: str, entity_type: str, key: str, entity_id: str
+) -> None:
+    subject = Subject(Owner(owner), EntityType(entity_type), key)
+
+    assert subject.entity_id == entity_id
+    assert is_entity_id(entity_id)
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "id_"),
+    [(1, "obs_4f6122a30d2ef3d0db94b0a3c8b1430a"), (2, "obs_fab593d84ef432abffa847fd253b5338")],
+)
+def test_an_observation_has_the_id_of_its_number_and_content(ordinal: int, id_: str) -> None:
+    told = accept_payload(SESSION, dict(MINIMAL))
+
+    assert observation_id(SUBJECT, ordinal, told.content_hash) == id_
+    assert a_claim(ordinal).id == id_
+
+
+def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
+    told = accept_payload(SESSION, dict(MINIMAL))
+    origin = ClaimOrigin(kind=ObservationKind.IMPORT, source="file", idempotency_key="once")
+    created = AT + timedelta(microseconds=999)
+    seen = AT - timedelta(days=1) + timedelta(microseconds=1)
+
+    found = build_observation(
+        LOCAL_OWNER, told, origin, LogEntry(ordinal=3, created_at=created, observed_at=seen)
+    )
+
+    assert found == Observation(
+        id=observation_id(SUBJECT, 3, told.content_hash),
+        subject=SUBJECT,
+        entity_id=SUBJECT.entity_id,
+        ordinal=3,
+        fields=dict(MINIMAL),
+        content_hash=told.content_hash,
+        kind=ObservationKind.IMPORT,
+        source="file",
+        observed_at=AT - timedelta(days=1),
+        created_at=AT,
+        idempotency_key="once",
+    )
+    assert found.place == (AT - timedelta(days=1), 3)
+
+
+def test_what_is_not_imported_was_observed_when_it_was_written() -> None:
+    told = accept_payload(SESSION, dict(MINIMAL))
+
+    found = build_observation(
+        LOCAL_OWNER,
+        told,
+        ClaimOrigin(kind=ObservationKind.SUBMIT),
+        LogEntry(ordinal=1, created_at=AT),
+    )
+
+    assert (found.observed_at, found.created_at) == (AT, AT)
+
+
+def test_every_kind_has_its_weight() -> None:
+    assert {kind.value: weight for kind, weight in PRIORITIES.items()} == {
+        "submit": 100,
+        "import": 50,
+        "correction": 1000,
+        "deletion": 1000,
+        "restoration": 1000,
+    }
+    assert set(PRIORITIES) == set(ObservationKind)
+    assert a_claim(kind=ObservationKind.IMPORT).priority == 50
+
+
+def test_the_same_again_is_a_repeat_only_of_the_newest() -> None:
+    told = accept_payload(SESSION, a_payload())
+
+    assert is_repeat(told, ObservationKind.SUBMIT, a_claim())
+    assert not is_repeat(told, ObservationKind.IMPORT, a_claim())
+    assert not is_repeat(told, ObservationKind.SUBMIT, a_claim(duration=5))
+    assert not is_repeat(told, ObservationKind.SUBMIT, None)
+
+
+@pytest.mark.parametrize(
+    "text", ["ent_", "ent_31ED4722E1F7FFA6EA9A9ED8", "FU-061", "ent_" + "0" * 25]
+)
+def test_other_texts_are_no_ids_of_entities(text: str) -> None:
+    assert not is_entity_id(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("", "min_length: 1"),
+        ("x" * 201, "max_length: 200"),
+        (5, "type: string"),
+        (None, "required"),
+    ],
+)
+def test_an_idempotency_key_has_one_to_two_hundred_characters(key: Any, expected: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        require_idempotency_key(key)
+
+    assert refused.value.details["expected"] == expected
+    assert require_idempotency_key("x" * 200) == "x" * 200
+
+
+def test_an_origin_is_checked_as_it_is_made() -> None:
+    with pytest.raises(Invalid):
+        ClaimOrigin(kind=ObservationKind.SUBMIT, source="x" * 201)
+    with pytest.raises(Invalid):
+        ClaimOrigin(kind=ObservationKind.SUBMIT, idempotency_key="")

@@ -1,0 +1,182 @@
+"""What is remembered of claims is checked against the store before anybody builds on it."""
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast import Holdfast
+from holdfast.domain.errors import NotFound
+from holdfast.domain.ids import EntityId, SessionKey
+from holdfast.domain.secrets import Secret
+from holdfast.observations import snapshots
+from holdfast.observations.claims import Subject
+from holdfast.observations.model import EntityType
+from holdfast.observations.queries import ListedEntity
+from holdfast.observations.resolve import Fold
+from holdfast.observations.snapshots import (
+    CachedFold,
+    FoldCache,
+    Resolver,
+    find,
+    found_in_list,
+    mark_of,
+)
+from tests.houses import raw
+from tests.observations.claims import SUBJECT, a_claim, a_payload
+from tests.stand_ins import SettableClock
+
+pytestmark = pytest.mark.anyio
+
+NAME = (SUBJECT.entity_id, False)
+
+
+def merged(*durations: int) -> CachedFold:
+    """Return claims as merged, each a minute after the other."""
+    fold = Fold(SUBJECT)
+    claims = [a_claim(number, duration=each) for number, each in enumerate(durations, 1)]
+    for claim in claims:
+        fold.add(claim)
+    return CachedFold(fold=fold, newest=mark_of(claims[-1]), size=10)
+
+
+@pytest.mark.parametrize(
+    "phantom",
+    [merged(1, 2, 3), merged(8), merged(1, 9)],
+    ids=["more than was written", "another first one", "another last one"],
+)
+async def test_what_was_merged_and_not_written_is_thrown_away(
+    quiet: Holdfast, clock: SettableClock, phantom: CachedFold
+) -> None:
+    for duration in (1, 2):
+        clock.advance(minutes=1)
+        await quiet.observations.submit(quiet.owner, a_payload(duration=duration))
+    memory = quiet.observations._resolver.folds
+    memory.put(NAME, replace(phantom))
+
+    await quiet.observations.submit(quiet.owner, a_payload(ended_at="2026-01-01"))
+
+    entity = (await quiet.observations.show(quiet.owner, "abc123")).entity
+    assert (entity.snapshot["duration"], entity.observation_count) == (2, 3)
+    assert (await quiet.observations.rebuild()).differences == ()
+
+
+@pytest.mark.parametrize("light", [snapshots.LIGHT, 0], ids=["forgotten", "heavy"])
+async def test_what_takes_longer_to_merge_comes_to_the_same(
+    quiet: Holdfast, clock: SettableClock, light: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "LIGHT", light)
+    counts = []
+    for duration in (1, 2, 3):
+        clock.advance(minutes=1)
+        told = await quiet.observations.submit(quiet.owner, a_payload(duration=duration))
+        counts.append(told.observation_count)
+        if light:
+            quiet.observations._resolver.folds.forget(NAME)
+
+    entity = (await quiet.observations.show(quiet.owner, "abc123")).entity
+    assert (counts, entity.snapshot["duration"]) == ([1, 2, 3], 3)
+    assert (await quiet.observations.rebuild()).differences == ()
+
+
+async def test_one_more_claim_is_merged_into_what_is_remembered(quiet: Holdfast) -> None:
+    resolver = Resolver()
+
+    async def counted() -> tuple[int, bool]:
+        async def look(tx: object) -> tuple[int, bool]:
+            found = await find(tx, quiet.owner, "abc123")  # type: ignore[arg-type]
+            assert found.known is not None
+            before = resolver.folds.look(NAME)
+            known = await resolver.merged(tx, found.known)  # type: ignore[arg-type]
+            resolver.folds.put(NAME, known)
+            return known.fold.count, before is not None and known.fold is before.fold
+
+        return await quiet.store.read(look)  # type: ignore[arg-type]
+
+    seen = []
+    for duration in (1, 2, 3):
+        await quiet.observations.submit(quiet.owner, a_payload(duration=duration))
+        seen.append(await counted())
+    seen.append(await counted())
+
+    assert seen == [(1, False), (2, True), (3, True), (3, True)]
+
+
+def test_what_weighs_too_much_in_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "BYTES_MOST", 3 * merged(1).weight)
+    memory = FoldCache()
+    names = [(EntityId(f"ent_{number}"), False) for number in range(5)]
+    for name in names:
+        memory.put(name, merged(1))
+    memory.put(names[4], merged(1, 2))
+
+    assert [memory.knows(name) for name in names] == [False, False, True, True, True]
+    assert not any(map(memory.is_heavy, names))
+    memory.forget(names[3])
+    assert memory.take(names[3]) is None
+    heavy = replace(merged(1), size=1 << 30)
+    memory.put(names[0], heavy)
+    assert (memory.look(names[0]), memory.look(names[4])) == (heavy, None)
+    assert memory.is_heavy(names[0])
+
+
+@pytest.mark.parametrize("place", [{"key": 77}, {"session_key": SessionKey(77)}])
+async def test_what_is_listed_and_gone_is_not_there(quiet: Holdfast, place: dict[str, int]) -> None:
+    listed = ListedEntity(value=None, entity_id=SUBJECT.entity_id, **place)  # type: ignore[arg-type]
+
+    with pytest.raises(NotFound):
+        await quiet.store.read(lambda tx: found_in_list(tx, quiet.owner, listed))
+
+
+async def test_a_secret_of_ours_is_not_kept(quiet: Holdfast) -> None:
+    quiet.secrets.remember("key", Secret("sk-very-secret-indeed-0123456789"))
+    action = {"type": "leak", "result": "sk-very-secret-indeed-0123456789 was told"}
+    await quiet.observations.submit(quiet.owner, a_payload(actions=[action]))
+
+    history = await quiet.observations.show(quiet.owner, "abc123")
+
+    assert "very-secret" not in str(history)
+    assert "was told" in history.entity.snapshot["actions"][0]["result"]
+    assert (await quiet.store.check(), (await quiet.observations.rebuild()).differences) == ([], ())
+
+
+async def test_a_secret_of_ours_is_no_name_and_no_mark(quiet: Holdfast) -> None:
+    secret = "sk-very-secret-indeed-0123456789"
+    quiet.secrets.remember("key", Secret(secret))
+    claim = a_payload(session_id=f"run {secret}")
+    decision = {
+        "decision": f"Use {secret}",
+        "rationale": "It was there.",
+        "timestamp": "2026-01-01",
+    }
+
+    await quiet.observations.submit(quiet.owner, claim, idempotency_key=secret, source=secret)
+    await quiet.observations.submit_entity(quiet.owner, "agent_decision", decision)
+
+    with raw(quiet.config.home) as file:
+        names = list(file.execute("SELECT name FROM entities"))
+        marks = list(file.execute("SELECT source, idempotency_key, content FROM observations"))
+    assert "very-secret" not in f"{names}{marks}"
+
+
+async def test_a_journal_and_its_claims_are_remembered_together(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    session = await quiet.open()
+    name = (Subject(quiet.owner, EntityType.AGENT_SESSION, session.id).entity_id, True)
+    memory = quiet.observations._resolver.folds
+    folds = []
+    for duration in (1, 2):
+        clock.advance(minutes=1)
+        claim = a_payload(session_id=session.id, duration=duration)
+        await quiet.observations.submit(quiet.owner, claim)
+        first = (await quiet.observations.show(quiet.owner, session.id)).entity
+        again = (await quiet.observations.show(quiet.owner, session.id)).entity
+        folds.append(memory.look(name))
+        assert first is again
+        assert first.snapshot["duration"] == duration
+    await quiet.sessions.close(quiet.owner, session.id)
+    await quiet.observations.show(quiet.owner, session.id)
+    folds.append(memory.look(name))
+
+    one, two, three = (each.fold for each in folds if each is not None)
+    assert one is two
+    assert two is not three
