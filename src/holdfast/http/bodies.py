@@ -160,8 +160,13 @@ class _Sending:
         while self._first:
             # Taken out, so that nothing is kept that was sent.
             yield self._first.pop()
-        async for piece in self._pieces:
+        while (piece := await self._next()) is not None:
             yield piece
+
+    async def _next(self) -> bytes | None:
+        # Readers of the store are few, and others need them for short questions.
+        async with self._asked.room.making:
+            return await anext(self._pieces, None)
 
     async def _is_sent(self, wire: Wire, chunk: bytes) -> bool:
         now = time.monotonic()

@@ -78,6 +78,8 @@ class Room:
         self._freed = asyncio.Event()
         # Several at a time would only take the interpreter away from one another.
         self.encoding: Final = asyncio.Semaphore(1)
+        # Further pieces of large answers that are made at the same time.
+        self.making: Final = asyncio.Semaphore(2)
         # For what has to be read whole before it is counted.
         self.reading: Final = asyncio.Semaphore(2)
 
