@@ -138,6 +138,14 @@ async def test_messages_are_sent_once_listed_read_and_recorded(client: Client) -
     assert all(row.parts for row in whole)
     exported = await client.sessions.export(session.id, ExportQuery(format=ExportFormat.JSONL))
     assert [json.loads(line)["id"] for line in exported.splitlines()] == [row.id for row in rows]
+    jsonl = ExportQuery(format=ExportFormat.JSONL)
+    pieces = [piece async for piece in client.sessions.export_pieces(session.id, jsonl)]
+    assert b"".join(pieces) == exported
+
+
+async def test_an_export_in_pieces_is_refused_like_a_whole_one(client: Client) -> None:
+    with pytest.raises(NotFound):
+        await anext(client.sessions.export_pieces("0192f0c1-0000-7000-8000-00000000dead"))
 
 
 async def test_sessions_are_listed_by_agent_and_over_all(client: Client) -> None:

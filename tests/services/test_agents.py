@@ -252,3 +252,22 @@ async def test_the_tools_of_an_agent_may_be_many_and_large(quiet: Holdfast) -> N
     agent = await _made(quiet, tools=tools)
 
     assert len(agent.tools) == 128
+
+
+async def test_a_page_of_large_agents_ends_early_and_its_cursor_leads_on(
+    quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.services.page_sizes.LIST_BYTES", 3_000)
+    monkeypatch.setattr("holdfast.services.page_sizes.READ_AT_ONCE", 2)
+    for number in range(7):
+        fields = {"name": f"A{number}", "system_prompt": "x" * 1_000, "tags": ("large",)}
+        await quiet.agents.create(quiet.owner, fields)
+    query = AgentQuery(owner=quiet.owner, tags=("large",), limit=6)
+    pages = [await quiet.agents.list(query)]
+
+    while pages[-1].next_cursor is not None:
+        pages.append(await quiet.agents.list(query, cursor=pages[-1].next_cursor))
+
+    assert len(pages) > 2
+    names = [agent.name for page in pages for agent in page.items]
+    assert sorted(names) == [f"A{number}" for number in range(7)]

@@ -16,6 +16,7 @@ from holdfast.domain.events import (
     Event,
     Gap,
     MessageAppended,
+    StepDelta,
     StepStarted,
     TurnEnded,
 )
@@ -276,3 +277,30 @@ async def test_a_page_has_a_mebibyte_at_most_and_one_event_at_least(
             cursor = page.next_cursor
 
     assert pages == [[1, 2, 3, 4, 5], [6], [7], [8], [9, 10, 11]]
+
+
+@pytest.mark.parametrize("size", [1, 60, 200, 1_000])
+async def test_pages_that_are_cut_by_their_size_lead_on_without_a_hole(
+    house: House, session: Session, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    whole = await _all(house, session.id)
+    monkeypatch.setattr("holdfast.storage.events.PAGE_BYTES", size)
+    monkeypatch.setattr("holdfast.services.events.PAGE_BYTES", size)
+    found: list[Event | Gap] = []
+    named: list[Event | Gap] = []
+
+    for items, types in ((found, None), (named, {"step.delta", "turn.ended"})):
+        cursor: str | None = "0"
+        while cursor is not None:
+            page = await house.events.list(
+                house.owner, session.id, after=int(cursor), limit=4, types=types
+            )
+            items.extend(page.items)
+            cursor = page.next_cursor
+
+    assert found == whole
+    assert [each.sequence for each in named if isinstance(each, Event)] == [
+        each.sequence
+        for each in whole
+        if isinstance(each, Event) and isinstance(each.payload, StepDelta | TurnEnded)
+    ]
