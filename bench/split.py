@@ -8,7 +8,7 @@ from pstats import Stats
 
 _CODEC = ("msgspec", "crc32", "sha256", "hashlib", "domain/time.py", "zlib")
 # Waiting is waiting for a commit: the model and the tool answer at once.
-_STORAGE = ("holdfast/storage/", "apsw", "select.epoll", "selectors.py", "_thread.lock")
+_STORAGE = ("holdfast/store/", "apsw", "select.epoll", "selectors.py", "_thread.lock")
 
 
 class Split:

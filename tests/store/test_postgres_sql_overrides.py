@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from holdfast import storage
+import holdfast
 from holdfast.search.documents import BE_THOROUGH, EMPTY
 from holdfast.store.postgres.dialect import Statement, form_of, statement_of
 from holdfast.store.postgres.sql_overrides import TWINS
@@ -13,17 +13,20 @@ from tests.postgres import Databases
 
 # What only a file can be asked, or damaged in.
 OF_FILES = {"NOT INDEXED", "INDEXED BY", "sqlite_schema", "pragma_"}
-# The modules whose texts are about a file as such.
-FILES = {"backup", "block_files", "doubts", "migrate", "salvage"}
+# The parts with texts that both databases are sent.
+PARTS = {"observations", "search", "store", "zones"}
 
 
 def texts() -> list[str]:
     """Return every text that tables send, without those that are put together when they are."""
     found: dict[str, None] = {}
-    for module in pkgutil.iter_modules(storage.__path__):
-        if module.name in FILES or module.name.startswith("postgres"):
+    for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+        _, part, *rest = module.name.split(".")
+        is_checks = module.name.endswith(".sqlite.checks")
+        # What is below `store/sqlite` and `store/postgres` is about one of them.
+        if part not in PARTS or (part == "store" and len(rest) > 1 and not is_checks):
             continue
-        for value in vars(import_module(f"holdfast.storage.{module.name}")).values():
+        for value in vars(import_module(module.name)).values():
             if isinstance(value, str) and value.startswith("\n--") and _is_whole(value):
                 found[value] = None
     return list(found)

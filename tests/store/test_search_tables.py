@@ -205,7 +205,7 @@ async def test_an_index_that_cannot_catch_up_stops_nobody(
         raise HoldfastError(Code.INTERNAL, "not now")
 
     monkeypatch.setattr("holdfast.search.tables.catch_up", refuse)
-    monkeypatch.setattr("holdfast.search.tables.bury", refuse)
+    monkeypatch.setattr("holdfast.search.tables.remove_documents", refuse)
     monkeypatch.setattr(search_index, "EVERY", 1)
     monkeypatch.setattr(search_index, "WAITING_MOST", Backlog(1, 1))
     session = await said(house, "tide")

@@ -62,7 +62,7 @@ async def test_a_writer_without_memory_forgets_nobody_who_waits(
     assert [type(each["exception"]) for each in told] == [MemoryError] * len(told)
 
 
-@pytest.mark.parametrize("door", ["writer", "readers"])
+@pytest.mark.parametrize("door", ["writer", "reader"])
 async def test_whoever_waits_is_told_again_when_the_loop_has_lost_the_word(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, door: str
 ) -> None:
@@ -73,7 +73,7 @@ async def test_whoever_waits_is_told_again_when_the_loop_has_lost_the_word(
     monkeypatch.setattr("holdfast.store.sqlite.jobs._tell", _starving(sqlite_jobs._tell, 1))
 
     async with asyncio.timeout(30):
-        await (_names(store) if door == "readers" else store.write(_adding("second")))
+        await (_names(store) if door == "reader" else store.write(_adding("second")))
 
     assert [type(each["exception"]) for each in lost] == [MemoryError]
 
@@ -82,7 +82,7 @@ def _adding(name: str) -> Callable[[Any], Any]:
     return lambda tx: tx.models.add(model_of(f"a:{name}"))
 
 
-@pytest.mark.parametrize("door", ["writer", "readers"])
+@pytest.mark.parametrize("door", ["writer", "reader"])
 async def test_whoever_has_no_memory_to_ask_is_refused(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, door: str
 ) -> None:
@@ -90,9 +90,9 @@ async def test_whoever_has_no_memory_to_ask_is_refused(
         raise MemoryError
 
     with monkeypatch.context() as famine:
-        famine.setattr(f"holdfast.storage.{door}.Job", starved)
+        famine.setattr(f"holdfast.store.sqlite.{door}.Job", starved)
         with pytest.raises(Unavailable) as caught:
-            await (_names(store) if door == "readers" else store.write(_adding("one")))
+            await (_names(store) if door == "reader" else store.write(_adding("one")))
 
     assert caught.value.code is Code.OUT_OF_MEMORY
     await store.write(_adding("two"))

@@ -60,7 +60,7 @@ Step = Callable[[asyncpg.Connection, Migration], Awaitable[None]]
 @cache
 def twins() -> dict[int, Migration]:
     """Return every migration in the words of Postgres, by its number."""
-    folder = Path(__file__).parent / "migrations"
+    folder = Path(__file__).parents[1] / "migrations"
     return {
         each.number: replace(
             each,
