@@ -285,7 +285,7 @@ async def test_pages_that_are_cut_by_their_size_lead_on_without_a_hole(
 ) -> None:
     whole = await _all(house, session.id)
     monkeypatch.setattr("holdfast.store.events.PAGE_BYTES", size)
-    monkeypatch.setattr("holdfast.services.events.PAGE_BYTES", size)
+    monkeypatch.setattr("holdfast.services.event_stream.PAGE_BYTES", size)
     found: list[Event | Gap] = []
     named: list[Event | Gap] = []
 
