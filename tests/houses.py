@@ -16,7 +16,7 @@ import apsw
 import msgspec
 
 from holdfast import keychain
-from holdfast.acp.runtime.fleet import Fleet
+from holdfast.acp.client.process_registry import Fleet
 from holdfast.app import STORE_NAME, Environment, Holdfast, workflow_texts
 from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime

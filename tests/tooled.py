@@ -40,10 +40,10 @@ from holdfast.ports import (
     ToolWorkspace,
     Tx,
 )
-from holdfast.tools.commands import command_tools
-from holdfast.tools.git import git_tools
-from holdfast.tools.launcher import Launcher
-from holdfast.tools.surroundings import ProcessSettings
+from holdfast.process.launcher import Launcher
+from holdfast.tools.git.tools import git_tools
+from holdfast.tools.process_context import ProcessSettings
+from holdfast.tools.run_command import command_tools
 from holdfast.tools.tool import Aim, Tool
 from holdfast.tools.toolbox import LocalToolbox
 from tests.houses import news_until, script

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from holdfast.app import Environment as Environment
     from holdfast.app import Holdfast as Holdfast
     from holdfast.app import open_holdfast as open_holdfast
-    from holdfast.config.values import Chat as Chat
-    from holdfast.config.values import Config as Config
+    from holdfast.config.settings import Chat as Chat
+    from holdfast.config.settings import Config as Config
     from holdfast.domain.agents import Agent as Agent
     from holdfast.domain.approvals import Approval as Approval
     from holdfast.domain.approvals import ApprovalAnswer as ApprovalAnswer
@@ -90,9 +90,9 @@ _HOMES: Final = {
     "Call": "domain.calls",
     "CallSettled": "domain.events",
     "CallState": "domain.calls",
-    "Chat": "config.values",
+    "Chat": "config.settings",
     "Code": "domain.errors",
-    "Config": "config.values",
+    "Config": "config.settings",
     "Conflict": "domain.errors",
     "Denied": "domain.errors",
     "Event": "domain.events",

@@ -25,7 +25,7 @@ from holdfast.execution.system import SystemClock, SystemMachine, SystemRandomne
 from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.observations.service import Observations, SubmissionRates
 from holdfast.open_store import STORE_NAME, open_configured_store, open_store, store_key
-from holdfast.parsing.yaml_files import LARGEST
+from holdfast.parsing.yaml import LARGEST
 from holdfast.ports import Clock, Llm, Machine, Randomness, Runtime, Store, Toolbox
 from holdfast.search.service import Search
 from holdfast.services.agent_processes import (
@@ -297,46 +297,34 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
 async def _assembled(
     stack: AsyncExitStack, config: Config, owner: Owner, scope: RunScope, outside: Environment
 ) -> Holdfast:
-    """Put the floors together, each closed in the reverse order of its opening."""
-    # Here and not above: whoever only imports us has no use for all the tools and models.
-    from holdfast.wiring import (
-        build_acp_runtime,
-        build_models,
-        build_toolbox,
-        ceiling_of,
-        limits_of,
-    )
+    """Build every part; they are closed in the reverse order of their opening."""
+    from holdfast import wiring  # heavy: tools and model providers
 
     records = await _records(stack, config, outside)
     store, journal, secrets = records.store, records.journal, records.secrets
     clock, id_factory, leases = outside.clock, records.id_factory, records.leases
-    llms = build_models(secrets)
+    llms = wiring.build_models(secrets)
     models = Models(store, config.default_model, llms, absolute=absolute_model)
-    tools = build_toolbox(config, secrets, clock)
-    fleet, player = build_acp_runtime(
-        config, secrets, clock, outside.randomness, records.zones.raw_lines
-    )
+    tools = wiring.build_toolbox(config, secrets, clock)
+    raw_lines = records.zones.raw_lines
+    fleet, player = wiring.build_acp_runtime(config, secrets, clock, outside.randomness, raw_lines)
     for each in (llms, tools, fleet):
         stack.push_async_callback(each.aclose)
     (await stack.enter_async_context(Background())).start(tools.rest())
-    folders, visitors, rules = (
-        WorkspaceFolders(config.home),
-        Visitors(),
-        _opening_rules(config, secrets),
-    )
+    folders, visitors = WorkspaceFolders(config.home), Visitors()
+    rules = _session_rules(config, secrets)
     agent_processes = AgentProcesses(store, journal, records.doorbell, records.machine, fleet)
     await stack.enter_async_context(agent_processes)
-    places = Workspaces(store, folders, ceiling_of(config), visitors)
-    process_slot = partial(agent_processes.of, WorkspaceResolver(records.repos, folders))
-    inputs = TurnInputs(models, places, records.approvals, limits_of(config), process_slot)
-    own = _engine(llms, tools, outside, secrets)
-    runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: own, AcpRuntime: player}
-    turns = Turns(store, journal, inputs, runtimes, rules.slots)
-    most = config.turns_at_a_time
-    # Entered last, so it is left first: turns stop while the store can still be told.
-    coordinator = await stack.enter_async_context(
-        LocalCoordinator(leases, turns, scope=scope, at_a_time=most, process_pool=fleet)
+    inputs = _turn_inputs(
+        config, records, models, folders, visitors, agent_processes=agent_processes
     )
+    engine = _engine(llms, tools, outside, secrets)
+    runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: engine, AcpRuntime: player}
+    turns = Turns(store, journal, inputs, runtimes, rules.slots)
+    # Entered last, so it is left first: turns stop while the store can still be written.
+    most = config.turns_at_a_time
+    coordinator = LocalCoordinator(leases, turns, scope=scope, at_a_time=most, process_pool=fleet)
+    await stack.enter_async_context(coordinator)
     openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
     return Holdfast(
@@ -366,6 +354,22 @@ async def _assembled(
         tokens=Tokens(store, clock, id_factory, _token_file(config), secrets.remember),
         zones=records.zones,
     )
+
+
+def _turn_inputs(
+    config: Config,
+    records: _Records,
+    models: Models,
+    folders: WorkspaceFolders,
+    visitors: Visitors,
+    *,
+    agent_processes: AgentProcesses,
+) -> TurnInputs:
+    from holdfast.wiring import ceiling_of, limits_of
+
+    process_slot = partial(agent_processes.of, WorkspaceResolver(records.repos, folders))
+    workspaces = Workspaces(records.store, folders, ceiling_of(config), visitors)
+    return TurnInputs(models, workspaces, records.approvals, limits_of(config), process_slot)
 
 
 async def _brought_in(built: Holdfast) -> None:
@@ -410,7 +414,7 @@ def _engine(llm: Llm, toolbox: Toolbox, outside: Environment, secrets: Secrets) 
     )
 
 
-def _opening_rules(config: Config, secrets: Secrets) -> SessionRules:
+def _session_rules(config: Config, secrets: Secrets) -> SessionRules:
     from holdfast.wiring import budget_of, ceiling_of
 
     return SessionRules(
@@ -425,13 +429,13 @@ def _opening_rules(config: Config, secrets: Secrets) -> SessionRules:
 
 
 def _require_program(environment: Mapping[str, str], runtime: AcpRuntime) -> None:
-    from holdfast.acp.process.starting import program_of
+    from holdfast.acp.client.agent_command import program_of
 
     program_of(runtime, environment)
 
 
 def _agent_rules(config: Config, secrets: Secrets) -> AgentRules:
-    from holdfast.acp.process.presets import SEEDED, fields_of
+    from holdfast.acp.client.presets import SEEDED, fields_of
 
     usual = config.acp.agent or SEEDED
     seeds = {SEEDED: fields_of(SEEDED, is_root=os.geteuid() == 0)}

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.acp.process.starting import Yard
-from holdfast.acp.runtime.boarding import Boarding, Deadlines, Outfit
-from holdfast.acp.runtime.fleet import Fleet
-from holdfast.acp.runtime.raw_lines import Scribe
-from holdfast.acp.runtime.runtime import ProgramRuntime
+from holdfast.acp.client.agent_command import Yard
+from holdfast.acp.client.launcher import Boarding, Deadlines, Outfit
+from holdfast.acp.client.process_registry import Fleet
+from holdfast.acp.client.raw_log import Scribe
+from holdfast.acp.client.runtime import ProgramRuntime
 from holdfast.config import Config, Credential
 from holdfast.domain.agent_processes import KnownProgram
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
@@ -23,35 +23,32 @@ from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
 from holdfast.execution.system import SystemClock, SystemRandomness
-from holdfast.importers.block_reports import BlockReport
-from holdfast.importers.block_zones import BlockZones
+from holdfast.importers.block_zones import BlockReport, BlockZones
 from holdfast.importers.template_sessions import TemplateSessions
+from holdfast.llm.provider_models import Vendors
 from holdfast.llm.providers import base_urls
 from holdfast.llm.router import Llms
-from holdfast.llm.vendors import Vendors
 from holdfast.ports import Clock, Limits, Randomness, Store
+from holdfast.process.launcher import Launcher
+from holdfast.process.sandbox import Bounds
 from holdfast.services.secrets import Secrets
 from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.store.sqlite.block_files import BlockFolder
-from holdfast.tools.checkpoints import checkpoint_tool
-from holdfast.tools.commands import command_tools
-from holdfast.tools.fetching import WebSettings
-from holdfast.tools.files import FileSettings, file_tools
-from holdfast.tools.git import git_tools
-from holdfast.tools.handing import HandedServers
-from holdfast.tools.hosting import HostedFiles
-from holdfast.tools.kernel import ask_kernel
-from holdfast.tools.launcher import Launcher
-from holdfast.tools.lines import McpSettings
-from holdfast.tools.opening import Doorkeeper
-from holdfast.tools.remote import McpTools
-from holdfast.tools.sandbox import Bounds
-from holdfast.tools.shelves import output_tool
-from holdfast.tools.surroundings import ProcessSettings
+from holdfast.tools.files.access import Doorkeeper
+from holdfast.tools.files.openat import ask_kernel
+from holdfast.tools.files.tools import FileSettings, file_tools
+from holdfast.tools.git.status import GitStatus
+from holdfast.tools.git.tools import git_tools
+from holdfast.tools.mcp.client import McpSettings
+from holdfast.tools.mcp.tools import HandedServers, McpTools
+from holdfast.tools.process_context import ProcessSettings
+from holdfast.tools.repository_files import HostedFiles
+from holdfast.tools.run_command import command_tools
+from holdfast.tools.session_tools import checkpoint_tool, output_tool
 from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.toolbox import LocalToolbox
-from holdfast.tools.web import web_tools
-from holdfast.tools.worktrees import GitStatus
+from holdfast.tools.web.connection import WebSettings
+from holdfast.tools.web.http_request import web_tools
 from holdfast.zones.service import Zones
 
 log = logging.getLogger(__name__)
@@ -253,8 +250,7 @@ def budget_of(config: Config) -> Budget | None:
 
 async def known_programs() -> list[KnownProgram]:
     """Return the well-known agents, those that are on this machine first, and what each makes."""
-    from holdfast.acp.process.detecting import detect
-    from holdfast.acp.process.presets import fields_of
+    from holdfast.acp.client.presets import detect, fields_of
 
     found = sorted(await detect(os.environ), key=lambda each: each.path is None)
     return [

@@ -7,10 +7,10 @@ from types import ModuleType
 import coverage
 import pytest
 
-from holdfast.acp.process import children
+from holdfast.process import agent_child
 
 # Whoever uses these starts programs, and programs take their time.
-STARTERS = ("tests.acp.aboard", "tests.acp.editors", "tests.acp.peers")
+STARTERS = ("tests.acp.harness", "tests.acp.editor", "tests.acp.scripted_agents")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,7 +35,7 @@ def desk(tmp_path: Path) -> Path:
 
 
 # The keeper runs in a bare interpreter of its own, which nobody watches unless it does so itself.
-KEPT = ("tests.acp.test_process", "tests.acp.test_terminals")
+KEPT = ("tests.acp.client.test_agent_process", "tests.acp.client.test_terminals")
 WATCHED = """
 import os, runpy, sys
 sys.path[:0] = {paths!r}
@@ -72,8 +72,8 @@ def _watched_keeper(
         return
     script = tmp_path / "watched_keeper.py"
     data = str(watch.get_option("run:data_file"))
-    keeper = children._KEEPER
+    keeper = agent_child._KEEPER
     script.write_text(
         WATCHED.format(paths=sys.path, data=str(Path(data).absolute()), keeper=keeper)
     )
-    monkeypatch.setattr(children, "_KEEPER", str(script))
+    monkeypatch.setattr(agent_child, "_KEEPER", str(script))

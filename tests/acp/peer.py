@@ -8,6 +8,6 @@ import sys
 
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    from playing import play
+    from scripted_agent import play
 
     play(sys.argv[1])

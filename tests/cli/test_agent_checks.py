@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.acp.peers import Peer
+from tests.acp.scripted_agents import Peer
 from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.slow
@@ -220,7 +220,7 @@ def test_a_list_that_is_refused_or_never_comes_is_told(
     steps: list[dict[str, Any]],
     told: str,
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.runtime.probing._LIST_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.acp.client.probe._LIST_SECONDS", 0.5)
     a_peer(cli, tmp_path, on={"initialize": greeting(), "session/list": steps})
 
     ran = cli("agents", "sessions", "peer", "--json")
@@ -232,7 +232,7 @@ def test_a_list_that_is_refused_or_never_comes_is_told(
 def test_a_list_without_an_end_is_cut(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.runtime.probing.PAGES_MOST", 3)
+    monkeypatch.setattr("holdfast.acp.client.probe.PAGES_MOST", 3)
     page = {"sessions": [{"sessionId": "a"}], "nextCursor": "on and on"}
     a_peer(cli, tmp_path, on={"initialize": greeting(), "session/list": [{"reply": page}]})
 

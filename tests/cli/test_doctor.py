@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.process.launcher import Launcher
 from holdfast.store.sqlite.migrate import newest
-from holdfast.tools.files import file_weaknesses
-from holdfast.tools.launcher import Launcher
+from holdfast.tools.files.tools import file_weaknesses
 from tests.cli.conftest import Cli
 from tests.cli.test_history import submitted
 from tests.cli.test_sessions import change_a_message, leave_a_turn_waiting

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acp.peers import Peer
+from tests.acp.scripted_agents import Peer
 from tests.cli.conftest import Cli
 from tests.cli.far import Far, serve
 

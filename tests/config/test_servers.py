@@ -7,7 +7,13 @@ import pytest
 
 from holdfast.config import Config, McpServer, SecretEntry, load
 from holdfast.domain.errors import Code, Invalid
-from holdfast.tools.servers import HttpServer, SecretReference, SseServer, StdioServer, read_server
+from holdfast.tools.mcp.declarations import (
+    HttpServer,
+    SecretReference,
+    SseServer,
+    StdioServer,
+    read_server,
+)
 
 CANARY = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 WHOLE = """

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.domain.errors import HoldfastError, Unavailable
-from holdfast.importers.block_reports import MigrationStats
+from holdfast.importers.block_zones import MigrationStats
 from tests.importers.blocks import a_file, a_folder, agent_block
 from tests.importers.test_block_zones import ZERO, brought, bytes_of
 from tests.zones.test_archives import contents

@@ -11,8 +11,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.domain.errors import StorageFull, Unavailable
-from holdfast.importers.block_reports import BlockReport, MigrationStats, definition_in
-from holdfast.importers.block_zones import BlockZones
+from holdfast.importers.block_zones import BlockReport, BlockZones, MigrationStats, definition_in
 from holdfast.store.sqlite.block_files import BlockFolder
 from holdfast.zones.model import MIGRATION_MARKER_V1
 from tests.importers.blocks import a_block, a_file, a_folder, agent_block

@@ -9,10 +9,21 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.domain.errors import Invalid
 from holdfast.domain.time import format_iso8601, milliseconds
-from holdfast.importers.cursor_memory import CursorMemory, MemoryWish
-from holdfast.importers.cursor_memory_files import LARGEST, MemoryFile, MemoryFolder
-from holdfast.importers.cursor_memory_mapping import Repair, key_of, repaired
-from holdfast.importers.cursor_memory_reports import KindCount, MemoryReport, Verified
+from holdfast.importers.cursor_memory import (
+    CursorMemory,
+    KindCount,
+    MemoryReport,
+    MemoryWish,
+    Verified,
+)
+from holdfast.importers.cursor_memory_files import (
+    LARGEST,
+    MemoryFile,
+    MemoryFolder,
+    Repair,
+    key_of,
+    repaired,
+)
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import EntityQuery
 from tests.importers.memories import (

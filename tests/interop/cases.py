@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.acp.runtime.probing import introduced, kept_sessions
+from holdfast.acp.client.probe import introduced, kept_sessions
 from holdfast.domain.calls import ResultStatus
 from holdfast.domain.events import ApprovalAnswered, ToolEnded, ToolStarted, TurnEnded
 from holdfast.domain.messages import Notice, Role

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.acp.process.presets import fields_of
+from holdfast.acp.client.presets import fields_of
 from holdfast.app import Holdfast, open_holdfast
 from holdfast.config import load
 from holdfast.domain.agents import AcpRuntime

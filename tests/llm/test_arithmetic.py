@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.llm.arithmetic import (
+from holdfast.llm.offline import (
     DEEPEST,
     UncomputableError,
     UnreadableError,

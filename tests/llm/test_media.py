@@ -10,10 +10,10 @@ from holdfast import Config, SessionRequest, open_holdfast
 from holdfast.domain.messages import Media, Text, media_handle
 from holdfast.ports import LlmMedia, LlmMessage, LlmRequest, LlmToolCall
 from tests.houses import played
-from tests.llm.asking import KEY, asking
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import CANDIDATES, CHAT, MESSAGES, RESPONSES, Dialect, Saying
 from tests.llm.fake_providers import FakeProvider
+from tests.llm.provider_requests import KEY, asking
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio

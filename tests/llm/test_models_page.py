@@ -7,11 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.models import OFFLINE, model_of
-from holdfast.llm.errands import Errand, errand_of
-from holdfast.llm.offline import answer
+from holdfast.llm.offline import Errand, answer, errand_of
 from holdfast.llm.providers import PROVIDERS
 from holdfast.llm.router import Llms
-from holdfast.llm.scripts import ScriptedStep
+from holdfast.llm.scripted import ScriptedStep
 from holdfast.ports import Failed, FailureKind, LlmTool, TextDelta
 from tests.llm.builders import a_request, a_script, answered, heard, said
 

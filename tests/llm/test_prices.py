@@ -18,8 +18,8 @@ from genai_prices.types import (
 
 from holdfast.domain.models import Prices, model_of
 from holdfast.llm import prices
-from holdfast.llm.outputs import max_output_of
 from holdfast.llm.prices import context_window_of, prices_of
+from holdfast.llm.providers import max_output_of
 
 
 @pytest.mark.parametrize(

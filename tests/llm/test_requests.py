@@ -25,7 +25,6 @@ from holdfast.ports import (
     TextDelta,
     ToolChoice,
 )
-from tests.llm.asking import KEY, asking
 from tests.llm.builders import a_request, answered, heard, said
 from tests.llm.dialects import (
     CANDIDATES,
@@ -38,6 +37,7 @@ from tests.llm.dialects import (
     Thought,
 )
 from tests.llm.fake_providers import FakeProvider
+from tests.llm.provider_requests import KEY, asking
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio

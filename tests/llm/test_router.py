@@ -6,10 +6,10 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import Prices, model_of
 from holdfast.llm.router import Llms
 from holdfast.ports import Failed, FailureKind
-from tests.llm.asking import asking
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import Dialect, Saying
 from tests.llm.fake_providers import FakeProvider
+from tests.llm.provider_requests import asking
 
 pytestmark = pytest.mark.anyio
 

@@ -29,7 +29,7 @@ from holdfast.parsing.agent_files import (
     read_agent_file,
     write_agent,
 )
-from holdfast.parsing.yaml_files import LARGEST
+from holdfast.parsing.yaml import LARGEST
 from tests.builders import an_agent
 
 LEAST = "id: reviewer\nmodel: gpt-5\nprovider: openai\nsystem_prompt: Review.\n"

@@ -14,7 +14,7 @@ from holdfast.parsing.workflow_files import (
     workflow_of,
     write_workflow,
 )
-from holdfast.parsing.yaml_files import LARGEST
+from holdfast.parsing.yaml import LARGEST
 from tests.marks import demands
 from tests.parsing.workflows import LEAST, WHOLE
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.parsing.workflow_files import workflow_of
-from holdfast.parsing.workflow_secrets import secret_places
+from holdfast.parsing.workflow_files import secret_places, workflow_of
 from tests.parsing.workflows import WHOLE
 
 

@@ -22,7 +22,7 @@ from tests.tooled import (
     says,
     started,
 )
-from tests.tools.workbenches import Workbench
+from tests.tools.process_fixture import Workbench
 
 # Programs are started here, which belongs to the whole run and not to the quick one.
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

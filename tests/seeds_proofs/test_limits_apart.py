@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Holdfast, Session, open_holdfast
-from holdfast.config.values import Chat
+from holdfast.config.settings import Chat
 from holdfast.domain.events import Event, TurnEnded
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import Status, StopReason

@@ -8,7 +8,7 @@ from holdfast import keychain
 from holdfast.config import Config
 from holdfast.domain.tools import CATALOGUE
 from holdfast.services.secrets import Secrets
-from holdfast.tools.shelves import output_tool
+from holdfast.tools.session_tools import output_tool
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.wiring import build_toolbox
 from tests.marks import demands

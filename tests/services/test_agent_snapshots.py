@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Config, Holdfast, SessionRequest, open_holdfast
-from holdfast.config.values import Chat
+from holdfast.config.settings import Chat
 from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.queries import SessionQuery

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast import Holdfast, RunScope, Session, open_holdfast
 from holdfast.app import Environment
 from holdfast.config import Config
-from holdfast.config.values import Chat
+from holdfast.config.settings import Chat
 from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import Event, FailureCode, StepStarted, TurnEnded

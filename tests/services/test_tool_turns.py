@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast import OnBusy, RunScope, Session, open_holdfast
 from holdfast.config import Config
-from holdfast.config.values import Chat
+from holdfast.config.settings import Chat
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.calls import CallState
 from holdfast.domain.costs import Usage
@@ -43,7 +43,7 @@ from tests.tooled import (
     started,
     until,
 )
-from tests.tools.workbenches import marked
+from tests.tools.process_fixture import marked
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.store.postgres.store import PostgresStore
-from tests.tools.hosts import chain
+from tests.tools.http_hosts import chain
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.tools.kernel import Kernel, ask_kernel, walk_beneath
-from tests.tools.workshops import Workshop
+from holdfast.tools.files.openat import Kernel, ask_kernel, walk_beneath
+from tests.tools.file_fixture import Workshop
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.tools.addresses import blocked_because
-from holdfast.tools.fetching import WebSettings
-from tests.tools.hosts import code_of, granting, requested
+from holdfast.tools.web.connection import WebSettings
+from holdfast.tools.web.ssrf import blocked_because
+from tests.tools.http_hosts import code_of, granting, requested
 
 Case = tuple[str, Sequence[str], Sequence[str]]
 

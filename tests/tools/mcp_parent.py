@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.messages import ResultStatus
-from holdfast.tools.launcher import Launcher
-from holdfast.tools.remote import McpTools
-from holdfast.tools.sandbox import Means
+from holdfast.process.launcher import Launcher
+from holdfast.process.sandbox import Means
+from holdfast.tools.mcp.tools import McpTools
 from tests.tools.mcp_servers import Book, Hands, a_tool, welcoming, with_servers
 
 

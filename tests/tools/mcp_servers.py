@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from holdfast.ports import CallOutcome, PlannedCall, ToolWorkspace
-from holdfast.tools.lines import McpSettings
-from holdfast.tools.remote import McpTools
+from holdfast.tools.mcp.client import McpSettings
+from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.toolbox import LocalToolbox
-from tests.tools.hosts import a_place, asked
-from tests.tools.workbenches import marked
+from tests.tools.http_hosts import a_place, asked
+from tests.tools.process_fixture import marked
 
 PROGRAM = Path(__file__).with_name("mcp_program.py")
 PLAIN = Path(__file__).with_name("mcp_plain.py")

@@ -14,8 +14,8 @@ from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered, nothing_to_ask
 from holdfast.tools.toolbox import LocalToolbox
-from tests.tools.hosts import a_place, asked
-from tests.tools.workshops import Workshop
+from tests.tools.file_fixture import Workshop
+from tests.tools.http_hosts import a_place, asked
 
 pytestmark = pytest.mark.anyio
 

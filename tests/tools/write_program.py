@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast.ports import PlannedCall, RequestedCall, Slice
-from tests.tools.workshops import Workshop
+from tests.tools.file_fixture import Workshop
 
 # Everything that changes something on a disk.
 STEPS = ("fsync", "ftruncate", "link", "mkdir", "rename", "unlink", "write")

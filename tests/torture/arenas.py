@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import CallOutcome, PlannedCall
-from holdfast.tools.kernel import Kernel
-from tests.tools.workshops import CANARY, Workshop
+from holdfast.tools.files.openat import Kernel
+from tests.tools.file_fixture import CANARY, Workshop
 from tests.torture.spellings import furnish
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.events import Event, TurnEnded
 from holdfast.domain.messages import Message, Reasoning, Role, ToolCall, ToolResult
-from tests.acp.peers import Peer
+from tests.acp.scripted_agents import Peer
 from tests.houses import current, news_until
 
 TEE = Path(__file__).parents[1] / "interop" / "tee.py"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.acp.transport.framing import Junk, Notification, Reply, Request, Splitter, parse
+from holdfast.acp.rpc.framing import Junk, Notification, Reply, Request, Splitter, parse
 from holdfast.client.frames import Frames, NotAStreamError
 from holdfast.domain.errors import Invalid
 from holdfast.domain.events import decode_payload
@@ -22,18 +22,16 @@ from holdfast.http.table import Route
 from holdfast.http.v1.routes import ROUTES as V1_ROUTES
 from holdfast.parsing.agent_files import parse_agent
 from holdfast.parsing.http1 import End, NeedMore, NotHttpError, Talk
-from holdfast.tools.addresses import blocked_because
-from holdfast.tools.allowlists import is_allowed, words
-from holdfast.tools.commands import CommandArguments
-from holdfast.tools.kernel import ask_kernel
-from holdfast.tools.opening import Doorkeeper, FileSettings
-from holdfast.tools.patterns import LinePattern, glob_matcher
+from holdfast.tools.files.access import Doorkeeper, FileSettings
+from holdfast.tools.files.openat import ask_kernel
+from holdfast.tools.files.patterns import LinePattern, glob_matcher
+from holdfast.tools.run_command import CommandArguments, is_allowed, words
 from holdfast.tools.tool import ToolTrouble
-from holdfast.tools.urls import read_url, require_domain
+from holdfast.tools.web.ssrf import blocked_because, read_url, require_domain
 from holdfast.zones.lines import LineCount, count_lines
 from holdfast.zones.replay import PAGE, WINDOW, output_preview, plan_replay, snapshot_preview
-from tests.acp.sayings import a_translator
-from tests.tools.workshops import Workshop
+from tests.acp.session_updates import a_translator
+from tests.tools.file_fixture import Workshop
 from tests.torture.frames import frame_of
 from tests.torture.fuzzing import Prey
 

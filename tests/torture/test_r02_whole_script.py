@@ -20,7 +20,7 @@ from holdfast.domain.calls import CallState
 from holdfast.domain.costs import CostSum
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import ModelRequest, Prices
-from holdfast.parsing.yaml_files import read_yaml
+from holdfast.parsing.yaml import read_yaml
 from holdfast.workflows.session_export import ExportFormat
 from tests.houses import raw
 from tests.marks import proves

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Session
-from holdfast.acp.translate.call_books import CallBook
+from holdfast.acp.client.tool_calls import CallBook
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import wait_until

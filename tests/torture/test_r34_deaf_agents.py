@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.domain.events import FailureCode
 from holdfast.domain.sessions import Session, Status, StopReason
-from tests.acp.aboard import END, Aboard, aboard, codes, hasty
-from tests.acp.peers import Peer
+from tests.acp.harness import END, Aboard, aboard, codes, hasty
+from tests.acp.scripted_agents import Peer
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import wait_until

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.transport.framing import HEAD, HEAD_MARGIN, LINE_LIMIT, Splitter
-from tests.acp.aboard import END
+from holdfast.acp.rpc.framing import HEAD, HEAD_MARGIN, LINE_LIMIT, Splitter
+from tests.acp.harness import END
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import PATIENCE, Crew

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools.launcher import Finished, Launcher
-from holdfast.tools.sandbox import Bounds, Confinement
+from holdfast.process.launcher import Finished, Launcher
+from holdfast.process.sandbox import Bounds, Confinement
 from tests.marks import proves, skip_row
-from tests.tools.workbenches import known_means, marked, python
+from tests.tools.process_fixture import known_means, marked, python
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import PATIENCE
 

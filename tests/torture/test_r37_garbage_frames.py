@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.transport.framing import Junk, Notification, Request
-from tests.acp.aboard import END, aboard
-from tests.acp.far import connected
+from holdfast.acp.rpc.framing import Junk, Notification, Request
+from tests.acp.harness import END, aboard
+from tests.acp.raw_peer import connected
 from tests.houses import texts
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell

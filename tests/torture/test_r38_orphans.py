@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.marks import proves, skip_row
-from tests.tools.workbenches import known_means, marked
+from tests.tools.process_fixture import known_means, marked
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import Crew, wait_until
 

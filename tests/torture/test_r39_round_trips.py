@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.acp.process.program import AGENT_BOUNDS, Program
-from holdfast.acp.runtime.sharing import SharedProgram
-from holdfast.acp.transport.censors import CARELESS
-from tests.acp.aboard import Aboard, aboard
-from tests.acp.peers import Peer
+from holdfast.acp.client.agent_process import AGENT_BOUNDS, Program
+from holdfast.acp.client.multiplex import SharedProgram
+from holdfast.acp.rpc.redaction import CARELESS
+from tests.acp.harness import Aboard, aboard
+from tests.acp.scripted_agents import Peer
 from tests.houses import texts
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell

@@ -11,11 +11,11 @@ from contextlib import aclosing
 import pytest
 
 from holdfast.ports import Failed, FailureKind, LlmDelta, StepStop, Stopped, TextDelta
-from tests.llm.asking import KEY, answer, asking
 from tests.llm.builders import a_request, heard, said
 from tests.llm.conftest import few_authorities
 from tests.llm.dialects import CANARY, CHAT, DIALECTS, Call, Dialect, Saying, Thought
 from tests.llm.fake_providers import FakeProvider, Reply, a_provider, refusing
+from tests.llm.provider_requests import KEY, answer, asking
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import PATIENCE

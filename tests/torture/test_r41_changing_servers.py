@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.ports import CallOutcome, PlannedCall
-from holdfast.tools.remote import McpTools
+from holdfast.tools.mcp.tools import McpTools
 from tests.marks import proves
-from tests.tools.hosts import code_of
+from tests.tools.http_hosts import code_of
 from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, welcoming, with_servers
 from tests.torture.conftest import Sized, Tell
 

@@ -16,8 +16,7 @@ from ruamel.yaml import YAML
 from holdfast.domain.errors import Invalid
 from holdfast.parsing.agent_files import parse_agent
 from holdfast.parsing.workflow_files import parse_workflow, write_workflow
-from holdfast.parsing.yaml_files import read_yaml
-from holdfast.parsing.yaml_output import write_yaml
+from holdfast.parsing.yaml import read_yaml, write_yaml
 from tests.marks import proves
 from tests.torture.bombs import bombs
 from tests.torture.conftest import Sized, Tell

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from holdfast import Event, Holdfast, RunScope, Session
 from holdfast.config import Config
-from holdfast.config.values import Chat
+from holdfast.config.settings import Chat
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
 from holdfast.domain.events import ApprovalRequested, TurnEnded
 from holdfast.domain.messages import Message, ToolResult

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Event, Holdfast, RunScope, Session, open_holdfast
 from holdfast.app import Environment
 from holdfast.config import Config
-from holdfast.config.values import Chat
+from holdfast.config.settings import Chat
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events import ApprovalRequested, TurnEnded

@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.tools import FsTier
 from holdfast.ports import CallOutcome
 from tests.marks import proves
-from tests.tools.workshops import CANARY
+from tests.tools.file_fixture import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder, run_without_threads
 from tests.torture.conftest import Sized, Tell
 from tests.torture.spellings import CORPORA, spellings

@@ -15,7 +15,7 @@ from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import FsTier
 from holdfast.ports import CallOutcome
 from tests.marks import proves, skip_row
-from tests.tools.workshops import CANARY
+from tests.tools.file_fixture import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import ROOT

@@ -13,9 +13,9 @@ import pytest
 
 from holdfast.domain.tools import FsTier
 from holdfast.ports import CallOutcome
-from holdfast.tools.kernel import Kernel, ask_kernel, walk_beneath
+from holdfast.tools.files.openat import Kernel, ask_kernel, walk_beneath
 from tests.marks import proves
-from tests.tools.workshops import CANARY
+from tests.tools.file_fixture import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder, run_without_threads
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import PATIENCE, Crew, wait_until

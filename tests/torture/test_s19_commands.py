@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.ports import CallOutcome
 from tests.marks import proves, skip_row
-from tests.tools.workbenches import Workbench
+from tests.tools.process_fixture import Workbench
 from tests.torture.bypasses import ALONE, CHAINS, GLOBS, LISTED, WRAPPERS, Call, bypasses, joined
 from tests.torture.clients.commands import outcome
 from tests.torture.conftest import Sized, Tell

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools.launcher import Launcher
-from holdfast.tools.sandbox import Means
+from holdfast.process.launcher import Launcher
+from holdfast.process.sandbox import Means
 from tests.marks import proves, skip_row
-from tests.tools.workbenches import Workbench
+from tests.tools.process_fixture import Workbench
 from tests.torture.clients.commands import outcome
 from tests.torture.conftest import Sized, Tell
 from tests.torture.tracing import executions, has_tracer, python

@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import CallOutcome, PlannedCall
-from holdfast.tools.floors import Floors
+from holdfast.process.protected_paths import Floors
 from tests.marks import proves
-from tests.tools.run_later_paths import ASKING, ORDINARY
-from tests.tools.workshops import Workshop
+from tests.tools.file_fixture import Workshop
+from tests.tools.files.run_later_paths import ASKING, ORDINARY
 from tests.torture.arenas import quick_folder
 from tests.torture.conftest import Tell
 

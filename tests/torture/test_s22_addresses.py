@@ -18,13 +18,12 @@ import pytest
 
 from holdfast.domain.tools import Grant
 from holdfast.ports import PlannedCall
-from holdfast.tools.addresses import blocked_because
 from holdfast.tools.tool import ToolTrouble
 from holdfast.tools.toolbox import LocalToolbox
-from holdfast.tools.urls import read_url
-from holdfast.tools.web import web_tools
+from holdfast.tools.web.http_request import web_tools
+from holdfast.tools.web.ssrf import blocked_because, read_url
 from tests.marks import proves
-from tests.tools.hosts import a_place, asked, code_of, granting, requested, settings
+from tests.tools.http_hosts import a_place, asked, code_of, granting, requested, settings
 from tests.torture.conftest import Sized, Tell
 
 ROOT = Path(__file__).resolve().parents[2]

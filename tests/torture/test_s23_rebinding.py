@@ -14,7 +14,7 @@ import pytest
 from holdfast.domain.tools import Grant
 from holdfast.ports import CallOutcome, ToolWorkspace
 from tests.marks import proves
-from tests.tools.hosts import (
+from tests.tools.http_hosts import (
     HOST,
     OTHER,
     Heard,

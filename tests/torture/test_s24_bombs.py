@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast.domain.secrets import Secret
-from holdfast.tools.bodies import BODY_LARGEST
+from holdfast.tools.web.http_request import BODY_LARGEST
 from tests.marks import proves
-from tests.tools.hosts import (
+from tests.tools.http_hosts import (
     HOST,
     OTHER,
     Heard,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools.environments import PASSED
-from holdfast.tools.launcher import Launcher
+from holdfast.process.environment import PASSED
+from holdfast.process.launcher import Launcher
 from tests.marks import proves
-from tests.tools.workbenches import PYTHON, Workbench, marked
+from tests.tools.process_fixture import PYTHON, Workbench, marked
 from tests.torture.conftest import Tell
 from tests.torture.crew import PATIENCE
 

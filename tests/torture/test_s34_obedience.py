@@ -23,7 +23,7 @@ import pytest
 from holdfast import Holdfast, SessionRequest
 from holdfast.app import Environment
 from holdfast.config import Config
-from holdfast.config.values import Chat
+from holdfast.config.settings import Chat
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.sessions import SessionContext
@@ -40,7 +40,7 @@ from holdfast.services.media import SessionOutputStore
 from tests.houses import key_of, played, script
 from tests.marks import proves
 from tests.tooled import open_equipped, open_wrapped
-from tests.tools.workbenches import marked
+from tests.tools.process_fixture import marked
 from tests.torture.conftest import Tell
 from tests.torture.goals import Goal, goals
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.tools.launcher import Launcher
-from holdfast.tools.supervisor.wards import ASIDE
+from holdfast.process.launcher import Launcher
+from holdfast.process.supervisor.path_survey import ASIDE
 from tests.marks import proves, skip_row
-from tests.tools.workbenches import Workbench, known_means
+from tests.tools.process_fixture import Workbench, known_means
 from tests.torture.arenas import quick_folder
 from tests.torture.conftest import Sized, Tell
 

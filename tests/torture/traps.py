@@ -6,7 +6,7 @@ Several traps share a repository as long as none of them hides another.
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.tools.workbenches import Workbench
+from tests.tools.process_fixture import Workbench
 
 HOOKS = (
     "applypatch-msg",

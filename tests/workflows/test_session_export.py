@@ -110,7 +110,7 @@ async def test_more_values_than_a_file_may_have_are_refused(
     quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await quiet.open()
-    monkeypatch.setattr("holdfast.parsing.yaml_files.VALUES_MOST", 20)
+    monkeypatch.setattr("holdfast.parsing.yaml.VALUES_MOST", 20)
 
     with pytest.raises(Invalid) as refused:
         await exported(quiet, session)

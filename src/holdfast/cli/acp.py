@@ -15,9 +15,8 @@ from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, Conflict, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.acp.agent.agent import Terms
-    from holdfast.acp.agent.house import House
-    from holdfast.acp.agent.serving import Input
+    from holdfast.acp.server.agent import Input, Terms
+    from holdfast.acp.server.api import House
     from holdfast.cli.house import House as CommandHouse
 
 
@@ -44,9 +43,9 @@ async def acp(printer: Printer, wanted: AcpOptions) -> int:
     agents; logs go to stderr. Sessions are those of every other command. It ends with its input,
     and stops the turns that run then; behind --server they go on.
     """
-    from holdfast.acp.agent.serving import Input, serve
-    from holdfast.acp.transport.connection import Bounds, Connection
-    from holdfast.acp.transport.stdio import standard_streams
+    from holdfast.acp.rpc.connection import Bounds, Connection
+    from holdfast.acp.rpc.stdio import standard_streams
+    from holdfast.acp.server.agent import Input, serve
 
     async with AsyncExitStack() as stack:
         # Whatever can be refused is refused before the conversation begins.
@@ -62,8 +61,8 @@ async def acp(printer: Printer, wanted: AcpOptions) -> int:
 async def _opened(
     stack: AsyncExitStack, printer: Printer, wanted: AcpOptions
 ) -> "tuple[House, Terms]":
-    from holdfast.acp.agent.agent import Terms
-    from holdfast.acp.agent.places import Places
+    from holdfast.acp.server.agent import Terms
+    from holdfast.acp.server.workspace import Places
     from holdfast.cli.beginnings import widest_tier
     from holdfast.cli.opening import opened_here
     from holdfast.cli.places import git_ref
@@ -84,8 +83,8 @@ async def _opened(
 async def _elsewhere(
     stack: AsyncExitStack, printer: Printer, server: str, wanted: AcpOptions
 ) -> "tuple[House, Terms]":
-    from holdfast.acp.agent.agent import Terms
-    from holdfast.acp.agent.places import Places
+    from holdfast.acp.server.agent import Terms
+    from holdfast.acp.server.workspace import Places
     from holdfast.cli.opening import opened_there
     from holdfast.client.ids import new_id
     from holdfast.services.agents import BUILT_IN

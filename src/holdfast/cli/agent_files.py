@@ -99,7 +99,7 @@ async def export_file(printer: Printer, wanted: OneAgent) -> None:
     open is written with the default of now.
     """
     from holdfast.domain.agents import file_form
-    from holdfast.parsing.yaml_output import write_yaml
+    from holdfast.parsing.yaml import write_yaml
 
     async with opened(printer) as holdfast:
         agent = await holdfast.agents.get(holdfast.owner, wanted.ref)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import replace
 
-from holdfast.acp.process.presets import PRESETS, fields_of
+from holdfast.acp.client.presets import PRESETS, fields_of
 from holdfast.cli.commands import Nothing
 from holdfast.cli.opening import opened_here
 from holdfast.cli.options import OneAgent
@@ -20,8 +20,8 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Invalid, Unavailable
 
 if TYPE_CHECKING:
-    from holdfast.acp.process.detecting import Detected
-    from holdfast.acp.process.starting import Yard
+    from holdfast.acp.client.agent_command import Yard
+    from holdfast.acp.client.presets import Detected
 
 
 async def show_detected(printer: Printer, _: Nothing) -> None:
@@ -29,7 +29,7 @@ async def show_detected(printer: Printer, _: Nothing) -> None:
 
     Each of them can be made an agent of yours with `agents create --preset NAME`.
     """
-    from holdfast.acp.process.detecting import detect
+    from holdfast.acp.client.presets import detect
 
     found = await detect(os.environ)
     # Those that are there first: they are what can be used now.
@@ -60,7 +60,7 @@ async def check(printer: Printer, wanted: CheckOptions) -> None:
 
     Nothing is asked of a model.
     """
-    from holdfast.acp.runtime.probing import introduced
+    from holdfast.acp.client.probe import introduced
 
     async with _yard(printer, wanted.ref) as (yard, runtime):
         found = await introduced(yard, runtime, is_deep=wanted.deep)
@@ -92,7 +92,7 @@ async def show_kept(printer: Printer, wanted: KeptOptions) -> None:
 
     They are the program's own, also those that it had with others than Holdfast.
     """
-    from holdfast.acp.runtime.probing import kept_sessions
+    from holdfast.acp.client.probe import kept_sessions
 
     folder = working_dir(wanted.cwd)
     if folder is None:
@@ -206,12 +206,12 @@ class ProgramWishes:
 
 
 def _variable(text: str) -> tuple[str, str]:
-    from holdfast.config.rules import is_credential
+    from holdfast.config.validation import is_credential_variable
 
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise Invalid(Code.INVALID_INPUT, "A variable is written --env NAME=VALUE.")
-    if is_credential(name):
+    if is_credential_variable(name):
         # Its value would lie in the store as it is.
         raise Invalid(
             Code.INVALID_INPUT,

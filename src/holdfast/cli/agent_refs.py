@@ -43,7 +43,7 @@ async def agent_named(holdfast: "House", ref: str, folder: Path | None) -> str:
 
 async def _require_made(holdfast: "House", ref: str) -> None:
     """Say how a well-known program becomes an agent, where it has not become one."""
-    from holdfast.acp.process.presets import PRESETS
+    from holdfast.acp.client.presets import PRESETS
 
     if ref in PRESETS and await _stored(holdfast, ref) is None:
         raise NotFound(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.domain.sessions import Session
     from holdfast.ports import ToolWorkspace
-    from holdfast.tools.opening import Doorkeeper
+    from holdfast.tools.files.access import Doorkeeper
 
 LARGEST: Final = 128 << 10
 _NAMED: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
@@ -60,8 +60,8 @@ def _fenced(name: str, content: str) -> str:
 
 
 def _read(keeper: "Doorkeeper", place: "ToolWorkspace", name: str) -> str:
-    from holdfast.tools.opening import content_of
-    from holdfast.tools.reading import is_binary
+    from holdfast.tools.files.access import content_of
+    from holdfast.tools.files.read import is_binary
     from holdfast.tools.tool import ToolTrouble
 
     try:
@@ -85,9 +85,9 @@ def _read(keeper: "Doorkeeper", place: "ToolWorkspace", name: str) -> str:
 
 
 def _keeper(config: "Config") -> "Doorkeeper":
-    from holdfast.tools.files import FileSettings
-    from holdfast.tools.kernel import ask_kernel
-    from holdfast.tools.opening import Doorkeeper
+    from holdfast.tools.files.access import Doorkeeper
+    from holdfast.tools.files.openat import ask_kernel
+    from holdfast.tools.files.tools import FileSettings
 
     settings = FileSettings(
         protected=(str(config.home),),

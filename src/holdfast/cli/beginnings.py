@@ -206,7 +206,7 @@ async def _answered_by(holdfast: "House", wanted: ChatOptions, *, is_remote: boo
 
 async def _housed(holdfast: "House", wanted: ChatOptions) -> ChatOptions:
     """Name the repository around the folder, for an agent that works in nothing else."""
-    from holdfast.acp.process.starting import program_of
+    from holdfast.acp.client.agent_command import program_of
 
     if wanted.agent is None or wanted.agent == BUILT_IN:
         return wanted

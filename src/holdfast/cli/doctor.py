@@ -97,10 +97,10 @@ def _store(config: "Config") -> str | None:
 
 async def _work(config: "Config") -> dict[str, Any]:
     """Look at what agents can work with here, and how well they are kept from the rest."""
-    from holdfast.acp.process.detecting import detect
+    from holdfast.acp.client.presets import detect
     from holdfast.cli.secrets import secrets_here
-    from holdfast.tools.files import file_weaknesses
-    from holdfast.tools.launcher import Launcher
+    from holdfast.process.launcher import Launcher
+    from holdfast.tools.files.tools import file_weaknesses
 
     weak = file_weaknesses()
     strength = await Launcher().strength()

@@ -13,7 +13,7 @@ from holdfast.cli.output import Printer
 from holdfast.cli.places import named_path
 
 if TYPE_CHECKING:
-    from holdfast.importers.cursor_memory_reports import MemoryReport
+    from holdfast.importers.cursor_memory import MemoryReport
 
 PROGRESS: Final = 1_000
 

@@ -48,7 +48,7 @@ def mcp(printer: Printer, wanted: McpOptions) -> "int | Coroutine[Any, Any, int]
 
 
 async def _converse(printer: Printer) -> int:
-    from holdfast.acp.transport.stdio import standard_streams
+    from holdfast.acp.rpc.stdio import standard_streams
     from holdfast.cli.opening import opened_here
     from holdfast.mcp.server import server_of
     from holdfast.mcp.stdio import serve

@@ -115,7 +115,7 @@ def parse(text: str, where: str) -> "Workflow":
 def _text(file: str) -> str:
     """Return the text of a file as it is; what is no workflow is told by the parser."""
     from holdfast.parsing.workflow_files import text_of
-    from holdfast.parsing.yaml_files import LARGEST
+    from holdfast.parsing.yaml import LARGEST
 
     if file != STDIN:
         return text_of(Path(file))

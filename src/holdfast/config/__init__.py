@@ -4,11 +4,21 @@ Adapters receive plain arguments, never the Config. What each setting may be is 
 where it may be set in `places.py`, how a file is read in `files.py`.
 """
 
-from holdfast.config.loading import default_home, duration, explain, load
+from holdfast.config.keys import PLACES, Place
 from holdfast.config.models import absolute_model
-from holdfast.config.places import PLACES, Place
-from holdfast.config.servers import McpServer, SecretEntry
-from holdfast.config.values import Acp, Chat, Config, Credential, kinds, value_of
+from holdfast.config.settings import (
+    Acp,
+    Chat,
+    Config,
+    Credential,
+    default_home,
+    duration,
+    explain,
+    kinds,
+    load,
+    value_of,
+)
+from holdfast.config.validation import McpServer, SecretEntry
 
 __all__ = [
     "PLACES",

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.config.places import PLACES
+from holdfast.config.keys import PLACES
 from holdfast.domain.errors import Code, Invalid
 
 FILE_NAME: Final = "holdfast.toml"

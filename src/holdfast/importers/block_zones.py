@@ -1,8 +1,4 @@
-"""Zones of blocks become zones of agents: archives of all of them, the newest on the desk.
-
-The old zones are only read. Nothing is written twice, so that a run that was cut off is simply
-run again.
-"""
+"""Imports zones of blocks as zones of agents: an archive of each, the newest as current zone."""
 
 import asyncio
 import hashlib
@@ -16,13 +12,6 @@ from msgspec.structs import asdict, replace
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Owner
-from holdfast.importers.block_reports import (
-    BlockReport,
-    MigrationStats,
-    Trouble,
-    definition_in,
-)
-from holdfast.importers.marks import block_zones_mark, raise_flag
 from holdfast.ports import Store, Tx
 from holdfast.ports.blocks import Block, BlockFile, BlockSource
 from holdfast.services.stamping import Stamping
@@ -30,14 +19,66 @@ from holdfast.zones.binding import definition_for, stamp_of
 from holdfast.zones.files import ZoneFiles, free_archive, make_room
 from holdfast.zones.model import (
     APPEND_LARGEST,
+    MIGRATION_MARKER_V1,
     OUTPUT_FILE,
     SNAPSHOT_FILE,
     ZoneFile,
     agent_current_zone,
+    is_valid_definition_id,
 )
 from holdfast.zones.replay import archives_of
 
 log = logging.getLogger(__name__)
+CONTENT = "v1\n"
+
+
+def block_zones_mark(source: str) -> str:
+    """Return the name of the mark for a folder, by its real path."""
+    return f"block_zones_v1:{hashlib.sha256(source.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
+def raise_flag(data_dir: Path) -> None:
+    """Write the flag file; nothing depends on it, so that it cannot be written is a warning."""
+    try:
+        (data_dir / MIGRATION_MARKER_V1).write_text(CONTENT)
+    except OSError as error:
+        log.warning("the flag %s was not written: %s", MIGRATION_MARKER_V1, error.strerror)
+
+
+class MigrationStats(Struct, frozen=True, kw_only=True):
+    """What a run has found and done."""
+
+    blocks_scanned: int = 0
+    archives_written: int = 0
+    archives_already_present: int = 0
+    current_zones_seeded: int = 0
+    skipped_no_snapshot: int = 0
+    failures: int = 0
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """What went wrong with one block, or with one desk."""
+
+    oid: str
+    step: str
+    error: str
+
+
+class BlockReport(Struct, frozen=True, kw_only=True):
+    """A run: its numbers, and what went wrong in it."""
+
+    stats: MigrationStats
+    troubles: tuple[Trouble, ...] = ()
+
+
+def definition_in(meta: dict[str, Any]) -> str | None:
+    """Return whose block it is; nothing for one that is no agent's, or of an id that cannot be."""
+    if meta.get("view") != "agent":
+        return None
+    said = meta.get("agentId")
+    found = said if isinstance(said, str) and said else meta.get("agent:id")
+    return found if isinstance(found, str) and is_valid_definition_id(found) else None
+
 
 NAMES = (SNAPSHOT_FILE, OUTPUT_FILE)
 

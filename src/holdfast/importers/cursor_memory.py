@@ -1,13 +1,9 @@
-"""Memories of another program become observations: each file one claim, brought once.
-
-The folder is only read. What was brought is known by its place and its bytes, so that a run that
-was cut off is simply run again, and a file that changed is one more claim about the same thing.
-"""
+"""Imports a `cursor-memory` folder: each file becomes one observation, once, with a report."""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -15,16 +11,7 @@ from msgspec.structs import asdict
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.text import is_encodable, storable
-from holdfast.importers.cursor_memory_files import MemoryFolder
-from holdfast.importers.cursor_memory_mapping import Repair, mapped, mark_of, repaired
-from holdfast.importers.cursor_memory_reports import (
-    KINDS,
-    Failure,
-    KindCount,
-    MemoryReport,
-    Skip,
-    Verified,
-)
+from holdfast.importers.cursor_memory_files import MemoryFolder, Repair, mapped, mark_of, repaired
 from holdfast.observations.claims import (
     ClaimOrigin,
     LogEntry,
@@ -42,8 +29,72 @@ from holdfast.observations.timeline import EventType, events_of
 from holdfast.observations.validation import decode_payload_strictly
 from holdfast.ports import Store
 
-log = logging.getLogger(__name__)
+# How kinds are called in a report.
+KINDS: Final = {
+    EntityType.AGENT_SESSION: "session",
+    EntityType.FEATURE_UNIT: "feature_unit",
+    EntityType.RELEASE: "release",
+    EntityType.AGENT_DECISION: "decision",
+    EntityType.VALIDATION_RESULT: "validation",
+}
 
+
+class KindCount(Struct, frozen=True, kw_only=True):
+    """How many files of a kind there were, and how many entities they are about."""
+
+    files: int = 0
+    entities: int = 0
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """A file that was not brought, and why."""
+
+    file: str
+    error: str
+    details: dict[str, Any] = {}
+
+
+class Skip(Struct, frozen=True, kw_only=True):
+    """Something in the folder that was not looked at, and why."""
+
+    file: str
+    reason: str
+
+
+class Verified(Struct, frozen=True, kw_only=True):
+    """Whether what was brought is there: its entities, and their first events on timelines."""
+
+    entities_expected: int = 0
+    entities_found: int = 0
+    timeline_missing: tuple[str, ...] = ()
+
+
+class MemoryReport(Struct, frozen=True, kw_only=True):
+    """A run: its numbers, what was mended, and what went wrong in it."""
+
+    root: str
+    dry_run: bool
+    files: int
+    imported: int
+    unchanged: int
+    repaired: int
+    failed: int
+    warnings: int
+    by_kind: dict[str, KindCount]
+    repairs: tuple[Repair, ...]
+    failures: tuple[Failure, ...]
+    skipped: tuple[Skip, ...]
+    verified: Verified
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether everything was brought, and is there."""
+        told = self.verified
+        is_found = told.entities_found == told.entities_expected
+        return not self.failed and is_found and not told.timeline_missing
+
+
+log = logging.getLogger(__name__)
 PAGE = 500
 # By which event an entity of a type is on its timeline.
 _FIRST = {
@@ -53,7 +104,6 @@ _FIRST = {
     EntityType.AGENT_DECISION: EventType.DECISION_MADE,
     EntityType.VALIDATION_RESULT: EventType.VALIDATION_RECORDED,
 }
-
 Progress = Callable[[int, int], None]
 
 

@@ -1,19 +1,21 @@
-"""`offline:holdfast`, the model that is always there: a handful of rules, and honest about it.
+"""`offline:holdfast`, the model that needs no key: a few rules, exact sums, simple tool calls.
 
-It has no knowledge, no clock and no memory beyond the request, so equal requests get equal answers.
+It follows patterns and knows nothing; its first answer says so.
+
 """
 
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import Final
+import shlex
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, Model
-from holdfast.llm.arithmetic import LONGEST, UncomputableError, UnreadableError, calculate, written
-from holdfast.llm.errands import Errand, errand_of, report
-from holdfast.llm.words import counted, words
+from holdfast.llm.text_chunks import counted, words
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -21,12 +23,283 @@ from holdfast.ports import (
     Failed,
     FailureKind,
     LlmDelta,
+    LlmMessage,
     LlmRequest,
     StepStop,
     Stopped,
     TextDelta,
 )
 
+LONGEST: Final = 200
+DEEPEST: Final = 32
+BITS_MOST: Final = 1024
+_TOKEN: Final = re.compile(r"\s*(\*\*|//|[-+*/%()]|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*")
+_NUMBER: Final = re.compile(r"(?:0|[1-9][0-9]*)?(?:\.[0-9]+)?")
+_SIGNIFICANT: Final = 12
+
+
+class UnreadableError(ValueError):
+    """The text is no sum."""
+
+
+class UncomputableError(ValueError):
+    """The sum has no answer here; the message says why."""
+
+
+def calculate(expression: str) -> Fraction:
+    """Return the exact value of a sum; raises `UnreadableError` or `UncomputableError`."""
+    reader = _Reader(_tokens(expression))
+    value = reader.total(depth=0)
+    reader.expect_end()
+    return value
+
+
+def written(value: Fraction) -> str:
+    """Write a value as people do: `4`, `0.25`, or rounded as `≈ 3.33333333333`."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    with localcontext(prec=_SIGNIFICANT):
+        rounded = Decimal(value.numerator) / Decimal(value.denominator)
+    text = str(rounded.normalize())
+    return text if Fraction(rounded) == value else f"≈ {text}"
+
+
+def _tokens(expression: str) -> list[str]:
+    if len(expression) > LONGEST:
+        raise UnreadableError
+    tokens, place = [], 0
+    while place < len(expression):
+        found = _TOKEN.match(expression, place)
+        if found is None:
+            raise UnreadableError
+        tokens.append(found[1])
+        place = found.end()
+    return tokens
+
+
+class _Reader:
+    """Reads tokens from left to right, one method for each rank of operators."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._place = 0
+
+    def total(self, *, depth: int) -> Fraction:
+        value = self._product(depth)
+        while operator := self._one_of("+", "-"):
+            other = self._product(depth)
+            value = _bounded(value + other if operator == "+" else value - other)
+        return value
+
+    def expect_end(self) -> None:
+        if self._place < len(self._tokens):
+            raise UnreadableError
+
+    def _product(self, depth: int) -> Fraction:
+        value = self._signed(depth)
+        while operator := self._one_of("*", "//", "/", "%"):
+            value = _bounded(_multiplied(value, operator, self._signed(depth)))
+        return value
+
+    def _signed(self, depth: int) -> Fraction:
+        sign = 1
+        while operator := self._one_of("+", "-"):
+            sign = -sign if operator == "-" else sign
+        return sign * self._power(depth)
+
+    def _power(self, depth: int) -> Fraction:
+        value = self._atom(depth)
+        # To the right first, and a sign may stand before the exponent, as mathematicians write.
+        return _raised(value, self._signed(depth + 1)) if self._one_of("**") else value
+
+    def _atom(self, depth: int) -> Fraction:
+        if depth > DEEPEST:
+            raise UncomputableError("it is nested too deeply for me")
+        if self._one_of("("):
+            value = self.total(depth=depth + 1)
+            if not self._one_of(")"):
+                raise UnreadableError
+            return value
+        return self._number()
+
+    def _number(self) -> Fraction:
+        token = self._tokens[self._place] if self._place < len(self._tokens) else ""
+        if not token or not _NUMBER.fullmatch(token):
+            raise UnreadableError
+        self._place += 1
+        return Fraction(token)
+
+    def _one_of(self, *operators: str) -> str | None:
+        if self._place == len(self._tokens) or self._tokens[self._place] not in operators:
+            return None
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+
+def _multiplied(value: Fraction, operator: str, other: Fraction) -> Fraction:
+    if operator == "*":
+        return value * other
+    if not other:
+        raise UncomputableError("nothing can be divided by zero")
+    if operator == "/":
+        return value / other
+    return Fraction(value // other) if operator == "//" else value % other
+
+
+def _raised(value: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator != 1:
+        raise UncomputableError("I only know whole exponents")
+    if not value and exponent < 0:
+        raise UncomputableError("nothing can be divided by zero")
+    # Estimated before computing, because the computing is what would take for ever.
+    if (_bits(value) - 1) * abs(exponent.numerator) > BITS_MOST:
+        raise UncomputableError(_TOO_LARGE)
+    return _bounded(Fraction(value**exponent.numerator))
+
+
+def _bounded(value: Fraction) -> Fraction:
+    if _bits(value) > BITS_MOST:
+        raise UncomputableError(_TOO_LARGE)
+    return value
+
+
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+_TOO_LARGE: Final = "the numbers become too large for me"
+Arguments = dict[str, Any]
+
+
+class Errand(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that a sentence asks for."""
+
+    tool: str
+    arguments: Arguments
+
+
+def errand_of(text: str, request: LlmRequest) -> Errand | str | None:
+    """Return the call that a text asks for; a sentence where its tool is not at hand."""
+    for pattern, tool, arguments in _ERRANDS:
+        found = re.fullmatch(pattern, text.strip(), re.IGNORECASE | re.DOTALL)
+        wanted = arguments(found) if found else None
+        if wanted is None:
+            continue
+        if any(offered.name == tool for offered in request.tools):
+            return Errand(tool=tool, arguments=wanted)
+        return f"I have no tool for that here. {_REMEDIES.get(tool, '')}".strip()
+    return None
+
+
+def report(request: LlmRequest) -> str | None:
+    """Return the answer that the newest results make; nothing when a person spoke last."""
+    results: list[LlmMessage] = []
+    for message in reversed(request.messages):
+        if message.role != "tool":
+            break
+        results.append(message)
+    return "\n\n".join(_told(result) for result in reversed(results)) or None
+
+
+def _told(result: LlmMessage) -> str:
+    if result.is_error:
+        return f"I could not do that: {result.text}"
+    try:
+        found = msgspec.json.decode(result.text)
+    except msgspec.DecodeError:
+        return result.text
+    tell = _REPORTS.get(result.name or "")
+    try:
+        return tell(found) if tell else result.text
+    except (KeyError, TypeError, AttributeError):
+        # A result that was cut, or that is not ours: better as it is than not at all.
+        return result.text
+
+
+def _read(found: Mapping[str, Any]) -> str:
+    shown = f"lines {found['start_line']} to {found['end_line']} of {found['total_lines']}"
+    return f"{shown}:\n\n{found['content']}"
+
+
+def _listed(found: Mapping[str, Any]) -> str:
+    entries = [
+        f"{entry['path']}{'/' if entry['type'] == 'directory' else ''}"
+        for entry in found["entries"]
+    ]
+    withheld = f"\n({found['withheld']} more are protected.)" if found.get("withheld") else ""
+    return ("\n".join(entries) or "Nothing is there.") + withheld
+
+
+def _matched(found: Mapping[str, Any]) -> str:
+    lines = [f"{each['path']}:{each['line']}: {each['text']}" for each in found["matches"]]
+    return "\n".join(lines) or "I found nothing."
+
+
+def _ran(found: Mapping[str, Any]) -> str:
+    said = f"{found['stdout']}{found['stderr']}".strip()
+    return f"It ended with {found['exit_code']}.\n\n{said}".strip()
+
+
+_REPORTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "read_file": _read,
+    "list_directory": _listed,
+    "find_text": _matched,
+    "write_file": lambda found: f"I wrote {found['bytes_written']} bytes to {found['path']}.",
+    "run_command": _ran,
+    "git_status": _ran,
+    "http_request": lambda found: f"The answer is {found['status']}:\n\n{found['body']}",
+}
+_REMEDIES: Final[Mapping[str, str]] = {
+    "run_command": "List the command in [chat].allowed_commands of holdfast.toml first, and in the "
+    "agent's grant if it has one of its own.",
+    "http_request": "List the host in [chat].allowed_domains of holdfast.toml first, and in the "
+    "agent's grant if it has one of its own.",
+}
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return []
+
+
+def _command(found: re.Match[str]) -> Arguments | None:
+    words = _words(found["line"])
+    return {"command": words[0], "args": words[1:]} if words else None
+
+
+def _searched(found: re.Match[str]) -> Arguments:
+    # Taken by the letter: whoever asks a few rules for something does not mean a pattern.
+    return {"pattern": re.escape(found["what"].strip()), "path": found["where"] or "."}
+
+
+_PLACE: Final = r"(?P<where>\S+)"
+_ERRANDS: Final[tuple[tuple[str, str, Callable[[re.Match[str]], Arguments | None]], ...]] = (
+    (
+        rf"(?:read|show|open|print)(?: me)?(?: the)?(?: file)? {_PLACE}",
+        "read_file",
+        lambda found: {"path": found["where"]},
+    ),
+    (
+        rf"(?:list|ls)(?: the)?(?: files| folder| directory)?(?: (?:in |of )?{_PLACE})?",
+        "list_directory",
+        lambda found: {"path": found["where"] or "."},
+    ),
+    (
+        rf"(?:search(?: for)?|find|grep) (?P<what>.+?)(?: in {_PLACE})?",
+        "find_text",
+        _searched,
+    ),
+    (
+        rf"write(?: to)?(?: the)?(?: file)? {_PLACE}:(?P<text>.*)",
+        "write_file",
+        lambda found: {"path": found["where"], "content": found["text"].strip() + "\n"},
+    ),
+    (r"git (?P<show>status|log|diff)", "git_status", lambda found: {"show": found["show"]}),
+    (r"(?:run|execute):? (?P<line>.+)", "run_command", _command),
+    (r"(?:fetch|get) (?P<url>https://\S+)", "http_request", lambda found: {"url": found["url"]}),
+)
 _KEYS: Final = (
     "For a language model set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY and "
     "HOLDFAST_MODEL=provider:name."
@@ -47,7 +320,6 @@ HELP: Final = f"""I am Holdfast's offline model: a few rules, no knowledge, no n
   run COMMAND, fetch URL
 
 {_KEYS}"""
-
 _ONLY: Final = f"There is one offline model, {OFFLINE}; choose that."
 _ECHO_LONGEST: Final = 2_000
 _RULES_LONGEST: Final = 10_000
@@ -212,7 +484,6 @@ _DATE: Final = (
     r"|november|december)(?: [0-9]{4})?)\b"
 )
 _SUM: Final = r"(?P<sum>(?:plus|minus|times|divided by|[-0-9.+*/%()^×÷− ]){1,201})"
-
 # The first rule that has an answer gives it, so the narrow ones stand above the wide ones.
 _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     (r"\A(?:/?help|what can you do)[\s?!.]*\Z", lambda *_: HELP),

@@ -1,14 +1,14 @@
-"""The providers by name: where they answer, whose key they take, which package speaks to them.
-
-A table and how to look into it; nothing here imports a vendor's package or reads the environment.
-"""
+"""The providers by name: base URL, key, protocol, accepted media, largest output."""
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from holdfast.domain.models import MediaLimits, Model
 
 # The kind of a provider that speaks as OpenAI does and for which pydantic-ai has no class.
 COMPATIBLE: Final = "compatible"
@@ -124,7 +124,6 @@ _TABLE: Final = (
 PROVIDERS: Final[Mapping[str, Provider]] = {each.name: each for each in _TABLE} | {
     "gemini": _GOOGLE
 }
-
 # By the provider whose key it is: the variable that people have set for their other programs.
 KEY_VARIABLES: Final[Mapping[str, str]] = {each.key: each.key_variable for each in _TABLE}
 
@@ -143,3 +142,125 @@ def nearest(name: str, known: tuple[str, ...]) -> str | None:
     """Return the known name that looks most like the given one, if any does."""
     close = difflib.get_close_matches(name.lower(), known, n=1)
     return close[0] if close else None
+
+
+_MIB: Final = 1 << 20
+# Beyond so many, some want every picture to be smaller.
+_MOST: Final = 20
+
+
+class _Family(Struct, frozen=True):
+    """Models by their names."""
+
+    names: re.Pattern[str]
+    intake: MediaLimits
+
+
+def _family(names: str, total: int, **largest: int) -> _Family:
+    """Return a family; `largest` bounds each kind of media, in bytes."""
+    types = {each: size for kind, size in largest.items() for each in _KINDS[kind]}
+    return _Family(re.compile(names), MediaLimits(types=types, most=_MOST, total=total))
+
+
+_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "pictures": ("image/png", "image/jpeg", "image/gif", "image/webp"),
+    "still": ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"),
+    "documents": ("application/pdf",),
+    "texts": ("text/plain",),
+    "speech": ("audio/wav", "audio/mpeg"),
+    "sounds": ("audio/wav", "audio/mpeg", "audio/aac", "audio/ogg", "audio/flac", "audio/aiff"),
+    "films": ("video/mp4", "video/mpeg", "video/quicktime", "video/webm"),
+}
+_OPENAI_FAMILIES: Final = (
+    # Those that hear do not see, and those that are told to search take words.
+    _family(r"gpt-(4o-)?audio", 20 * _MIB, speech=20 * _MIB),
+    _family(r".*(audio|realtime|transcribe|tts|image|search|embedding|codex-mini)", 0),
+    _family(
+        r"(chat)?gpt-(4o|4\.1|4\.5|5)|o1(?!-mini|-preview)|o3(?!-mini)|o4",
+        20 * _MIB,
+        pictures=20 * _MIB,
+        documents=20 * _MIB,
+        texts=_MIB,
+    ),
+    _family(r"gpt-4-turbo", 20 * _MIB, pictures=20 * _MIB),
+)
+_BY_KIND: Final[Mapping[str, tuple[_Family, ...]]] = {
+    "anthropic": (
+        _family(
+            r"claude-(?!2|instant)",
+            20 * _MIB,
+            # Five mebibytes of base64.
+            pictures=5 * _MIB * 3 // 4,
+            documents=20 * _MIB,
+            texts=_MIB,
+        ),
+    ),
+    "google": (
+        _family(r".*(embedding|tts|live|image-generation)", 0),
+        _family(
+            r"gemini-",
+            14 * _MIB,
+            still=14 * _MIB,
+            documents=14 * _MIB,
+            texts=_MIB,
+            sounds=14 * _MIB,
+            films=14 * _MIB,
+        ),
+    ),
+    "openai-chat": _OPENAI_FAMILIES,
+    "openai-responses": _OPENAI_FAMILIES[1:],
+}
+# Served by others: pictures at most, and by the name that their makers gave them.
+_ELSEWHERE: Final = (
+    _family(r"(.*/)?(o1|o3)-(mini|preview)|.*(audio|realtime|embedding)", 0),
+    _family(
+        r"(.*/)?(gpt-(4o|4\.1|5)|o3|o4|claude-(?!2|instant)|gemini-|grok-4|llama-?4|pixtral|llava|"
+        r"bakllava|moondream|minicpm-v|internvl|gemma-?3(?!.*1b))|.*(vision|[-\d.]vl\b)",
+        10 * _MIB,
+        pictures=5 * _MIB * 3 // 4,
+    ),
+)
+
+
+def intake_of(model: Model) -> MediaLimits | None:
+    """Return what a model takes beside words; nothing for one that is not known to take any."""
+    provider = PROVIDERS.get(model.provider)
+    if provider is None:
+        return None
+    for family in _BY_KIND.get(provider.kind, _ELSEWHERE):
+        if family.names.match(model.name.lower()):
+            return family.intake if family.intake.types else None
+    return None
+
+
+_OPENAI_OUTPUTS: Final = (
+    (r"gpt-3\.5|gpt-4-(turbo|vision|1106|0125)|gpt-4o-2024-05-13", 4_096),
+    (r"(chat)?gpt-4o|gpt-4\.5|gpt-5[^/]*-chat", 16_384),
+    (r"gpt-4\.1", 32_768),
+    (r"gpt-4", 8_192),
+    (r"gpt-5", 128_000),
+    (r"o1-preview", 32_768),
+    (r"o1-mini", 65_536),
+    (r"o[134]|codex-mini", 100_000),
+)
+_OUTPUTS_BY_KIND: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    "anthropic": (
+        (r"claude-(2|instant|3-(opus|sonnet|haiku))", 4_096),
+        (r"claude-3-5", 8_192),
+        (r"claude-opus-4(-[01])?(-20\d{6})?$", 32_000),
+        (r"claude-", 64_000),
+    ),
+    "google": ((r"gemini-(1|2\.0)", 8_192), (r"gemini-", 65_536)),
+    "openai-chat": _OPENAI_OUTPUTS,
+    "openai-responses": _OPENAI_OUTPUTS,
+}
+
+
+def max_output_of(model: Model) -> int | None:
+    """Return the most tokens of one answer; nothing for a model that is not in the table."""
+    provider = PROVIDERS.get(model.provider)
+    families = _OUTPUTS_BY_KIND.get(provider.kind, ()) if provider else ()
+    for names, most in families:
+        if re.match(names, model.name.lower()):
+            return most
+    return None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.llm.providers import PROVIDERS, Provider
-from holdfast.llm.seals import unsealed
+from holdfast.llm.reasoning_state import unsealed
 from holdfast.ports import LlmMessage, LlmRequest, ToolChoice
 
 if TYPE_CHECKING:

@@ -8,13 +8,11 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, Model
 from holdfast.domain.secrets import Secret
-from holdfast.llm.intakes import intake_of
 from holdfast.llm.offline import Offline
-from holdfast.llm.outputs import max_output_of
 from holdfast.llm.prices import context_window_of, prices_of
-from holdfast.llm.providers import PROVIDERS, nearest
+from holdfast.llm.provider_models import Vendors
+from holdfast.llm.providers import PROVIDERS, intake_of, max_output_of, nearest
 from holdfast.llm.scripted import Scripted
-from holdfast.llm.vendors import Vendors
 from holdfast.ports import Failed, FailureKind, LlmDelta, LlmRequest
 
 # The provider is not named, because a mistyped model may be a key pasted by accident.

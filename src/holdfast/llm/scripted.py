@@ -1,21 +1,24 @@
-"""`scripted:FILE`, a model whose answers come from a file: for tests, demonstrations and docs.
-
-It streams, counts and fails like a provider, and needs neither key nor network. The form of the
-file is the business of `scripts.py`.
-"""
+"""`scripted:FILE`, a model whose answers come from a checked file: for tests, demos and docs."""
 
 import asyncio
+import json
 import os
+import re
+import stat
 from collections.abc import AsyncGenerator, Iterator
-from typing import Final
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta, Struct
 
 from holdfast.domain.costs import Usage
-from holdfast.domain.errors import Invalid
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import Model
-from holdfast.llm.scripts import Script, ScriptedError, ScriptedStep, fault, read_script
-from holdfast.llm.words import counted, pieces, words
+from holdfast.llm.text_chunks import counted, pieces, words
+from holdfast.parsing import regex as parsing_regex
+from holdfast.parsing.yaml import DEEPEST, LARGEST, YamlError, read_yaml
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -30,6 +33,236 @@ from holdfast.ports import (
     Stopped,
     TextDelta,
 )
+
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
+Milliseconds = Annotated[int, Meta(ge=0, le=3_600_000)]
+
+
+class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool call; arguments given as text are streamed as they stand, valid JSON or not."""
+
+    id: Annotated[str, Meta(min_length=1)] | None = None
+    name: Annotated[str, Meta(min_length=1)]
+    arguments: dict[str, Any] | str = {}
+
+
+class ScriptedError(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the provider fails."""
+
+    kind: FailureKind
+    status: Annotated[int, Meta(ge=100, le=599)] | None = None
+    retry_after: Annotated[float, Meta(ge=0)] | None = None
+
+
+class ScriptedUsage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tokens the provider reports."""
+
+    input: Count = 0
+    output: Count = 0
+    cache_read: Count = 0
+    cache_write: Count = 0
+    reasoning: Count = 0
+
+
+class ScriptedStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One answer, perhaps an empty one; what comes before an error is streamed before it."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ScriptedCall, ...] = ()
+    error: FailureKind | ScriptedError | None = None
+    delay_ms: Milliseconds = 0
+    chunks: Positive | None = None
+    repeat: Positive = 1
+    usage: ScriptedUsage | None = None
+
+
+class ScriptedRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which step answers a user's text; the step is a number in `steps`, or written out."""
+
+    contains: Annotated[str, Meta(min_length=1)] | None = None
+    regex: str | None = None
+    step: Positive | ScriptedStep
+
+
+class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole script, checked."""
+
+    steps: tuple[ScriptedStep, ...] = ()
+    match: tuple[ScriptedRule, ...] = ()
+
+    def step_for(self, ordinal: int) -> ScriptedStep | None:
+        """Return the step that answers the request of that ordinal, if one is left."""
+        for step in self.steps:
+            ordinal -= step.repeat
+            if ordinal <= 0:
+                return step
+        return None
+
+    def rule_for(self, text: str) -> ScriptedStep | None:
+        """Return the step of the first rule that fits the text."""
+        for rule in self.match:
+            if _fits(rule, text):
+                return self.steps[rule.step - 1] if isinstance(rule.step, int) else rule.step
+        return None
+
+
+# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+_PREPARED: Final = msgspec.json.Decoder(Script)
+
+
+def read_script(name: str) -> Script:
+    """Read the script of that file name; a fault is `Invalid`, naming file and place."""
+    try:
+        raw = _parsed(name, _content(name))
+        if isinstance(raw, list):
+            raw = {"steps": raw}
+        script = msgspec.convert(raw, Script)
+        _check(script)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at ")
+        # Its own sentence would repeat the value instead of naming the choices.
+        told = _KINDS if problem.startswith("Invalid enum value") else problem
+        raise fault(name, _place(path.strip("`")), told) from None
+    except _MisfitError as error:
+        raise fault(name, _place(error.path), error.problem) from None
+    return script
+
+
+def fault(name: str, place: str, problem: str) -> Invalid:
+    """Return the refusal of a script."""
+    where = f"{name}, {place}" if place else name
+    return Invalid(
+        Code.SCRIPT_INVALID,
+        f"The script {where}: {problem.rstrip('.')}. Correct the file or choose another model.",
+        {"file": name, "place": place},
+    )
+
+
+class _MisfitError(ValueError):
+    """A rule of scripts that types cannot express is broken at a path."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
+        self.problem = problem
+
+
+def _content(name: str) -> str:
+    path = Path(name)
+    try:
+        # Asked before opening, because opening a pipe would wait for its writer.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise fault(name, "", "it is not a file")
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise fault(name, "", f"it cannot be read ({error.strerror})") from None
+    if len(content) > LARGEST:
+        raise fault(name, "", "it is larger than 2 MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise fault(name, f"byte {error.start + 1}", "it is not UTF-8") from None
+
+
+def _parsed(name: str, content: str) -> Any:
+    try:
+        if not name.lower().endswith(".json"):
+            return read_yaml(content)
+        value = json.loads(content, object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+        _require_shallow(value, levels=DEEPEST)
+        return value
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise fault(name, place, "this is not valid JSON") from None
+    except YamlError as error:
+        place = f"line {error.line}, column {error.column}" if error.line else ""
+        raise fault(name, place, error.problem) from None
+    except RecursionError:
+        # The standard library counts no levels, it runs out of them.
+        raise fault(name, "", _TOO_DEEP) from None
+    except _MisfitError:
+        raise
+    except ValueError:
+        raise fault(name, "", "a number is too long") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # The standard library would let the last one win without a word.
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _MisfitError("", "a key stands twice in one object")
+    return found
+
+
+def _refuse_constant(_: str) -> Any:
+    raise _MisfitError("", "NaN and Infinity are not JSON")
+
+
+def _require_shallow(value: Any, *, levels: int) -> None:
+    if isinstance(value, dict | list):
+        if not levels:
+            raise _MisfitError("", _TOO_DEEP)
+        for inner in value.values() if isinstance(value, dict) else value:
+            _require_shallow(inner, levels=levels - 1)
+
+
+def _check(script: Script) -> None:
+    if not script.steps and not script.match:
+        raise _MisfitError("$", "it has neither steps nor match rules")
+    for number, step in enumerate(script.steps):
+        _check_step(step, f"$.steps[{number}]")
+    for number, rule in enumerate(script.match):
+        _check_rule(rule, f"$.match[{number}]", steps=len(script.steps))
+
+
+def _check_step(step: ScriptedStep, path: str) -> None:
+    try:
+        msgspec.json.encode(step)
+    except UnicodeEncodeError:
+        raise _MisfitError(path, "a text contains a lone surrogate") from None
+
+
+def _check_rule(rule: ScriptedRule, path: str, *, steps: int) -> None:
+    if (rule.contains is None) is (rule.regex is None):
+        raise _MisfitError(path, "a rule has either contains or regex")
+    if isinstance(rule.step, ScriptedStep):
+        _check_step(rule.step, f"{path}.step")
+    elif rule.step > steps:
+        raise _MisfitError(f"{path}.step", f"there are only {steps} steps")
+    try:
+        _pattern(rule.regex or "")
+    except parsing_regex.PatternError as error:
+        raise _MisfitError(f"{path}.regex", str(error)) from None
+
+
+def _fits(rule: ScriptedRule, text: str) -> bool:
+    if rule.contains is not None:
+        return rule.contains in text
+    return _pattern(rule.regex or "").is_in(text)
+
+
+# Some, because a rule is tried at every request, and compiling it takes longer than trying it.
+@lru_cache(maxsize=64)
+def _pattern(regex: str) -> parsing_regex.Pattern:
+    return parsing_regex.compile(regex)
+
+
+_KINDS: Final = f"a kind of failure is one of {', '.join(FailureKind)}"
+_TOO_DEEP: Final = f"it has more than {DEEPEST} levels"
+_NAMES: Final = {"steps": "step", "match": "match rule", "tool_calls": "tool call"}
+_SEGMENT: Final = re.compile(r"([^.\[\]]+)(?:\[(\d+)\])?")
+
+
+def _place(path: str) -> str:
+    """Turn `$.steps[2].error.kind` into `step 3, error, kind`."""
+    return ", ".join(
+        f"{_NAMES.get(name, name)} {int(index) + 1}" if index else name
+        for name, index in _SEGMENT.findall(path.removeprefix("$"))
+    )
+
 
 _KEPT_MOST: Final = 64
 _Stamp = tuple[int, int, int]

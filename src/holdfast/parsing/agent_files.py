@@ -29,11 +29,9 @@ from holdfast.domain.ids import ModelId, is_slug
 from holdfast.domain.models import model_of
 from holdfast.domain.secrets import Scrubber, is_credential
 from holdfast.domain.text import is_encodable
-from holdfast.parsing.agent_schema import AgentForm, form_of
-from holdfast.parsing.faults import Fault, FormError
-from holdfast.parsing.files import FileError, read_text
-from holdfast.parsing.yaml_files import LARGEST, YamlError, read_yaml
-from holdfast.parsing.yaml_output import write_yaml
+from holdfast.parsing.file_schemas import AgentForm, form_of
+from holdfast.parsing.files import Fault, FileError, FormError, read_text
+from holdfast.parsing.yaml import LARGEST, YamlError, read_yaml, write_yaml
 
 ENDING: Final = ".agent.yaml"
 _FAULTS_TOLD: Final = 10

@@ -1,11 +1,18 @@
-"""Files that strangers made: read whole, if they are plain files of a size and hold text.
+"""Untrusted text files: read whole within a limit, and all their faults reported at once.
 
-What a text means is for others; a fault names no content.
+A fault names a place and the rule it breaks, never the value.
+
 """
 
 import os
+import re
 import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
 
 
 class FileError(ValueError):
@@ -41,3 +48,43 @@ def read_text(path: Path, *, largest: int) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileError(f"it is not UTF-8 at byte {error.start + 1}") from None
+
+
+_PLACE: Final = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_FIELD: Final = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
+
+
+class Fault(Struct, frozen=True):
+    """A place in a file, and the rule that it breaks."""
+
+    path: str
+    problem: str
+
+
+class FormError(ValueError):
+    """The file is not what it should be; it says everything that is wrong."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__(", ".join(fault.path for fault in faults))
+        self.faults = faults
+
+
+def repeated(path: str, names: Iterable[str]) -> Iterator[Fault]:
+    """Yield the places of a list at which a name stands again."""
+    seen: set[str] = set()
+    for number, name in enumerate(names):
+        if name in seen:
+            yield Fault(f"{path}[{number}]", "it stands there twice")
+        seen.add(name)
+
+
+def fault_of(path: str, error: msgspec.ValidationError) -> Fault:
+    """Return the fault that the library tells, without the value that it may quote."""
+    found = _PLACE.fullmatch(str(error))
+    problem, inner = (found["problem"], found["path"] or "") if found else ("it does not fit", "")
+    if named := _FIELD.fullmatch(problem):
+        told = "it is missing" if named[1] == "missing required" else "there is no such key"
+        return Fault(f"{path}{inner}.{named[2]}", told)
+    if problem.startswith("Invalid"):
+        problem = "it is none of the words that may stand here"
+    return Fault(f"{path}{inner}", problem[:1].lower() + problem[1:])

@@ -10,17 +10,17 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from holdfast.tools.launcher import Launcher
-from holdfast.tools.sandbox import Confinement, Guard, cover_orders
-from holdfast.tools.surroundings import ProcessSettings
-from holdfast.tools.threads import in_thread
+from holdfast.process.cancellation import in_thread
+from holdfast.process.launcher import Launcher
+from holdfast.process.sandbox import Confinement, Guard, cover_orders
+from holdfast.tools.process_context import ProcessSettings
 
 _BOOT: Final = """
 import sys
-for name, path in (("holdfast", sys.argv[1]), ("holdfast.tools", sys.argv[1] + "/tools")):
+for name, path in (("holdfast", sys.argv[1]), ("holdfast.process", sys.argv[1] + "/process")):
     sys.modules[name] = type(sys)(name)
     sys.modules[name].__path__ = [path]
-from holdfast.tools.supervisor.wrapper import main
+from holdfast.process.supervisor.wrapper import main
 main()
 """
 

@@ -25,7 +25,7 @@ from holdfast.ports import (
     ToolWorkspace,
 )
 from holdfast.services import background_tasks
-from holdfast.tools.remote import McpTools
+from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.tool import Tool, ToolTrouble, Unanswered
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.config import Acp, Config
 from holdfast.domain.tokens import Scope
-from tests.acp.aboard import PATIENCE, provide
-from tests.acp.peers import Peer
+from tests.acp.harness import PATIENCE, provide
+from tests.acp.scripted_agents import Peer
 from tests.http.api.client import Client, client_of
 from tests.http.v1.visitor import refusal
 from tests.marks import demands

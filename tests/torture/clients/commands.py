@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from holdfast.ports import CallOutcome
-from tests.tools.workbenches import Workbench
+from tests.tools.process_fixture import Workbench
 from tests.torture.bypasses import GLOBS, LISTED
 
 

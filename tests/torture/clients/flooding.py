@@ -13,8 +13,8 @@ from typing import Any
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.events import Event, TurnEnded
 from holdfast.domain.sessions import Session, SessionRequest
-from tests.acp.aboard import END, Aboard, aboard
-from tests.acp.peers import Peer
+from tests.acp.harness import END, Aboard, aboard
+from tests.acp.scripted_agents import Peer
 from tests.houses import played
 
 NEW: list[Any] = [{"text": "new"}, END]

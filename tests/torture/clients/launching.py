@@ -8,13 +8,13 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.acp.process.launching import Start
-from holdfast.acp.process.program import AGENT_BOUNDS, Program
-from holdfast.acp.runtime.sharing import SharedProgram
-from holdfast.acp.transport.censors import CARELESS
-from holdfast.tools.launcher import Launcher
-from holdfast.tools.sandbox import Means
-from tests.tools.workbenches import python
+from holdfast.acp.client.agent_process import AGENT_BOUNDS, Program
+from holdfast.acp.client.multiplex import SharedProgram
+from holdfast.acp.rpc.redaction import CARELESS
+from holdfast.process.agent_child import Start
+from holdfast.process.launcher import Launcher
+from holdfast.process.sandbox import Means
+from tests.tools.process_fixture import python
 
 # Twice forked, in a session of its own, deaf to TERM, with no stream of its parent's.
 AWAY = """

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.tools.workbenches import Workbench
+from tests.tools.process_fixture import Workbench
 
 
 async def main(folders: list[str]) -> None:

@@ -1,1 +1,0 @@
-"""Holdfast as an agent: an editor's sessions, prompts and questions."""

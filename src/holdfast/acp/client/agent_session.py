@@ -1,0 +1,220 @@
+"""The session with an agent's program: its connection, its state, and its own id for the session.
+
+Updates that come before that id is known are kept a while, within limits.
+
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.acp.client.agent_process import Program, Terminals
+from holdfast.acp.client.agent_state import STATES, Told, heard
+from holdfast.acp.client.lenient_json import read_object
+from holdfast.acp.client.multiplex import HOSTED, NOT_DECIDED, Farewell, Seat, Strand
+from holdfast.acp.client.prompt import is_offered
+from holdfast.acp.client.raw_log import RawLines
+from holdfast.acp.rpc.connection import Answered, Connection, Item, Lost
+from holdfast.acp.rpc.framing import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Notification,
+    Request,
+    RpcError,
+)
+from holdfast.domain.agent_processes import ProcessExit
+
+UPDATES_MOST: Final = 1_000
+LARGEST: Final = 8 << 20
+PATIENCE: Final = 30.0
+
+
+class EarlyUpdates:
+    """What one program said of conversations that nobody knows yet, in its order.
+
+    Times are seconds of any steady clock. `dropped` counts what there was no room for.
+    """
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._kept: deque[tuple[Any, int]] = deque()
+        self._size = 0
+        self._until: float | None = None
+
+    def add(self, params: object, *, size: int, now: float) -> None:
+        """Keep an update of so many bytes; the oldest give way to it."""
+        if self.pass_to(now):
+            return
+        self._kept.append((params, size))
+        self._size += size
+        while len(self._kept) > UPDATES_MOST or self._size > LARGEST:
+            self._size -= self._kept.popleft()[1]
+            self.dropped += 1
+
+    def claim(self, session_id: str, *, now: float) -> list[Any]:
+        """Return what was said of a conversation that has its name now; the rest waits on."""
+        self.pass_to(now)
+        self._until = now + PATIENCE
+        waiting, self._kept = self._kept, deque()
+        claimed = []
+        for params, size in waiting:
+            if read_object(params).get("sessionId") == session_id:
+                claimed.append(params)
+                self._size -= size
+            else:
+                self._kept.append((params, size))
+        return claimed
+
+    def pass_to(self, now: float) -> bool:
+        """Forget everything once the time for it is over; tell whether it is."""
+        is_over = self._until is not None and now > self._until
+        if is_over:
+            self._kept.clear()
+            self._size = 0
+        return is_over
+
+
+log = logging.getLogger(__name__)
+# Done as they are asked for: a secret in a file that we write is what somebody wants there.
+LITERAL: Final = HOSTED - {"session/request_permission"}
+
+
+class Conversation:
+    """One program and what it has told; `session` is its own name for the conversation."""
+
+    def __init__(
+        self,
+        program: Program,
+        told: Told,
+        raw: RawLines | None = None,
+        seat: Seat | None = None,
+    ) -> None:
+        """`raw` keeps all that the program says; `seat` is a place among others who share it."""
+        self.program = program
+        self.raw = raw
+        self.seat = seat
+        self.connection: Connection | Strand = seat.strand if seat else program.connection
+        self._session: str | None = None
+        self.told = told
+        self.introduction: Mapping[str, Any] = {}
+        self.auth_methods: tuple[Mapping[str, Any], ...] = ()
+        # What became of nothing, by why.
+        self.passed_over: Counter[str] = Counter()
+        # Whether somebody else has started the program.
+        self.is_joined = False
+        self.is_fresh = True
+        self.is_prompted = False
+        self.terminals = Terminals()
+        self._early = EarlyUpdates()
+
+    @property
+    def session(self) -> str | None:
+        """Return the program's own name for the conversation."""
+        return self._session
+
+    @session.setter
+    def session(self, name: str | None) -> None:
+        self._session = name
+        if self.seat is not None:
+            self.seat.strand.name = name
+
+    def is_free(self, name: str) -> bool:
+        """Tell whether no other conversation with the program bears this name."""
+        return self.seat is None or self.seat.strand.is_free(name)
+
+    async def end(self, farewell: Farewell | None, *, is_for_all: bool = False) -> ProcessExit:
+        """End the program and all that was done for it; one that others share may go on."""
+        await self.terminals.aclose()
+        if self.seat is None:
+            end = await self.program.end(farewell=farewell)
+        else:
+            end = await self.seat.leave(farewell, is_for_all=is_for_all)
+        if self.raw is not None:
+            await self.raw.aclose()
+        return end
+
+    def can(self, *path: str) -> bool:
+        """Tell whether the program offers something, by its place among the capabilities."""
+        found: object = self.introduction.get("agentCapabilities")
+        for name in path:
+            found = read_object(found).get(name)
+        return is_offered(found)
+
+    async def ask(self, method: str, params: Any, *, within: float) -> Any:
+        """Ask, taking in what comes before the answer: raises `Refused`, `Lost`, `TimeoutError`."""
+        async with asyncio.timeout(within):
+            answer = await self.connection.begin(method, params)
+            async for item in self.connection.incoming():
+                if isinstance(item, Answered) and item.future is answer:
+                    return answer.result()
+                await self.aside(item)
+        raise Lost("ended")
+
+    async def attend(self) -> bool:
+        """Take in one thing that is said between turns; `False` when nothing will be any more."""
+        async for item in self.connection.incoming():
+            await self.aside(item)
+            return True
+        return False
+
+    async def aside(self, item: Item) -> None:
+        """Take in what is said while no prompt is in flight."""
+        if isinstance(item, Request):
+            await self._refuse(item)
+        elif isinstance(item, Notification) and item.method == "session/update":
+            self.hear(item.params, size=item.size)
+        else:
+            self.passed_over[type(item).__name__.lower()] += 1
+
+    def named(self, session: str) -> None:
+        """Give the conversation its name; what was said of it before counts from now on."""
+        self.session = session
+        for params in self._early.claim(session, now=_now()):
+            self.hear(params)
+
+    def hear(self, params: object, *, size: int = 0) -> None:
+        """Take in an update between turns: its state is told, its words were told before.
+
+        `size` are the bytes of its line.
+        """
+        found = read_object(params)
+        if self.session is None or found.get("sessionId") != self.session:
+            self._early.add(params, size=size, now=_now())
+            return
+        self._early.pass_to(_now())
+        update = read_object(found.get("update"))
+        kind = update.get("sessionUpdate")
+        if isinstance(kind, str) and kind in STATES:
+            self.told = heard(self.told, update)
+        else:
+            self.passed_over["replayed"] += 1
+
+    async def _refuse(self, request: Request) -> None:
+        """Answer what is asked while no turn runs: nobody could be asked about it."""
+        if request.method not in HOSTED:
+            error = RpcError(METHOD_NOT_FOUND, "there is no such method here")
+        elif read_object(request.params).get("sessionId") != self.session:
+            error = RpcError(INVALID_PARAMS, "there is no such session here")
+        elif request.method == "session/request_permission":
+            await self._quietly(request, NOT_DECIDED)
+            return
+        else:
+            error = RpcError(INTERNAL_ERROR, "no turn is running")
+        await self._quietly(request, error)
+
+    async def _quietly(self, request: Request, answer: RpcError | Mapping[str, Any]) -> None:
+        try:
+            if isinstance(answer, RpcError):
+                await self.connection.refuse(request, answer)
+            else:
+                await self.connection.answer(request, answer)
+        except Lost:
+            # Seen by whoever waits for the program's end.
+            log.debug("an answer found nobody")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

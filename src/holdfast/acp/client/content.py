@@ -1,0 +1,243 @@
+"""Content that an agent sends: text, media, diffs; bounded in size and depth for a stored row."""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.acp.client.lenient_json import read_list, read_object, read_word
+from holdfast.domain.messages import Media, media_handle
+from holdfast.domain.text import storable
+
+RESULT_LARGEST: Final = 4 << 20
+DEEPEST: Final = 64
+_MARK_ROOM: Final = 64
+_TEXTS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+_SAME: Final = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def bounded(value: Any, largest: int = RESULT_LARGEST) -> Any:
+    """Return a value as a row can hold it; one that is too large becomes a text that is cut."""
+    if isinstance(value, str):
+        return cut(storable(value), largest)
+    encoded = _encoded(value)
+    # Seen by its length first: what is cut anyway need not be looked through.
+    if encoded is None or (len(encoded) <= largest and not _is_clean(encoded)):
+        value = _rebuilt(value, 0)
+        encoded = msgspec.json.encode(value)
+    return value if len(encoded) <= largest else cut(encoded.decode(), largest)
+
+
+def cut(text: str, largest: int) -> str:
+    """Return a text of so many bytes at most, with a mark where it was cut."""
+    # Characters first: most texts are short, and need not be encoded to see it.
+    if 4 * len(text) <= largest:
+        return text
+    encoded = text.encode()
+    if len(encoded) <= largest:
+        return text
+    head = encoded[: max(largest - _MARK_ROOM, 0)].decode(errors="ignore")
+    return f"{head}\n[… {len(encoded) - len(head.encode())} bytes cut]"
+
+
+def _encoded(value: Any) -> bytes | None:
+    try:
+        return msgspec.json.encode(value)
+    except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        return None
+
+
+def _is_clean(encoded: bytes) -> bool:
+    """Tell whether a value can be written down as it is."""
+    return b"\\u0000" not in encoded and _depth_fits(encoded)
+
+
+def _depth_fits(encoded: bytes) -> bool:
+    """Tell whether a value is not nested too deeply, without walking through it."""
+    if encoded.count(b"[") + encoded.count(b"{") <= DEEPEST:
+        return True
+    brackets = _TEXTS.sub(b"", encoded).translate(_SAME, _NO_BRACKETS)
+    # Each pass takes the innermost ones away.
+    for _ in range(DEEPEST):
+        if not brackets:
+            return True
+        brackets = brackets.replace(b"[]", b"")
+    return not brackets
+
+
+def _rebuilt(value: Any, depth: int) -> Any:
+    if depth > DEEPEST:
+        return "[nested too deeply]"
+    match value:
+        case str():
+            return storable(value)
+        case dict():
+            return {storable(key): _rebuilt(each, depth + 1) for key, each in value.items()}
+        case list():
+            return [_rebuilt(each, depth + 1) for each in value]
+        case _:
+            return value
+
+
+_MIME_LONGEST: Final = 255
+_NAME_LONGEST: Final = 255
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """Bytes that have to be on the session's shelf before the row that names them is written."""
+
+    content: bytes
+    mime_type: str
+
+
+class Picture(Struct, frozen=True, kw_only=True):
+    """A medium as a row names it, and its bytes."""
+
+    media: Media
+    content: Content
+
+
+def shown(block: object) -> str | Picture | None:
+    """Return what a content block shows: words or a medium; nothing if nobody can tell."""
+    found = read_object(block)
+    match found.get("type"):
+        case "text":
+            text = found.get("text")
+            return text if isinstance(text, str) else None
+        case "image" | "audio" as kind:
+            return _picture(found.get("data"), found.get("mimeType"), kind)
+        case "resource":
+            return _resource(read_object(found.get("resource")))
+        case "resource_link":
+            uri = read_word(found.get("uri"), longest=4_096)
+            return f"[{read_word(found.get('name')) or uri}]({uri})" if uri else None
+        case _:
+            return None
+
+
+def _resource(resource: Mapping[str, Any]) -> str | Picture | None:
+    uri = read_word(resource.get("uri"), longest=4_096) or ""
+    name = uri.rstrip("/").rpartition("/")[2][:_NAME_LONGEST] or None
+    text = resource.get("text")
+    if isinstance(text, str):
+        mime_type = _mime_type(resource.get("mimeType"), "text/plain")
+        return _named(storable(text).encode(), mime_type, name)
+    return _picture(resource.get("blob"), resource.get("mimeType"), "resource", name)
+
+
+def _picture(
+    data: object, mime_type: object, kind: str, name: str | None = None
+) -> str | Picture | None:
+    content = _decoded(data)
+    if content is None:
+        # In words, so that a reader knows there was something.
+        return f"[{kind} that cannot be read]"
+    return _named(content, _mime_type(mime_type, "application/octet-stream"), name)
+
+
+def _named(content: bytes, mime_type: str, name: str | None) -> Picture | None:
+    if not content:
+        return None
+    media = Media(
+        mime_type=mime_type, ref=media_handle(content), name=name, byte_length=len(content)
+    )
+    return Picture(media=media, content=Content(content=content, mime_type=mime_type))
+
+
+def _mime_type(value: object, otherwise: str) -> str:
+    found = read_word(value, longest=_MIME_LONGEST)
+    return found.strip().lower() if found else otherwise
+
+
+def _decoded(data: object) -> bytes | None:
+    if not isinstance(data, str):
+        return None
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+class Produce(Struct, frozen=True, kw_only=True):
+    """What a call gave back, apart from the program's raw output; `pictures` are still to keep."""
+
+    text: str | None = None
+    diffs: tuple[dict[str, Any], ...] = ()
+    terminals: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+
+def produce_of(content: object) -> Produce:
+    """Return what the content of a call holds; what nobody can read is passed over."""
+    texts: list[str] = []
+    diffs: list[dict[str, Any]] = []
+    terminals: list[str] = []
+    pictures: list[Picture] = []
+    for item in map(read_object, read_list(content)):
+        match item.get("type"):
+            case "content":
+                seen = shown(item.get("content"))
+                if isinstance(seen, Picture):
+                    pictures.append(seen)
+                elif seen:
+                    texts.append(storable(seen))
+            case "diff":
+                diffs.append(_diff(item))
+            case "terminal":
+                terminals.extend(filter(None, [read_word(item.get("terminalId"))]))
+            case _:
+                pass
+    return Produce(
+        text="\n".join(texts) if texts else None,
+        diffs=tuple(diffs),
+        terminals=tuple(terminals),
+        pictures=tuple(pictures),
+    )
+
+
+class Edit(Struct, frozen=True, kw_only=True):
+    """A change of a file as a program shows it: of the whole text, or of a piece of it.
+
+    Without an old text there was none before.
+    """
+
+    path: str
+    old: str | None = None
+    new: str
+
+
+def edits_of(content: object) -> tuple[Edit, ...]:
+    """Return the changes that the content of a call shows; one without a path or text is none."""
+    found = []
+    for item in map(read_object, read_list(content)):
+        path, new, old = item.get("path"), item.get("newText"), item.get("oldText")
+        if item.get("type") == "diff" and isinstance(path, str) and isinstance(new, str):
+            before = storable(old) if isinstance(old, str) else None
+            found.append(Edit(path=storable(path), old=before, new=storable(new)))
+    return tuple(found)
+
+
+def result_of(raw_output: Any, produce: Produce) -> Any:
+    """Return the result of a call, not larger than a row may be.
+
+    The raw output, or else the words; beside them what has a form of its own.
+    """
+    output = produce.text or raw_output if raw_output in (None, "") else raw_output
+    media = [
+        {"mimeType": each.mime_type, "ref": each.ref, "byte_length": each.byte_length}
+        for each in (picture.media for picture in produce.pictures)
+    ]
+    beside = {"diffs": list(produce.diffs), "terminals": list(produce.terminals), "media": media}
+    told = {name: found for name, found in beside.items() if found}
+    return bounded({"output": output, **told} if told else output)
+
+
+def _diff(item: Mapping[str, Any]) -> dict[str, Any]:
+    texts = {"path": "path", "old_text": "oldText", "new_text": "newText"}
+    found = {ours: item.get(theirs) for ours, theirs in texts.items()}
+    return {name: value if isinstance(value, str) else None for name, value in found.items()}

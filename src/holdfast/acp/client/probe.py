@@ -1,0 +1,192 @@
+"""Asks an agent's program, without a turn, who it is, whether it opens a session, what it keeps."""
+
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.acp.client.agent_command import Yard, start_of
+from holdfast.acp.client.agent_process import Program
+from holdfast.acp.client.agent_session import Conversation
+from holdfast.acp.client.agent_state import Told
+from holdfast.acp.client.lenient_json import read_list, read_name, read_object, read_text
+from holdfast.acp.client.prompt import is_offered
+from holdfast.acp.client.session_setup import NotReady, SessionSetup, climb, introduce
+from holdfast.acp.client.stop_reasons import words_of
+from holdfast.acp.rpc.connection import Lost, Refused
+from holdfast.acp.rpc.redaction import Censor
+from holdfast.domain.agent_processes import parse_program_options
+from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.errors import Code, Unavailable
+from holdfast.process.agent_child import NotStarted
+
+# In place of a session's id: whoever has none has to be told from all that do.
+_NOBODY: Final = "check"
+_LIST_SECONDS: Final = 30.0
+_SHOWN: Final = 300
+PAGES_MOST: Final = 100
+
+
+class Introduction(Struct, frozen=True, kw_only=True):
+    """Who a program says it is, and what it can do; `modes` are known once it opened a session."""
+
+    name: str | None
+    version: str | None
+    protocol: int
+    can: tuple[str, ...]
+    sign_in: tuple[str, ...]
+    modes: tuple[str, ...] | None = None
+
+
+class KeptSession(Struct, frozen=True, kw_only=True):
+    """A conversation that a program keeps by itself."""
+
+    id: str
+    title: str | None
+    folder: str | None
+    updated_at: str | None
+
+
+async def introduced(yard: Yard, runtime: AcpRuntime, *, is_deep: bool = False) -> Introduction:
+    """Start a program, learn who it is, and end it; deep, it opens a session nowhere first."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-check-") as folder:
+        async with _met(yard, runtime, folder) as conversation:
+            found = _introduction(conversation)
+            if not is_deep:
+                return found
+            method = parse_program_options(runtime).auth_method
+            wish = SessionSetup(folder=folder, auth_method=method, command=runtime.command)
+            await climb(conversation, wish, set())
+            return Introduction(
+                name=found.name,
+                version=found.version,
+                protocol=found.protocol,
+                can=found.can,
+                sign_in=found.sign_in,
+                modes=_modes(conversation.told),
+            )
+
+
+async def kept_sessions(
+    yard: Yard, runtime: AcpRuntime, folder: str, *, is_everywhere: bool = False
+) -> list[KeptSession]:
+    """Return the conversations that a program keeps, those of a folder or all of them."""
+    async with _met(yard, runtime, folder) as conversation:
+        if not conversation.can("sessionCapabilities", "list"):
+            raise Unavailable(
+                Code.AGENT_UNAVAILABLE, "The agent does not tell which sessions it keeps."
+            )
+        place = {} if is_everywhere else {"cwd": folder}
+        found: list[KeptSession] = []
+        cursor: str | None = None
+        for _ in range(PAGES_MOST):
+            params = place | ({"cursor": cursor} if cursor else {})
+            page = read_object(await conversation.ask("session/list", params, within=_LIST_SECONDS))
+            found += filter(None, map(_kept, read_list(page.get("sessions"))))
+            cursor = read_text(page.get("nextCursor"))
+            if not cursor:
+                break
+        return found
+
+
+@asynccontextmanager
+async def _met(yard: Yard, runtime: AcpRuntime, folder: str) -> AsyncIterator[Conversation]:
+    """Start a program and introduce ourselves; it is gone when the block is left."""
+    try:
+        start = await start_of(yard, runtime, folder, _NOBODY)
+        program = await Program.spawn(start, censor=Censor(yard.scrubber))
+    except NotStarted as trouble:
+        raise Unavailable(
+            Code.AGENT_UNAVAILABLE,
+            f"The agent's program {runtime.command} cannot be started: {trouble.reason}.",
+        ) from None
+    try:
+        conversation = Conversation(program, Told())
+        await introduce(conversation, {}, SessionSetup(folder=folder))
+        yield conversation
+    except (NotReady, Lost, Refused, TimeoutError) as trouble:
+        # Ended first: some say only then what they had to say.
+        await program.end()
+        raise _unavailable(trouble, program.stderr_tail) from None
+    finally:
+        await program.end()
+
+
+def _unavailable(trouble: Exception, complaints: str) -> Unavailable:
+    lines = [line.strip() for line in complaints.splitlines() if line.strip()]
+    last = f" Its last words: {lines[-1][:_SHOWN]}" if lines else ""
+    return Unavailable(
+        Code.AGENT_UNAVAILABLE,
+        f"{_told(trouble)}{last}",
+        {"stderr": complaints} if lines else {},
+    )
+
+
+def _told(trouble: Exception) -> str:
+    match trouble:
+        case NotReady():
+            return trouble.failure.message
+        case Refused():
+            return f"The agent refused it ({words_of(trouble.error)})."
+        case Lost():
+            return "The agent's program ended before it had answered."
+        case _:
+            return "The agent's program has not answered in time."
+
+
+def _introduction(conversation: Conversation) -> Introduction:
+    said = conversation.introduction
+    agent = read_object(said.get("agentInfo"))
+    methods = [read_name(each.get("id")) for each in conversation.auth_methods]
+    return Introduction(
+        name=read_name(agent.get("title")) or read_name(agent.get("name")),
+        version=read_name(agent.get("version")),
+        protocol=int(said["protocolVersion"]),
+        can=tuple(_offered(read_object(said.get("agentCapabilities")))),
+        sign_in=tuple(each for each in methods if each is not None),
+    )
+
+
+def _offered(capabilities: Mapping[str, Any]) -> list[str]:
+    """Return what is offered, by its place: `loadSession`, `promptCapabilities.image`."""
+    found: list[str] = []
+    for key, value in sorted(capabilities.items()):
+        # What begins so is somebody's own, and means nothing here.
+        if key.startswith("_"):
+            continue
+        inner = [
+            each for each in sorted(read_object(value)) if is_offered(read_object(value)[each])
+        ]
+        found += [f"{key}.{each}" for each in inner if not each.startswith("_")]
+        if not read_object(value) and is_offered(value):
+            found.append(key)
+    return found
+
+
+def _modes(told: Told) -> tuple[str, ...]:
+    """Return the modes that can be chosen, wherever the program tells them."""
+    chosen = [
+        read_object(each) for each in told.options if read_object(each).get("category") == "mode"
+    ]
+    offered = [read_name(read_object(mode).get("id")) for mode in told.modes]
+    offered += [
+        read_name(read_object(each).get("value"))
+        for way in chosen
+        for each in read_list(way.get("options"))
+    ]
+    return tuple(dict.fromkeys(each for each in offered if each))
+
+
+def _kept(session: object) -> KeptSession | None:
+    found = read_object(session)
+    id_ = read_name(found.get("sessionId"))
+    if id_ is None:
+        return None
+    return KeptSession(
+        id=id_,
+        title=read_name(found.get("title")),
+        folder=read_name(found.get("cwd")),
+        updated_at=read_name(found.get("updatedAt")),
+    )

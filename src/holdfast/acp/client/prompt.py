@@ -1,0 +1,259 @@
+"""The prompt of a turn: its messages as content blocks, as far as the agent can take them.
+
+Also the transcript for an agent that has lost the conversation.
+
+"""
+
+import base64
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.acp.client.lenient_json import read_object
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.ids import CallId
+from holdfast.domain.messages import (
+    CLOSING,
+    Media,
+    Message,
+    Notice,
+    NoticeCode,
+    Part,
+    ResultStatus,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.domain.turns import Turn, turns
+from holdfast.ports import OutputStore
+
+LONGEST: Final = 100_000
+RESULT_LONGEST: Final = 2_000
+ARGUMENTS_LONGEST: Final = 500
+HEADING: Final = (
+    "This is the record of an earlier conversation between you and the user, from which to go on. "
+    "It is there to be known, not to be done again."
+)
+_END: Final = "This is the end of the record."
+_BETWEEN: Final = "\n\n"
+_ROOM: Final = 200
+
+
+def transcript(history: Iterable[Message], *, turn: int) -> str | None:
+    """Return what was said before a turn; nothing if nothing was."""
+    earlier = [group for group in turns(history) if group.number < turn]
+    told = [_BETWEEN.join(_lines(group)) for group in earlier]
+    told = [each for each in told if each]
+    if not told:
+        return None
+    kept = _newest(told, LONGEST - len(HEADING) - len(_END) - _ROOM)
+    return _BETWEEN.join((HEADING, *kept, _END))
+
+
+def _newest(told: Sequence[str], room: int) -> list[str]:
+    """Return the newest turns that there is room for, and a mark where others are missing."""
+    kept: list[str] = []
+    for each in reversed(told):
+        if len(each) + len(_BETWEEN) > room:
+            break
+        room -= len(each) + len(_BETWEEN)
+        kept.insert(0, each)
+    missing = len(told) - len(kept)
+    if not kept:
+        # The end of the newest turn, because that is where the conversation goes on.
+        kept = [f"[… the beginning of this turn is left out …]\n{told[-1][-room:]}"]
+        missing -= 1
+    return [f"[… {missing} earlier turns are left out …]", *kept] if missing else kept
+
+
+def _lines(turn: Turn) -> Iterator[str]:
+    results = {
+        part.call_id: part
+        for row in turn.messages
+        for part in row.parts
+        if isinstance(part, ToolResult)
+    }
+    for row in turn.messages:
+        if row.role is Role.USER:
+            yield f"User: {_said(row.parts)}"
+        elif row.role is Role.ASSISTANT and (said := _said(row.parts)):
+            yield f"Assistant: {said}"
+        else:
+            yield from _others(row.parts, results)
+
+
+def _others(parts: Sequence[Part], results: Mapping[CallId, ToolResult]) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, ToolCall):
+            arguments = _cut(msgspec.json.encode(part.arguments).decode(), ARGUMENTS_LONGEST)
+            yield f"Tool {part.name}: {arguments}\n{_result(results.get(part.id))}"
+        elif isinstance(part, Notice) and part.code in CLOSING:
+            yield f"({part.text})"
+
+
+def _said(parts: Sequence[Part]) -> str:
+    return "".join(filter(None, map(_words, parts)))
+
+
+def _words(part: Part) -> str | None:
+    if isinstance(part, Text):
+        return part.text
+    # Named only: what is attached is not in the record, and cannot be sent with it.
+    return f"[{part.name or part.mime_type}]" if isinstance(part, Media) else None
+
+
+def _result(result: ToolResult | None) -> str:
+    if result is None:
+        return "(no result)"
+    shown = result.result
+    if result.status is not ResultStatus.OK:
+        said = f": {result.error.message}" if result.error else ""
+        return _cut(f"({result.status}{said})", RESULT_LONGEST)
+    text = shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
+    return _cut(text, RESULT_LONGEST)
+
+
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}[… {len(text) - longest} characters left out …]"
+
+
+Block = dict[str, Any]
+# Writes a content into a file that the program can read, and returns its absolute path.
+Put = Callable[[Media, bytes], Awaitable[str]]
+
+
+class Taken(Struct, frozen=True, kw_only=True):
+    """What a program takes in a prompt beside words and links."""
+
+    image: bool = False
+    audio: bool = False
+    embedded: bool = False
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """The blocks of a prompt, and what the record should say about them."""
+
+    blocks: tuple[Block, ...]
+    notices: tuple[MessageDraft, ...] = ()
+
+
+def taken_of(initialized: object) -> Taken:
+    """Return what a program says it takes, in its reply to `initialize`."""
+    offered = read_object(
+        read_object(read_object(initialized).get("agentCapabilities")).get("promptCapabilities")
+    )
+    return Taken(
+        image=is_offered(offered.get("image")),
+        audio=is_offered(offered.get("audio")),
+        embedded=is_offered(offered.get("embeddedContext")),
+    )
+
+
+def is_offered(capability: object) -> bool:
+    """Tell whether a capability is there: true or an object; absent, null and false are no."""
+    return capability is True or isinstance(capability, dict)
+
+
+def messages_of(history: Iterable[Message], turn: int) -> list[Message]:
+    """Return what was said to the agent in a turn, in its order."""
+    return [row for row in history if row.turn == turn and row.role is Role.USER]
+
+
+def text_block(text: str) -> Block:
+    """Return words as a block."""
+    return {"type": "text", "text": text}
+
+
+async def prompt_of(
+    rows: Sequence[Message], taken: Taken, *, shelf: OutputStore | None, put: Put
+) -> Prompt:
+    """Return the messages as one prompt: one block of words for each, with its media in place."""
+    attaching = _Attaching(taken, shelf, put)
+    blocks: list[Block] = []
+    for row in rows:
+        for part in _joined(row.parts):
+            if isinstance(part, Media):
+                blocks.append(await attaching.block(part))
+            else:
+                blocks.append(text_block(part))
+    return Prompt(blocks=tuple(blocks), notices=attaching.notices())
+
+
+def _joined(parts: Sequence[Part]) -> list[str | Media]:
+    """Return words and media in their order; words that follow one another are one."""
+    found: list[str | Media] = []
+    for part in parts:
+        if isinstance(part, Media):
+            found.append(part)
+        elif isinstance(part, Text):
+            before = found[-1] if found else None
+            if isinstance(before, str):
+                found[-1] = before + part.text
+            else:
+                found.append(part.text)
+    return found
+
+
+class _Attaching:
+    """Media on their way into one prompt."""
+
+    def __init__(self, taken: Taken, shelf: OutputStore | None, put: Put) -> None:
+        self._taken = taken
+        self._shelf = shelf
+        self._put = put
+        self._linked: list[str] = []
+
+    async def block(self, media: Media) -> Block:
+        """Return the block of a medium: whole if it is taken so, else a link to a file."""
+        found = await self._shelf.read(media.ref) if self._shelf is not None else None
+        name = media.name or media.mime_type
+        if found is None:
+            return text_block(f"[attached: {name}; its content is not there any more]")
+        content = found.content
+        kind = media.mime_type.partition("/")[0]
+        if (kind == "image" and self._taken.image) or (kind == "audio" and self._taken.audio):
+            return {"type": kind, "mimeType": media.mime_type, "data": _encoded(content)}
+        if self._taken.embedded:
+            return {"type": "resource", "resource": _resource(media, content)}
+        self._linked.append(name)
+        return {
+            "type": "resource_link",
+            "uri": PurePath(await self._put(media, content)).as_uri(),
+            "name": name,
+            "mimeType": media.mime_type,
+            "size": len(content),
+        }
+
+    def notices(self) -> tuple[MessageDraft, ...]:
+        """Return one notice about everything that became a link."""
+        if not self._linked:
+            return ()
+        names = ", ".join(self._linked)
+        told = f"The agent does not take these by themselves and was given links to files: {names}."
+        return (MessageDraft(role=Role.SYSTEM, parts=(_notice(told),)),)
+
+
+def _notice(told: str) -> Notice:
+    return Notice(code=NoticeCode.INFORMATION, text=told)
+
+
+def _resource(media: Media, content: bytes) -> Block:
+    name = media.name or media.ref.removeprefix(_HANDLE_START)
+    resource = {"uri": f"attachment:///{quote(name)}", "mimeType": media.mime_type}
+    if media.mime_type.startswith("text/"):
+        return {**resource, "text": content.decode(errors="replace")}
+    return {**resource, "blob": _encoded(content)}
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+_HANDLE_START: Final = "media://sha256-"

@@ -1,0 +1,109 @@
+"""The raw log: what the agent sends, line by line, written beside the turn and never before it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import SessionKey
+
+log = logging.getLogger(__name__)
+
+# Puts lines on the desk of a session; `False` where it sits at none.
+Scribe = Callable[[SessionKey, Sequence[bytes]], Awaitable[bool]]
+
+# So long lines wait for others, unless a turn ends.
+_GATHERED_SECONDS: Final = 0.25
+# So much is written at once: looking through it for secrets must not keep anybody waiting.
+_TOGETHER: Final = 256 << 10
+# A copy may take a fifth of the time and no more, however much is said.
+_LEISURE: Final = 4.0
+LINE_MOST: Final = 1 << 20
+WAITING_MOST: Final = 8 << 20
+_GOODBYE: Final = 1.0
+
+
+class RawLines:
+    """The lines of one program; whoever makes one has to `aclose` it."""
+
+    def __init__(self, scribe: Scribe, key: SessionKey) -> None:
+        self._scribe = scribe
+        self._key = key
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._left_out = 0
+        self._is_closing = False
+        self._came = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    def add(self, line: bytes) -> None:
+        """Take a line in; never waits."""
+        if self._writing.done():
+            return
+        if len(line) > LINE_MOST or self._size + len(line) > WAITING_MOST:
+            self._left_out += 1
+            return
+        self._waiting.append(line)
+        self._size += len(line)
+        self._came.set()
+
+    def hasten(self) -> None:
+        """Have what is there written now: no more lines come for a while."""
+        if self._waiting:
+            self._hurry.set()
+
+    async def aclose(self) -> None:
+        """Write what is left, if that takes no time, and end."""
+        self._is_closing = True
+        self._came.set()
+        self._hurry.set()
+        await asyncio.wait({self._writing}, timeout=_GOODBYE)
+        if not self._writing.done():
+            self._writing.cancel()
+            await asyncio.wait({self._writing})
+        if self._left_out:
+            log.info("%d lines of an agent were left out of its desk", self._left_out)
+
+    async def _write(self) -> None:
+        while self._waiting or not self._is_closing:
+            await self._came.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GATHERED_SECONDS):
+                    await self._hurry.wait()
+            self._hurry.clear()
+            while self._waiting:
+                began = _now()
+                if not await self._written(self._taken()):
+                    return
+                if self._waiting and not self._is_closing:
+                    await asyncio.sleep((_now() - began) * _LEISURE)
+            self._came.clear()
+
+    def _taken(self) -> list[bytes]:
+        """Take out as many of the oldest lines as are written at once, one at least."""
+        size = count = 0
+        for line in self._waiting:
+            if count and size + len(line) > _TOGETHER:
+                break
+            size, count = size + len(line), count + 1
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._size -= size
+        return taken
+
+    async def _written(self, lines: Sequence[bytes]) -> bool:
+        """Write lines; `False` when there is no desk, and no sense in going on."""
+        try:
+            return await self._scribe(self._key, lines)
+        except HoldfastError as error:
+            # Told once: whatever it is, it is in everybody else's way, too.
+            if not self._left_out:
+                log.warning("lines of an agent were not put on its desk: %s", error.message)
+            self._left_out += len(lines)
+        return True
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,475 @@
+"""The `Runtime` of ACP agents: one turn is one prompt and everything up to its reply.
+
+Reads what the program sends during the turn; starting it is `launcher.py`, answering it
+`agent_requests.py`.
+
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from holdfast.acp.client.agent_requests import Host
+from holdfast.acp.client.agent_session import Conversation
+from holdfast.acp.client.launcher import Boarding, came_out, has_terminals
+from holdfast.acp.client.lenient_json import read_object
+from holdfast.acp.client.process_registry import Fleet, Slip
+from holdfast.acp.client.prompt import (
+    Block,
+    messages_of,
+    prompt_of,
+    taken_of,
+    text_block,
+    transcript,
+)
+from holdfast.acp.client.session_setup import NotReady
+from holdfast.acp.client.stop_reasons import is_unknown_session
+from holdfast.acp.client.translator import Translator, ground_of
+from holdfast.acp.client.turn_context import Stage
+from holdfast.acp.client.unreported_changes import Worktree
+from holdfast.acp.rpc.connection import Answered, Item, Lost, Refused
+from holdfast.acp.rpc.framing import Junk, Notification, Request
+from holdfast.domain.agent_processes import ProcessExit, ProcessState, parse_program_options
+from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome, TitleChange
+from holdfast.domain.errors import Code, Internal
+from holdfast.domain.events import Failure, FailureCode
+from holdfast.domain.ids import uuid7
+from holdfast.domain.messages import Notice, NoticeCode, Role
+from holdfast.domain.sessions import OnExceed, StopReason, title_of
+from holdfast.domain.time import microseconds
+from holdfast.ports import Clock, OutputStore, Randomness, RepositoryFiles, TurnInput
+
+log = logging.getLogger(__name__)
+Drafts = tuple[Draft, ...]
+# So many drafts are one transaction at most; what else has come has to wait for it.
+_TOGETHER: Final = 256
+# After a line that had to be dropped, silence means that it was the reply.
+_AFTER_A_DROPPED_LINE: Final = 5.0
+# So often it is noted that the program works on something that no row tells of.
+ACTIVITY_SECONDS: Final = 1.0
+
+
+class Forgotten(Exception):  # noqa: N818 — it says what is, not what went wrong
+    """The program does not know the conversation, and nothing has come of the prompt."""
+
+
+class Gone(Exception):  # noqa: N818 — it says what is, not what went wrong
+    """The program is gone in the middle of its turn."""
+
+
+class Playing:
+    """A prompt in flight. `prompt` is its reply once it was sent, `is_over` that it has come."""
+
+    def __init__(
+        self, stage: Stage, host: Host, *, silence: float, shelf: OutputStore | None
+    ) -> None:
+        self.prompt: asyncio.Future[Any] | None = None
+        self.is_over = False
+        self._stage = stage
+        self._host = host
+        self._translator = stage.translator
+        self._connection = stage.conversation.connection
+        self._silence = silence
+        self._shelf = shelf
+        self._is_first = False
+        self._excused_at = 0.0
+        self._is_silence_told = False
+        self._dropped_at: float | None = None
+        self._written_at = 0.0
+        self._has_said_something = False
+
+    async def batches(self, blocks: Sequence[Any]) -> AsyncGenerator[Drafts, None]:
+        """Send the prompt and yield what comes of it; the last batch ends with an outcome.
+
+        Raises `Forgotten` or `Gone`; then nothing has ended yet.
+        """
+        conversation = self._stage.conversation
+        params = {"sessionId": conversation.session, "prompt": list(blocks)}
+        try:
+            self.prompt = await self._connection.begin("session/prompt", params)
+        except Lost:
+            raise Gone from None
+        self._is_first, conversation.is_prompted = not conversation.is_prompted, True
+        self._excused_at = self._stage.now()
+        while True:
+            item = await self._next()
+            # First of all: what comes from the line below must not overtake it.
+            while (written := self._stage.outbox.taken()) is not None:
+                yield await self._ready(tuple(written))
+            if isinstance(item, Answered) and item.future is self.prompt:
+                self.is_over = True
+                yield await self._ready(self._ended())
+                return
+            async with aclosing(self._heard(item)) as batches:
+                async for batch in batches:
+                    yield await self._ready(batch)
+            if self.is_over:
+                return
+            if self._translator.is_flooded:
+                yield self._translator.flooded()
+                return
+
+    async def _heard(self, item: Item | None) -> AsyncGenerator[Drafts, None]:
+        """Yield what comes of one thing that was said, or of the time that has passed."""
+        if isinstance(item, Request):
+            if item.method == "session/request_permission":
+                self._translator.weigh(item.size)
+            async with aclosing(self._host.take(item)) as batches:
+                async for batch in batches:
+                    self._has_said_something = True
+                    yield tuple(batch)
+        elif isinstance(item, Notification):
+            if found := self._updates(item):
+                yield self._with_the_end(found)
+            elif self._stage.now() >= self._written_at + ACTIVITY_SECONDS:
+                # Work that nothing is written of is work all the same: nobody is idle.
+                self._written_at = self._stage.now()
+                await self._stage.touch()
+        elif isinstance(item, Junk):
+            self._dropped_at = self._connection.heard_at
+        elif item is None and (found := self._due()):
+            yield found
+
+    def _updates(self, item: Notification) -> Drafts:
+        """Take in an update and those that have come already: they are written together."""
+        drafts = list(self._update(item))
+        # Nobody can have written beside the turn meanwhile, because nothing is waited for here.
+        while len(drafts) < _TOGETHER and (more := self._connection.ready()) is not None:
+            drafts += self._update(more)
+        return tuple(drafts)
+
+    def _update(self, item: Notification) -> Drafts:
+        if item.method != "session/update":
+            return ()
+        if read_object(item.params).get("sessionId") != self._stage.conversation.session:
+            self._stage.conversation.hear(item.params, size=item.size)
+            return ()
+        now = self._stage.now()
+        return self._joined(self._translator.update(item.params, now=now, size=item.size))
+
+    def _with_the_end(self, said: Drafts) -> Drafts:
+        """Return what was said, and the end of the turn where the reply has come with it.
+
+        Not while somebody works beside the turn, who may have something to write before that.
+        """
+        if self._connection.owed or self._translator.is_flooded:
+            return said
+        answer = self._connection.answered()
+        is_ours = answer is not None and answer.future is self.prompt
+        if answer is None or not is_ours or isinstance(answer.future.exception(), Lost):
+            return said
+        self.is_over = True
+        return (*said, *self._ended())
+
+    def _ended(self) -> Drafts:
+        """Return the last batch, by what the program has answered."""
+        if self.prompt is None:
+            raise Gone
+        try:
+            return self._translator.ended(self.prompt.result())
+        except Refused as refused:
+            is_first = self._is_first and not self._stage.conversation.is_fresh
+            is_lost = is_unknown_session(refused.error, is_first_prompt=is_first)
+            if is_lost and not self._has_said_something:
+                raise Forgotten from None
+            return self._translator.refused(refused.error)
+        except Lost:
+            raise Gone from None
+
+    def _due(self) -> Drafts:
+        """Return what has waited long enough, or what has to be said about a silence."""
+        now = self._stage.now()
+        found = self._joined(self._translator.flush(now=now))
+        if self._connection.owed:
+            # The clock stands while we owe the program an answer.
+            self._excused_at = now
+        elif self._is_cut_off(now):
+            return (*found, *self._translator.died(_CUT_OFF))
+        elif now >= self._quiet_since() + self._silence and not self._is_silence_told:
+            self._is_silence_told = True
+            return (*found, _silent(self._silence))
+        return found
+
+    def _is_cut_off(self, now: float) -> bool:
+        return self._dropped_at is not None and now >= self._quiet_since() + _AFTER_A_DROPPED_LINE
+
+    def _quiet_since(self) -> float:
+        return max(self._connection.heard_at, self._excused_at)
+
+    def _joined(self, batches: list[Drafts]) -> Drafts:
+        if batches:
+            self._has_said_something = True
+        # Written together: who works beside the turn must not come between them.
+        return batches[0] if len(batches) == 1 else tuple(d for each in batches for d in each)
+
+    async def _ready(self, batch: Drafts) -> Drafts:
+        """Return a batch whose contents are on the shelf."""
+        self._written_at = self._stage.now()
+        for each in self._translator.contents():
+            if self._shelf is not None:
+                await self._shelf.keep(each.content, mime_type=each.mime_type)
+        return batch
+
+    async def _next(self) -> Item | None:
+        """Return what comes next, or nothing when a time is over or somebody has to write."""
+        try:
+            async with asyncio.timeout_at(self._wake_at()):
+                if not self._connection.owed:
+                    return await self._taken()
+                return await self._taken_beside()
+        except TimeoutError:
+            return None
+
+    async def _taken(self) -> Item:
+        async for item in self._connection.incoming():
+            return item
+        raise Gone
+
+    async def _taken_beside(self) -> Item | None:
+        """Wait for the program and for those who work beside the turn; neither loses anything."""
+        loop = asyncio.get_running_loop()
+        taking = loop.create_task(self._taken())
+        writing = loop.create_task(self._stage.outbox.filled())
+        try:
+            await asyncio.wait({taking, writing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (taking, writing):
+                task.cancel()
+            await asyncio.wait({taking, writing})
+        # Its item was taken out of the queue: it must not be forgotten, whatever else happened.
+        return None if taking.cancelled() else taking.result()
+
+    def _wake_at(self) -> float | None:
+        times = [self._translator.deadline]
+        if not self._is_silence_told:
+            times.append(
+                max(self._quiet_since(), self._stage.now() - self._silence) + self._silence
+            )
+        if self._dropped_at is not None:
+            times.append(self._quiet_since() + _AFTER_A_DROPPED_LINE)
+        found = [each for each in times if each is not None]
+        return min(found, default=None)
+
+
+_CUT_OFF: Final = Failure(
+    code=FailureCode.AGENT_LINE_TOO_LONG,
+    message="The agent sent a line that is longer than acp.line_limit, and nothing after it.",
+)
+
+
+def _silent(seconds: float) -> MessageDraft:
+    told = f"The agent has said nothing for {seconds:g} s; its turn goes on."
+    notice = Notice(code=NoticeCode.AGENT_SILENT, text=told)
+    return MessageDraft(role=Role.SYSTEM, parts=(notice,))
+
+
+Batch = Sequence[Draft]
+
+
+class ProgramRuntime:
+    """A `Runtime` for agents that are somebody else's program."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        boarding: Boarding,
+        files: RepositoryFiles,
+        clock: Clock,
+        randomness: Randomness,
+    ) -> None:
+        self._fleet = fleet
+        self._boarding = boarding
+        self._files = files
+        self._clock = clock
+        self._randomness = randomness
+
+    async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
+        """Play the turn: one prompt with everything that was said to the agent."""
+        if turn.process_slot is None:
+            raise Internal(Code.INTERNAL, "A program has no place to be in.")
+        slip = self._fleet.slip(turn.process_slot)
+        await slip.lock.acquire()
+        while not self._fleet.has(slip):
+            # The program was put to an end while we waited; there is a new place since.
+            slip.lock.release()
+            slip = self._fleet.slip(turn.process_slot)
+            await slip.lock.acquire()
+        try:
+            await slip.wake()
+            async with aclosing(self._attempts(slip, turn)) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            slip.lock.release()
+
+    async def compact(self, turn: TurnInput) -> Batch:
+        """Fold nothing: what a program remembers is its own business."""
+        return ()
+
+    async def _attempts(self, slip: Slip, turn: TurnInput) -> AsyncGenerator[Batch, None]:
+        try:
+            if (spent := _spent(turn)) is not None:
+                yield (spent,)
+                return
+            notices = () if slip.conversation else await self._boarding.board(slip, turn)
+            tree = Worktree(slip.folder, partial(self._files.status, slip.folder))
+            await tree.begin()
+            try:
+                async with aclosing(self._closed(slip, turn, notices, tree)) as batches:
+                    async for batch in batches:
+                        yield batch
+            except Forgotten:
+                again = await self._boarding.again(slip, turn)
+                async with aclosing(self._closed(slip, turn, again, tree)) as batches:
+                    async for batch in batches:
+                        yield batch
+        except NotReady as failed:
+            failure, evidence = failed.failure, failed.evidence
+            yield (
+                Outcome(
+                    stop_reason=StopReason.ERROR, failure=failure, is_lost=True, evidence=evidence
+                ),
+            )
+        finally:
+            # Not before: the last words of a turn must not have to wait for a copy of them.
+            if slip.conversation is not None and slip.conversation.raw is not None:
+                slip.conversation.raw.hasten()
+            slip.rest()
+
+    async def _closed(
+        self, slip: Slip, turn: TurnInput, notices: Batch, tree: Worktree
+    ) -> AsyncGenerator[Batch, None]:
+        """Yield the batches of a prompt; the last one also says what else there is to say."""
+        async with aclosing(self._played(slip, turn, notices)) as batches:
+            async for batch in batches:
+                tree.note(batch)
+                *drafts, last = batch
+                if not isinstance(last, Outcome):
+                    yield batch
+                    continue
+                # Of one whose agent is gone nobody should have to wait for more.
+                changes = () if last.is_lost else await tree.notices()
+                yield (*drafts, *_titled(slip, turn), *changes, last)
+
+    async def _played(
+        self, slip: Slip, turn: TurnInput, notices: Batch
+    ) -> AsyncGenerator[Batch, None]:
+        conversation = slip.present()
+        stage = self._stage(slip, conversation, turn)
+        host = Host(stage, has_terminals=has_terminals(turn))
+        playing = Playing(stage, host, silence=self._boarding.deadlines.silence, shelf=turn.shelf)
+        try:
+            prompt = await prompt_of(
+                messages_of(turn.history, turn.turn),
+                taken_of(conversation.introduction),
+                shelf=turn.shelf,
+                put=slip.process_slot.put,
+            )
+            if said := (*notices, *prompt.notices):
+                yield said
+            blocks = (*_before(conversation, turn), *prompt.blocks)
+            async with aclosing(playing.batches(blocks)) as batches:
+                async for batch in batches:
+                    conversation.told = stage.translator.told
+                    yield batch
+        except Gone:
+            yield await self._died(slip, stage.translator)
+        finally:
+            conversation.told = stage.translator.told
+            stage.outbox.close()
+            if playing.prompt is not None and not playing.is_over and slip.conversation is not None:
+                slip.abandon(playing.prompt, host.hush, self._boarding.deadlines.cancel)
+
+    def _stage(self, slip: Slip, conversation: Conversation, turn: TurnInput) -> Stage:
+        model = turn.models[0]
+        ground = ground_of(
+            turn, session=slip.process_slot.session, model_id=model.id, model=model.ref
+        )
+        runtime = turn.agent.runtime
+        if not isinstance(runtime, AcpRuntime) or slip.start is None:
+            raise Internal(Code.INTERNAL, "A turn of a program needs one.")
+        return Stage(
+            conversation=conversation,
+            translator=Translator(ground, told=conversation.told, new_id=self._new_id),
+            approver=turn.approver,
+            files=self._files,
+            options=parse_program_options(runtime),
+            start=slip.start,
+            new_id=self._new_id,
+            touch=partial(slip.keep, ProcessState.READY, is_activity=True),
+        )
+
+    async def _died(self, slip: Slip, translator: Translator) -> Batch:
+        """Return the last batch of a turn whose program is gone."""
+        conversation = slip.present()
+        end = await slip.fall()
+        if conversation.seat is not None and end.reason == "ended":
+            # For somebody else's sake: the next prompt starts another one.
+            return translator.died(_FOR_ANOTHER)
+        *drafts, outcome = translator.died(_failure(end))
+        if not isinstance(outcome, Outcome):
+            return (*drafts, outcome)
+        tail = conversation.program.stderr_tail
+        return (*drafts, replace(outcome, is_lost=True, evidence=tail))
+
+    def _new_id(self) -> str:
+        return uuid7(microseconds(self._clock.now()) // 1000, self._randomness.bits(74))
+
+
+def _spent(turn: TurnInput) -> Outcome | None:
+    """Return how a turn ends that the session has no money for; nobody can stop it midway."""
+    budget = turn.budget
+    is_over = budget is not None and turn.spent >= budget.microcents
+    if budget is None or not is_over or budget.on_exceed is OnExceed.WARN:
+        return None
+    failure = Failure(
+        code=FailureCode.BUDGET_EXCEEDED,
+        message="The session's budget is spent; raise it, or open another session.",
+    )
+    return Outcome(stop_reason=StopReason.BUDGET, failure=failure)
+
+
+def _before(conversation: Conversation, turn: TurnInput) -> Iterator[Block]:
+    """Yield what a fresh conversation is told before its first prompt."""
+    if conversation.is_prompted or not conversation.is_fresh:
+        return
+    if turn.agent.system_prompt.strip():
+        yield text_block(turn.agent.system_prompt)
+    if record := transcript(turn.history, turn=turn.turn):
+        yield text_block(record)
+
+
+def _titled(slip: Slip, turn: TurnInput) -> Iterator[Draft]:
+    """Yield the title that the agent has given, in the place of one that nobody gave."""
+    title = slip.told_title()
+    first = next((row for row in turn.history if row.role is Role.USER), None)
+    if title:
+        automatic = title_of(first.text) if first is not None else None
+        yield TitleChange(title=title[:255], instead=(None, automatic, slip.title))
+        slip.title = title[:255]
+
+
+_FOR_ANOTHER: Final = Failure(
+    code=FailureCode.AGENT_DIED,
+    message="The agent's program was ended, because the turn of another session that shares it did "
+    "not stop when it was told to; say it again.",
+)
+
+
+def _failure(end: ProcessExit) -> Failure:
+    """Return why a turn ended whose program is gone."""
+    code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
+    why = {
+        "stuck": "it read nothing any more",
+        "stdout_closed": "it closed its output",
+    }.get(end.reason, came_out(end))
+    message = (
+        f"The agent's program ended in the middle of its turn ({why}); fork the session to go on."
+    )
+    return Failure(code=code, message=message)

@@ -1,0 +1,374 @@
+"""The tool calls of a turn, folded from the agent's updates; each announced one gets one result."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.acp.client.content import (
+    Content,
+    Edit,
+    Produce,
+    bounded,
+    edits_of,
+    produce_of,
+    result_of,
+)
+from holdfast.acp.client.lenient_json import (
+    read_count,
+    read_list,
+    read_name,
+    read_object,
+    read_word,
+)
+from holdfast.acp.client.output_steps import Ground, Speech
+from holdfast.acp.client.stop_reasons import CUT_OFF
+from holdfast.domain.drafts import CallDetails, Draft, MessageDraft
+from holdfast.domain.events import ToolEnded, ToolStarted
+from holdfast.domain.ids import CallId, ModelId
+from holdfast.domain.messages import Location, ResultStatus, Role, ToolCall, ToolError, ToolResult
+from holdfast.domain.sessions import StopReason
+from holdfast.domain.tools import Effect, ResultCode
+from holdfast.ports import CallOutcome
+
+_PURE: Final = frozenset({"read", "search", "think", "fetch"})
+_TITLE_LONGEST: Final = 1_000
+_PATH_LONGEST: Final = 4_096
+_LOCATIONS_MOST: Final = 100
+_LOCATIONS_READ: Final = 1_000
+_ARGUMENTS_LARGEST: Final = 1 << 20
+_ERROR_LONGEST: Final = 4_000
+_FAILED: Final = ToolError(
+    code=ResultCode.FAILED, message="The agent reported that the call failed."
+)
+REFUSED: Final = ToolError(code=ResultCode.REJECTED, message="The user did not allow this.")
+_FINAL: Final[Mapping[object, ResultStatus]] = {
+    "completed": ResultStatus.OK,
+    "failed": ResultStatus.ERROR,
+}
+
+
+class FoldedCall:
+    """All that is known of one call; it is written down once it is `announced`."""
+
+    def __init__(self, call_id: CallId) -> None:
+        self.id = call_id
+        self.name = "other"
+        self.title: str | None = None
+        self.kind: str | None = None
+        self.locations: tuple[Location, ...] = ()
+        self.is_announced = False
+        self.is_ended = False
+        self.is_denied = False
+        # Whether something that was said of it is too much to be shown.
+        self._is_input_cut = self._is_title_cut = self._has_more_places = False
+        # How many bytes have come of what it has brought.
+        self.held = 0
+        self._status: str | None = None
+        self._raw_input: Any = None
+        self._raw_output: Any = None
+        self._content: Any = None
+        # What the store knows as its arguments, once it knows any.
+        self._written: dict[str, Any] = {}
+
+    def fold(self, said: Mapping[str, Any]) -> bool:
+        """Take in what was said; tell whether the call has come further by it."""
+        before = self._status
+        if title := read_word(said.get("title"), longest=_TITLE_LONGEST):
+            self.title, self._is_title_cut = title, len(said["title"]) > _TITLE_LONGEST
+        self.kind = read_word(said.get("kind"), longest=64) or self.kind
+        if isinstance(said.get("locations"), list):
+            self.locations = _locations(said["locations"])
+            self._has_more_places = len(said["locations"]) > _LOCATIONS_READ
+        # Bounded once and not with each news of the call, because it may be large.
+        if said.get("rawInput") is not None:
+            given = said["rawInput"]
+            self._raw_input = bounded(given, _ARGUMENTS_LARGEST)
+            self._is_input_cut = self._raw_input is not given and self._raw_input != given
+        if said.get("rawOutput") is not None:
+            self._raw_output = bounded(said["rawOutput"])
+        if isinstance(said.get("content"), list):
+            self._content = said["content"]
+        self._status = read_word(said.get("status")) or self._status
+        # Fixed once it is written down: the result has to bear the name of the call.
+        if not self.is_announced:
+            self.name = read_word(said.get("name")) or self.kind or "other"
+        return self._status != before
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether the call was only announced: not begun, or nobody knows with what."""
+        is_bare = self._status is None and not self._raw_input and not self._content
+        return self._status == "pending" or is_bare
+
+    @property
+    def is_cut(self) -> bool:
+        """Tell whether not all of it is known: whoever decides about it would not see it whole."""
+        # A title stands for the call only where nothing else does.
+        is_untold = self._is_title_cut and self._raw_input is None
+        return self._is_input_cut or self._has_more_places or is_untold
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """Return the changes of files that it shows."""
+        return edits_of(self._content)
+
+    @property
+    def final(self) -> ResultStatus | None:
+        """Return how the agent says the call has ended, if it says so."""
+        return _FINAL.get(self._status)
+
+    @property
+    def effect(self) -> Effect:
+        """Return what running it twice would do, as far as its kind tells."""
+        return Effect.PURE if self.kind in _PURE else Effect.UNSAFE
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the call is made with, always as an object."""
+        # One that was too large to be kept whole was cut, and is no object any more.
+        if isinstance(self._raw_input, dict):
+            return self._raw_input
+        beside = {"title": self.title, "rawInput": self._raw_input}
+        return {name: value for name, value in beside.items() if value is not None}
+
+    def announced(self, model_id: ModelId) -> tuple[MessageDraft, ToolStarted]:
+        """Return the call's row and its start."""
+        self.is_announced = True
+        self._written = self.arguments()
+        part = ToolCall(
+            id=self.id,
+            name=self.name,
+            arguments=self._written,
+            title=self.title,
+            kind=self.kind,
+            locations=self.locations[:_LOCATIONS_MOST],
+        )
+        row = MessageDraft(
+            role=Role.TOOL_CALL, parts=(part,), model_id=model_id, effect=self.effect
+        )
+        return row, ToolStarted(call_id=self.id, name=self.name, arguments=self._written)
+
+    def news(self) -> dict[str, Any] | None:
+        """Return the arguments if they are others than those that were written; else nothing."""
+        # Without an input there is nothing but a title, which is for people to read.
+        arguments = self._written if self._raw_input is None else self.arguments()
+        if arguments == self._written:
+            return None
+        self._written = arguments
+        return arguments
+
+    def produce(self) -> Produce:
+        """Return what the call gave back, apart from its raw output."""
+        return produce_of(self._content)
+
+    def result(self, produce: Produce) -> Any:
+        """Return the call's result as a row can hold it."""
+        return result_of(self._raw_output, produce)
+
+    def forget(self) -> None:
+        """Let go of what the call has brought."""
+        self._raw_output = self._content = None
+        self.held = 0
+
+    def error(self, produce: Produce) -> ToolError:
+        """Return why the call failed, in the agent's words if it has any."""
+        raw = self._raw_output
+        told = read_object(raw)
+        without = REFUSED if self.is_denied else _FAILED
+        candidates = (produce.text, raw, told.get("error"), told.get("message"), without.message)
+        message = next(
+            filter(None, (read_word(each, longest=_ERROR_LONGEST) for each in candidates))
+        )
+        return ToolError(code=without.code, message=message)
+
+
+def _locations(value: object) -> tuple[Location, ...]:
+    found = []
+    for each in map(read_object, read_list(value)[:_LOCATIONS_READ]):
+        path = read_word(each.get("path"), longest=_PATH_LONGEST)
+        if path is not None:
+            found.append(Location(path=path, line=read_count(each.get("line"))))
+    return tuple(found)
+
+
+PATIENCE: Final = 0.5
+_CALL_ID: Final = re.compile(r"[!-~]{1,256}")
+_NO_RESULT: Final = ToolError(code="no_result", message="agent reported no result")
+_UNKNOWN: Final = ToolError(
+    code=ResultCode.UNKNOWN, message="outcome unknown: the agent's turn ended while the call ran"
+)
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A call as it is known when somebody has to decide about it, and what is to be written.
+
+    One that `is_cut` cannot be shown whole.
+    """
+
+    id: CallId
+    name: str
+    title: str | None = None
+    kind: str | None = None
+    arguments: dict[str, Any]
+    locations: tuple[Location, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    is_cut: bool = False
+    batches: list[tuple[Draft, ...]]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the files that it is about, by all that it says."""
+        told = (*(each.path for each in self.locations), *(each.path for each in self.edits))
+        return tuple(dict.fromkeys(told))
+
+
+class CallBook:
+    """Every call of a turn by the agent's name for it; each that is announced gets one result."""
+
+    def __init__(self, ground: Ground, new_id: Callable[[], str]) -> None:
+        self.held_until: float | None = None
+        # How many bytes have come of what open calls have brought.
+        self.held = 0
+        self._model_id = ground.model_id
+        self._new_id = new_id
+        self._taken = set(ground.taken)
+        self._calls: dict[str, FoldedCall] = {}
+        self._held: FoldedCall | None = None
+        self._contents: list[Content] = []
+
+    def take(
+        self, said: Mapping[str, Any], speech: Speech, drafts: list[Draft], now: float
+    ) -> str | None:
+        """Take in what an update says of a call; return why it says nothing, if so."""
+        agents_id = read_name(said.get("toolCallId"))
+        is_first_word = said.get("sessionUpdate") == "tool_call"
+        if agents_id is None and not is_first_word:
+            return "unreadable"
+        known = self._calls.get(agents_id) if agents_id is not None else None
+        if known is not None and known.is_ended:
+            return "ended"
+        # Alone it can only belong to a turn that is over, and results are never edited.
+        if known is None and not is_first_word and agents_id in self._taken:
+            return "late"
+        call = known or self._sighted(agents_id, speech, drafts)
+        if call is not self._held:
+            drafts += self.release()
+        has_moved = call.fold(said)
+        if known is None and call.is_waiting:
+            self.held_until = now + PATIENCE
+            return None
+        # Not before it says more of itself than how it is called.
+        if call is self._held and call.is_waiting and not said.get("rawInput"):
+            return None
+        drafts += self.release()
+        if has_moved:
+            drafts += _details(call)
+        if call.final is not None:
+            self._answer(call, call.final, drafts)
+        return None
+
+    def weigh(self, said: Mapping[str, Any], size: int) -> None:
+        """Count what an update of so many bytes has brought that a call holds on to."""
+        call = self._calls.get(read_name(said.get("toolCallId")) or "")
+        if call is None or call.is_ended or not said.keys() & {"rawOutput", "content"}:
+            return
+        self.held += size - call.held
+        call.held = size
+
+    def asked(self, said: Mapping[str, Any], speech: Speech, drafts: list[Draft]) -> FoldedCall:
+        """Take in a call that somebody has to decide about; it is written down in any case."""
+        agents_id = read_name(said.get("toolCallId"))
+        call = self._calls.get(agents_id) if agents_id is not None else None
+        if call is None or call.is_ended:
+            call = self._sighted(agents_id, speech, drafts)
+        call.fold(said)
+        drafts += (*self.release(), *_details(call))
+        return call
+
+    def release(self) -> tuple[Draft, ...]:
+        """Announce the call that is held back, if there is one."""
+        call, self._held, self.held_until = self._held, None, None
+        return call.announced(self._model_id) if call is not None else ()
+
+    def is_open(self, call_id: CallId) -> bool:
+        """Tell whether a call has not ended yet."""
+        return any(call.id == call_id and not call.is_ended for call in self._calls.values())
+
+    def deny(self, call_id: CallId) -> None:
+        """Note that a call was not allowed."""
+        for call in self._calls.values():
+            if call.id == call_id:
+                call.is_denied = True
+
+    def end(self, call_id: CallId, done: CallOutcome, drafts: list[Draft]) -> None:
+        """End a call with what we know came of it; one that has ended stays as it is."""
+        for call in self._calls.values():
+            if call.id == call_id and not call.is_ended:
+                call.is_ended = True
+                drafts += _result(call, done)
+
+    def close(self, stop: StopReason, drafts: list[Draft]) -> None:
+        """Give a result to every call that has none when the turn ends."""
+        for call in self._calls.values():
+            if call.is_ended:
+                continue
+            call.is_ended = True
+            drafts += _details(call)
+            if call.is_denied:
+                done = CallOutcome(status=ResultStatus.DENIED, error=REFUSED)
+            elif stop in CUT_OFF:
+                done = CallOutcome(status=ResultStatus.UNKNOWN, error=_UNKNOWN)
+            else:
+                done = CallOutcome(status=ResultStatus.OK, error=_NO_RESULT)
+            drafts += _result(call, done)
+
+    def contents(self) -> list[Content]:
+        """Return the bytes that the results so far name, each time those that are new."""
+        taken, self._contents = self._contents, []
+        return taken
+
+    def _sighted(self, agents_id: str | None, speech: Speech, drafts: list[Draft]) -> FoldedCall:
+        """Begin a call, under the agent's name for it unless the session has one of that name."""
+        drafts += (*self.release(), *speech.end_with_a_call())
+        is_free = agents_id is not None and agents_id not in self._taken
+        is_good = is_free and _CALL_ID.fullmatch(agents_id or "") is not None
+        call_id = CallId(agents_id if is_good and agents_id else f"call_{self._new_id()}")
+        self._taken.add(call_id)
+        call = self._calls[agents_id or call_id] = FoldedCall(call_id)
+        self._held = call
+        return call
+
+    def _answer(self, call: FoldedCall, status: ResultStatus, drafts: list[Draft]) -> None:
+        call.is_ended = True
+        produce = call.produce()
+        self._contents += (picture.content for picture in produce.pictures)
+        error = call.error(produce) if status is ResultStatus.ERROR else None
+        if call.is_denied and error is not None:
+            status = ResultStatus.DENIED
+        done = CallOutcome(status=status, result=call.result(produce), error=error)
+        # What the call has brought is on disk now, and may be large.
+        self.held -= call.held
+        call.forget()
+        drafts += _result(call, done)
+
+
+def _details(call: FoldedCall) -> tuple[Draft, ...]:
+    """Return the arguments of a call that came to be known after it was written down."""
+    arguments = call.news()
+    return () if arguments is None else (CallDetails(call_id=call.id, arguments=arguments),)
+
+
+def _result(call: FoldedCall, done: CallOutcome) -> tuple[Draft, ...]:
+    """Return the call's one result, as news and as a row."""
+    result = ToolResult(
+        call_id=call.id, name=call.name, status=done.status, result=done.result, error=done.error
+    )
+    ended = ToolEnded(
+        call_id=call.id,
+        name=call.name,
+        status=done.status,
+        result=done.result,
+        failure=done.error,
+    )
+    return ended, MessageDraft(role=Role.TOOL_RESULT, parts=(result,))

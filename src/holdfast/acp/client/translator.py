@@ -1,0 +1,350 @@
+"""Updates of somebody else's agent as drafts: a table, without reading, writing or waiting.
+
+One translator lives as long as the prompt of one turn. Whatever comes, in whatever order, the
+drafts are a turn that can be written: every step that starts ends, every call that starts has one
+result, and nothing comes after the outcome.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from holdfast.acp.client.agent_state import STATES, Told, heard
+from holdfast.acp.client.content import Content, Picture, shown
+from holdfast.acp.client.lenient_json import (
+    read_count,
+    read_list,
+    read_name,
+    read_object,
+    read_word,
+)
+from holdfast.acp.client.output_steps import Ground, Speech, Spending, last_plan, steps_of
+from holdfast.acp.client.stop_reasons import (
+    ABORTED,
+    FLOODED,
+    notice_of,
+    outcome_of,
+    outcome_of_refusal,
+)
+from holdfast.acp.client.tool_calls import Asked, CallBook
+from holdfast.acp.client.usage import Source, aside_of, cost_of, is_odd_cost, quota_of, usage_of
+from holdfast.acp.rpc.framing import RpcError
+from holdfast.domain.costs import Usage
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome
+from holdfast.domain.events import Channel, Failure, PlanChanged
+from holdfast.domain.ids import CallId, ModelId
+from holdfast.domain.messages import Notice, NoticeCode, Plan, Role, ToolCall
+from holdfast.domain.sessions import StopReason
+from holdfast.ports import CallOutcome, TurnInput
+
+Batch = tuple[Draft, ...]
+
+PAUSE: Final = 0.05
+ENOUGH: Final = 256
+UPDATES_MOST: Final = 100_000
+# What is stored of a turn, and what its open calls have brought so far.
+BYTES_MOST: Final = 64 << 20
+_NOTICE_LONGEST: Final = 100_000
+_ODD_COST: Final = "The agent has told a cost that nobody can have spent; it was not counted."
+
+
+def ground_of(turn: TurnInput, *, session: str, model_id: ModelId, model: str = "") -> Ground:
+    """Return what a translator has to know of a turn."""
+    taken = {
+        part.id
+        for row in turn.history
+        if row.role is Role.TOOL_CALL
+        for part in row.parts
+        if isinstance(part, ToolCall)
+    }
+    return Ground(
+        session=session,
+        turn=turn.turn,
+        step=turn.step,
+        model_id=model_id,
+        model=model,
+        plan=last_plan(turn.history),
+        taken=frozenset(taken),
+    )
+
+
+class Translator:
+    """One turn of somebody else's agent, from its prompt to its end.
+
+    Batches are to be written in their order, each whole; neighbours may be written together. What
+    `contents` returns has to be on the shelf before. `told` is the newest state of the program,
+    during the turn and after it; `counts` are the updates that became nothing, by why.
+    """
+
+    def __init__(self, ground: Ground, *, told: Told, new_id: Callable[[], str]) -> None:
+        self.told = told
+        self.counts: Counter[str] = Counter()
+        self.is_flooded = False
+        self.is_over = False
+        self._speech = Speech(ground, new_id)
+        self._calls = CallBook(ground, new_id)
+        self._spending = Spending(ground)
+        self._plan = ground.plan
+        self._contents: list[Content] = []
+        self._updates = 0
+        self._bytes = 0
+        self._has_odd_cost = False
+        self._not_before = 0.0
+
+    def update(self, params: object, *, now: float, size: int = 0) -> list[Batch]:
+        """Take in the parameters of one `session/update`, which came in so many bytes.
+
+        `now` are seconds of any steady clock.
+        """
+        update = params.get("update") if isinstance(params, dict) else None
+        kind = update.get("sessionUpdate") if isinstance(update, dict) else None
+        if not isinstance(kind, str) or not isinstance(update, dict):
+            self.counts["unreadable"] += 1
+            return []
+        self._updates += 1
+        if self._updates > UPDATES_MOST:
+            self.is_flooded = True
+            return []
+        if kind in STATES:
+            self._hear(update)
+            return []
+        if self.is_over:
+            self.counts["late"] += 1
+            return []
+        drafts: list[Draft] = []
+        change = TABLE.get(kind)
+        if change is None:
+            self.counts["unknown"] += 1
+            return []
+        change(self, update, drafts, now)
+        is_stored = bool(drafts) or change in _CHUNKS
+        # What a call has brought is held until it ends, and is as much as was said last.
+        if not is_stored:
+            self._calls.weigh(update, size)
+        self.weigh(size if is_stored else 0)
+        return self._written(drafts, now)
+
+    def weigh(self, size: int) -> None:
+        """Count the bytes of what is stored: a turn does not hold any amount."""
+        self._bytes += size
+        if self._bytes + self._calls.held > BYTES_MOST:
+            self.is_flooded = True
+
+    @property
+    def deadline(self) -> float | None:
+        """Return when `flush` has to be called at the latest; nothing waits if there is none."""
+        step = self._speech.step
+        times = [self._not_before] if step is not None and step.held else []
+        if self._calls.held_until is not None:
+            times.append(self._calls.held_until)
+        return min(times, default=None)
+
+    def flush(self, *, now: float) -> list[Batch]:
+        """Return what has waited long enough."""
+        drafts: list[Draft] = []
+        until = self._calls.held_until
+        if until is not None and until <= now:
+            drafts += self._calls.release()
+        return self._written(drafts, now)
+
+    def contents(self) -> list[Content]:
+        """Return the bytes that the batches so far name, each time those that are new."""
+        taken, self._contents = self._contents, []
+        return taken
+
+    def asked(self, tool_call: object, *, now: float) -> Asked:
+        """Take in the call that the agent asks permission for; it may be the first sight of it.
+
+        The batches have to be on disk before anybody is asked.
+        """
+        drafts: list[Draft] = []
+        call = self._calls.asked(read_object(tool_call), self._speech, drafts)
+        return Asked(
+            id=call.id,
+            name=call.name,
+            title=call.title,
+            kind=call.kind,
+            arguments=call.arguments(),
+            locations=call.locations,
+            edits=call.edits,
+            is_cut=call.is_cut,
+            batches=self._written(drafts, now),
+        )
+
+    def deny(self, call_id: CallId) -> None:
+        """Note that a call was not allowed; the failure that follows is no fault of the agent."""
+        self._calls.deny(call_id)
+
+    def is_open(self, call_id: CallId) -> bool:
+        """Tell whether a call of this turn has not ended yet."""
+        return self._calls.is_open(call_id)
+
+    def act(self, name: str, kind: str, arguments: dict[str, Any], *, now: float) -> Asked:
+        """Begin a call that we run on behalf of the agent; it is on disk before it is run."""
+        said = {"name": name, "kind": kind, "rawInput": arguments, "status": "in_progress"}
+        return self.asked(said, now=now)
+
+    def acted(self, call_id: CallId, done: CallOutcome, *, now: float) -> list[Batch]:
+        """End a call that was begun with `act`."""
+        drafts: list[Draft] = []
+        self._calls.end(call_id, done, drafts)
+        return self._written(drafts, now)
+
+    def ended(self, result: object, *, is_cancelled: bool = False) -> Batch:
+        """Return the last batch, after the reply to the prompt; the outcome is its last draft."""
+        reply = read_object(result)
+        self._spending.note(Source.REPLY, usage_of(reply.get("usage")))
+        self._spending.note(Source.QUOTA, quota_of(reply))
+        outcome, notice = outcome_of(reply, is_cancelled=is_cancelled)
+        return self._closed(outcome, notice)
+
+    def refused(self, error: RpcError, *, is_cancelled: bool = False) -> Batch:
+        """Return the last batch, after the prompt was refused."""
+        return self._closed(outcome_of_refusal(error, is_cancelled=is_cancelled))
+
+    def died(self, failure: Failure) -> Batch:
+        """Return the last batch of a turn that cannot go on: its program is gone, or must go."""
+        return self._closed(Outcome(stop_reason=StopReason.ERROR, failure=failure))
+
+    def cancelled(self, reason: str | None = None) -> Batch:
+        """Return the last batch of a turn that its user has stopped."""
+        return self._closed(replace(ABORTED, reason=reason))
+
+    def flooded(self) -> Batch:
+        """Return the last batch of a turn in which the agent has sent too much."""
+        return self.died(FLOODED)
+
+    def _closed(self, outcome: Outcome, notice: MessageDraft | None = None) -> Batch:
+        if self.is_over:
+            return ()
+        self.is_over = True
+        drafts: list[Draft] = [*self._calls.release(), *self._speech.end()]
+        self._calls.close(outcome.stop_reason, drafts)
+        drafts.append(self._spending.entry(self.told))
+        self.told = replace(self.told, charged=self.told.cost)
+        if notice is not None:
+            drafts.append(notice)
+        if self._has_odd_cost:
+            drafts.append(notice_of(_ODD_COST))
+        self._contents += self._calls.contents()
+        return (*drafts, outcome)
+
+    def _written(self, drafts: list[Draft], now: float) -> list[Batch]:
+        """Return the drafts as a batch, with the text that is due or goes with it anyway."""
+        step = self._speech.step
+        if step is not None and step.held:
+            is_due = step.held >= ENOUGH or now >= self._not_before
+            if drafts or is_due:
+                drafts += step.deltas()
+        if not drafts:
+            return []
+        self._contents += self._calls.contents()
+        self._not_before = now + PAUSE
+        return [tuple(drafts)]
+
+    def _hear(self, update: Mapping[str, Any]) -> None:
+        """Take in news of the program's state; in a turn they may also tell what it took."""
+        self.told = heard(self.told, update)
+        if self.is_over or update["sessionUpdate"] != "usage_update":
+            return
+        self._has_odd_cost |= is_odd_cost(update)
+        used = read_count(update.get("used"))
+        self._spending.note(Source.UPDATE, None if used is None else Usage(input=used))
+        if cost_of(update) is not None:
+            self._spending.note_price()
+
+    def _chunk(self, update: Mapping[str, Any], channel: Channel, drafts: list[Draft]) -> None:
+        if "_meta" in update:
+            self._spending.note(Source.CHUNK, aside_of(update))
+        seen = shown(update.get("content"))
+        if not seen:
+            return
+        if self._calls.held_until is not None:
+            drafts += self._calls.release()
+        agents_id = update.get("messageId")
+        if agents_id is not None:
+            agents_id = read_name(agents_id)
+        if isinstance(seen, Picture):
+            self._contents.append(seen.content)
+            drafts += self._speech.show(seen.media, agents_id)
+        else:
+            drafts += self._speech.say(channel, seen, agents_id)
+
+    def text(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
+        """Take in a piece of the answer."""
+        self._chunk(update, Channel.TEXT, drafts)
+
+    def thought(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
+        """Take in a piece of what the agent thinks."""
+        self._chunk(update, Channel.REASONING, drafts)
+
+    def echo(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
+        """Pass over the prompt: it is stored already."""
+        self.counts["echo"] += 1
+
+    def call(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
+        """Take in a call, or what is new about one."""
+        why = self._calls.take(update, self._speech, drafts, now)
+        if why is not None:
+            self.counts[why] += 1
+
+    def plan(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
+        """Take in a plan; one that says the same as the last is none."""
+        steps = steps_of(update)
+        if steps is None:
+            self.counts["unreadable"] += 1
+        elif steps != self._plan:
+            self._plan = steps
+            row = MessageDraft(role=Role.SYSTEM, parts=(Plan(steps=steps),))
+            drafts += (*self._calls.release(), *self._speech.end(), PlanChanged(steps=steps), row)
+
+    def notice(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
+        """Take in what the agent has to say beside its answer."""
+        said = _words(update, ("message", "text", "title", "content"))
+        self._say_aside(NoticeCode.INFORMATION, said, drafts)
+
+    def compaction(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
+        """Take in that the agent has shortened what it remembers; our record stays whole."""
+        if update.get("status") == "completed":
+            said = _words(update, ("summary", "message"))
+            told = f"The agent has shortened its memory of the conversation: {said or 'no words'}"
+            self._say_aside(NoticeCode.AGENT_COMPACTED, told, drafts)
+
+    def _say_aside(self, code: NoticeCode, said: str | None, drafts: list[Draft]) -> None:
+        if said:
+            drafts += (*self._calls.release(), *self._speech.deltas())
+            drafts.append(MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=said),)))
+        else:
+            self.counts["unreadable"] += 1
+
+
+Change = Callable[[Translator, Mapping[str, Any], list[Draft], float], None]
+
+# Those whose words are kept until they are written.
+_CHUNKS: Final = (Translator.text, Translator.thought)
+
+# Every update that may become a draft; those of the state are in `told.py`.
+TABLE: Final[Mapping[str, Change]] = {
+    "agent_message_chunk": Translator.text,
+    "agent_thought_chunk": Translator.thought,
+    "user_message_chunk": Translator.echo,
+    "tool_call": Translator.call,
+    "tool_call_update": Translator.call,
+    "plan": Translator.plan,
+    "notice": Translator.notice,
+    "compaction_update": Translator.compaction,
+}
+
+
+def _words(update: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return the first words among some fields, each a text, a block or a list of blocks."""
+    for each in names:
+        value = update.get(each)
+        blocks = read_list(value) or [value]
+        texts = [seen for seen in map(shown, blocks) if isinstance(seen, str)]
+        said = value if isinstance(value, str) else "\n".join(texts)
+        if found := read_word(said, longest=_NOTICE_LONGEST):
+            return found
+    return None

@@ -1,0 +1,121 @@
+"""Changes in the repository that a turn made and no tool call reported."""
+
+import posixpath
+import re
+import sys
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.domain.drafts import CallDetails, Draft, MessageDraft
+from holdfast.domain.messages import Notice, NoticeCode, Role, ToolCall, ToolResult
+
+# So many are named; who wants to know more looks at the repository.
+_SHOWN: Final = 50
+# A text that is longer is no path, and no command that names one.
+_LONGEST: Final = 4 << 10
+# So many characters of names are kept of a turn; who says more than that names nothing more.
+_ROOM: Final = 4 << 20
+_VALUES_MOST: Final = 20_000
+# What stands between the words of a command.
+_BETWEEN: Final = re.compile(r"[\s'\"`;|&<>()=,:]+")
+
+Status = Mapping[str, str]
+
+
+class Worktree:
+    """The repository before a turn, and all that the turn's calls have named since."""
+
+    def __init__(self, folder: str, look: Callable[[], Awaitable[Status | None]]) -> None:
+        self._folder = f"{folder.rstrip('/')}/"
+        self._look = look
+        self._before: Status | None = None
+        # Whole paths from the repository on.
+        self._named: set[str] = set()
+        self._room = _ROOM
+
+    async def begin(self) -> None:
+        """Look before anything happens: a program may act the moment it is asked."""
+        self._before = await self._look()
+
+    def note(self, batch: Sequence[Draft]) -> None:
+        """Take in what calls are about."""
+        for draft in batch:
+            if isinstance(draft, CallDetails):
+                self._name(texts_in(draft.arguments, _VALUES_MOST))
+            for part in draft.parts if isinstance(draft, MessageDraft) else ():
+                if isinstance(part, ToolCall):
+                    self._name(each.path for each in part.locations)
+                    self._name(texts_in(part.arguments, _VALUES_MOST))
+                elif isinstance(part, ToolResult):
+                    self._name(_diffed(part.result))
+
+    async def notices(self) -> tuple[MessageDraft, ...]:
+        """Return what is to be said about changes that no call has named."""
+        before = self._before
+        after = await self._look() if before is not None else None
+        if before is None or after is None:
+            return ()
+        paths = sorted(before.keys() | after.keys())
+        named = sorted(self._named)
+        silent = [
+            path
+            for path in paths
+            if before.get(path) != after.get(path) and not self._names(path, named)
+        ]
+        if not silent:
+            return ()
+        shown = ", ".join(silent[:_SHOWN])
+        more = f" and {len(silent) - _SHOWN} more" if len(silent) > _SHOWN else ""
+        told = f"The repository has changed in this turn, and no call says so: {shown}{more}."
+        notice = Notice(code=NoticeCode.WORKTREE_CHANGED, text=told)
+        return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
+
+    def _name(self, texts: Iterable[str]) -> None:
+        """Keep the paths that texts are or hold: one of a command is a word of it."""
+        for text in texts:
+            if len(text) > min(_LONGEST, self._room):
+                continue
+            self._room -= len(text)
+            for each in {text, *_BETWEEN.split(text)}:
+                path = posixpath.normpath(posixpath.join(self._folder, each))
+                if path.startswith(self._folder):
+                    self._named.add(path.removeprefix(self._folder))
+
+    def _names(self, path: str, named: Sequence[str]) -> bool:
+        """Tell whether a path was named, or a folder that it is in; `named` are all in order."""
+        bare = path.rstrip("/")
+        parents = [bare[:at] for at, each in enumerate(bare) if each == "/"]
+        if not self._named.isdisjoint([bare, *parents]):
+            return True
+        # A folder that is new stands for all that is in it.
+        at = bisect_left(named, path)
+        return path.endswith("/") and at < len(named) and named[at].startswith(path)
+
+
+def _diffed(result: Any) -> Iterator[str]:
+    """Yield the files of the changes that a result shows."""
+    diffs = result.get("diffs") if isinstance(result, dict) else None
+    for each in diffs if isinstance(diffs, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("path"), str):
+            yield each["path"]
+
+
+def texts_in(value: Any, most: int = sys.maxsize) -> Iterator[str]:
+    """Yield the texts in a value, of which so many parts are looked at.
+
+    Where a path stands in it is up to the agent.
+    """
+    waiting = [value]
+    for _ in range(most):
+        if not waiting:
+            return
+        match waiting.pop():
+            case str() as text:
+                yield text
+            case dict() as fields:
+                waiting.extend(fields.values())
+            case list() | tuple() as items:
+                waiting.extend(items)
+            case _:
+                pass

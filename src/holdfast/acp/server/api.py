@@ -1,0 +1,151 @@
+"""What the ACP server needs of Holdfast, local or remote."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalMode, ApprovalState
+    from holdfast.domain.events import Event, Gap
+    from holdfast.domain.ids import Owner, SessionId
+    from holdfast.domain.messages import Message, Part
+    from holdfast.domain.models import Model
+    from holdfast.domain.queries import Page, SessionQuery
+    from holdfast.domain.repos import Repo
+    from holdfast.domain.sessions import Session, SessionContext, SessionRequest
+    from holdfast.services.session_lifecycle import Interruption, Resumption
+
+
+class Settings(Protocol):
+    """What a client may know of how the house is set."""
+
+    @property
+    def default_model(self) -> str: ...
+    @property
+    def approval(self) -> "ApprovalMode": ...
+
+
+class Sessions(Protocol):
+    """Conversations."""
+
+    async def get(self, owner: "Owner", session_id: "SessionId") -> "Session": ...
+    async def list(
+        self, query: "SessionQuery", *, cursor: str | None = None
+    ) -> "Page[Session]": ...
+    async def update(
+        self, owner: "Owner", session_id: "SessionId", changes: Mapping[str, Any]
+    ) -> "Session": ...
+    async def interrupt(
+        self, owner: "Owner", session_id: "SessionId", *, turn: int | None = None
+    ) -> "Interruption": ...
+    async def resume(
+        self, owner: "Owner", session_id: "SessionId", *, context: "SessionContext | None" = None
+    ) -> "Resumption": ...
+    async def delete(self, owner: "Owner", session_id: "SessionId") -> "tuple[SessionId, ...]": ...
+
+
+class Messages(Protocol):
+    """What was said."""
+
+    async def get(self, owner: "Owner", session_id: "SessionId", message_id: str) -> "Message": ...
+    async def list(
+        self, owner: "Owner", session_id: "SessionId", *, after: int = 0, limit: int = ...
+    ) -> "Page[Message]": ...
+
+
+class Events(Protocol):
+    """What happened."""
+
+    async def list(
+        self, owner: "Owner", session_id: "SessionId", *, after: int = 0, limit: int = 1_000
+    ) -> "Page[Event | Gap]": ...
+
+
+class Approvals(Protocol):
+    """What is asked."""
+
+    async def list(
+        self,
+        owner: "Owner",
+        session_id: "SessionId | None" = None,
+        *,
+        state: "ApprovalState | None" = None,
+    ) -> "Page[Approval]": ...
+    async def get(
+        self, owner: "Owner", session_id: "SessionId", approval_id: str
+    ) -> "Approval": ...
+    async def answer(
+        self,
+        owner: "Owner",
+        session_id: "SessionId",
+        approval_id: str,
+        answer: "ApprovalAnswer",
+        *,
+        digest: str | None = None,
+    ) -> "Approval": ...
+
+
+class Models(Protocol):
+    """Which models there are."""
+
+    async def catalogue(self) -> "tuple[Model, ...]": ...
+
+
+class Repos(Protocol):
+    """Where agents may work."""
+
+    async def require_folder(self, owner: "Owner", path: str) -> str: ...
+    async def add(
+        self, owner: "Owner", path: str, *, name: str | None = None, at_terminal: bool = False
+    ) -> "Repo": ...
+
+
+class Media(Protocol):
+    """Contents that stand beside the messages."""
+
+    async def keep(
+        self, owner: "Owner", session_id: "SessionId", content: bytes, *, mime_type: str
+    ) -> str: ...
+    async def read(self, owner: "Owner", session_id: "SessionId", handle: str) -> bytes: ...
+
+
+class Guests(Protocol):
+    """MCP servers that a client brings along."""
+
+    async def bring(
+        self, owner: "Owner", session_id: "SessionId", servers: tuple[Mapping[str, Any], ...]
+    ) -> None: ...
+
+
+class House(Protocol):
+    """A house, here or elsewhere."""
+
+    @property
+    def config(self) -> Settings: ...
+    @property
+    def owner(self) -> "Owner": ...
+    @property
+    def approvals(self) -> Approvals: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def guests(self) -> Guests: ...
+    @property
+    def media(self) -> Media: ...
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def models(self) -> Models: ...
+    @property
+    def repos(self) -> Repos: ...
+    @property
+    def sessions(self) -> Sessions: ...
+
+    async def open(
+        self, agent: str = ..., request: "SessionRequest | None" = None
+    ) -> "Session": ...
+    async def send(
+        self, session_id: "SessionId", content: "tuple[Part, ...]", *, id: str | None = None
+    ) -> "Message": ...
+    def follow(
+        self, session_id: "SessionId", *, after: int = 0
+    ) -> "AsyncGenerator[Event | Gap, None]": ...

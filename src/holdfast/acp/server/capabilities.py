@@ -1,0 +1,106 @@
+"""What Holdfast says of itself as an agent: version, capabilities, modes and models."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.acp.server.api import Settings
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.approvals import ApprovalMode, stricter_mode
+from holdfast.domain.models import Model
+from holdfast.domain.sessions import Session
+
+Form = dict[str, Any]
+
+VERSION: Final = 1
+MODE: Final = "mode"
+MODEL: Final = "model"
+
+_MODES: Final[Mapping[ApprovalMode, tuple[str, str]]] = {
+    ApprovalMode.DENY: ("Read only", "Nothing is changed, and nobody is asked."),
+    ApprovalMode.ASK: ("Ask", "You are asked before something is changed, run or sent."),
+    ApprovalMode.EDITS: ("Edits", "Files are changed without asking; all else is asked about."),
+    ApprovalMode.AUTO: ("Auto", "Nothing is asked but what has to be seen each time."),
+}
+
+
+def introduction(version: str, *, has_pictures: bool) -> Form:
+    """Return the answer to `initialize`, whichever version was asked for: we speak this one."""
+    return {
+        "protocolVersion": VERSION,
+        "agentInfo": {"name": "holdfast", "title": "Holdfast", "version": version},
+        "authMethods": [],
+        "agentCapabilities": {
+            "loadSession": True,
+            "promptCapabilities": {
+                "image": has_pictures,
+                "audio": False,
+                "embeddedContext": True,
+            },
+            "mcpCapabilities": {"http": True, "sse": False},
+            "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+        },
+    }
+
+
+def standing(session: Session, models: Sequence[Model], settings: Settings) -> Form:
+    """Return the modes and options of a session, as it is now."""
+    return {
+        "modes": {
+            "currentModeId": session.approval.value,
+            "availableModes": [
+                {"id": mode.value, "name": _MODES[mode][0], "description": _meaning(mode, settings)}
+                for mode in ApprovalMode
+            ],
+        },
+        "configOptions": options(session, models, settings),
+    }
+
+
+def options(session: Session, models: Sequence[Model], settings: Settings) -> list[Form]:
+    """Return what can be chosen: the mode once more, for clients that look here only, and a model.
+
+    An agent that is somebody else's program chooses its model itself.
+    """
+    modes = [
+        {"value": mode.value, "name": _MODES[mode][0], "description": _meaning(mode, settings)}
+        for mode in ApprovalMode
+    ]
+    found = [_select(MODE, "Approvals", session.approval.value, modes)]
+    if isinstance(session.agent.runtime, LlmRuntime):
+        current = model_ref(session, models, settings.default_model)
+        named = {model.ref: model.display_name or model.ref for model in models}
+        choices = [
+            {"value": ref, "name": name} for ref, name in ({current: current} | named).items()
+        ]
+        found.append(
+            _select(MODEL, "Model", current, sorted(choices, key=lambda each: each["value"]))
+        )
+    return found
+
+
+def model_ref(session: Session, models: Sequence[Model], default: str) -> str:
+    """Return the model that a session asks first, as people write it."""
+    runtime = session.agent.runtime
+    chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
+    wanted = session.model_id or (chain[0].model_id if chain else None)
+    known = {model.id: model.ref for model in models}
+    return default if wanted is None else known.get(wanted, wanted)
+
+
+def _select(id_: str, name: str, current: str, choices: list[Form]) -> Form:
+    return {
+        "id": id_,
+        "name": name,
+        "category": id_,
+        "type": "select",
+        "currentValue": current,
+        "options": choices,
+    }
+
+
+def _meaning(mode: ApprovalMode, settings: Settings) -> str:
+    """Return what a mode does; what the configuration keeps closed is not promised."""
+    held = stricter_mode(mode, settings.approval)
+    if held is mode:
+        return _MODES[mode][1]
+    return f'Like {_MODES[held][0]}, as long as the configuration says approval = "{held}".'

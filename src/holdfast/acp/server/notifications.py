@@ -1,0 +1,227 @@
+"""`session/update` notifications of one session: each update once, in order; also its replay."""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Final
+
+from holdfast.acp.rpc.connection import Connection, Lost
+from holdfast.acp.server.api import House
+from holdfast.acp.server.capabilities import options
+from holdfast.acp.server.content import Block, block_of
+from holdfast.acp.server.updates import (
+    COMPACTED,
+    Telling,
+    Update,
+    message_chunk,
+    plan,
+    thought_chunk,
+    usage_update,
+)
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.events import (
+    Gap,
+    MessageAppended,
+    Payload,
+    StepDelta,
+    StepEnded,
+    StepFailed,
+    StepStarted,
+    TurnStarted,
+)
+from holdfast.domain.ids import MessageId, ModelId, SessionId
+from holdfast.domain.messages import Compaction, Media, Message, Plan, Reasoning, Role, Text
+from holdfast.domain.models import Model
+from holdfast.domain.sessions import Session, Status
+
+PAGE: Final = 500
+_LOOK: Final = 1_000
+
+
+async def replayed(house: House, session: Session, telling: Telling) -> AsyncIterator[Update]:
+    """Yield what was said up to the row that the session had when it was read."""
+    after = 0
+    last: Plan | None = None
+    while after < session.message_count:
+        most = min(PAGE, session.message_count - after)
+        page = await house.messages.list(house.owner, session.id, after=after, limit=most)
+        for row in page.items:
+            last = next((part for part in row.parts if isinstance(part, Plan)), last)
+            for update in await row_updates(house, session.id, row, telling):
+                yield update
+        after = page.items[-1].sequence if page.items else session.message_count
+    if last is not None:
+        yield plan(last.steps)
+
+
+async def row_updates(
+    house: House, session_id: SessionId, row: Message, telling: Telling
+) -> list[Update]:
+    """Return the updates of one row; a plan is told by whoever knows which is the last one."""
+    match row.role:
+        case Role.USER:
+            return [
+                _said("user_message_chunk", block, row)
+                for block in await _blocks(house, session_id, row)
+            ]
+        case Role.ASSISTANT:
+            return [
+                *_thoughts(row),
+                *(
+                    _said("agent_message_chunk", block, row)
+                    for block in await _blocks(house, session_id, row)
+                ),
+            ]
+        case Role.SYSTEM:
+            folded = any(isinstance(part, Compaction) for part in row.parts)
+            summed = [message_chunk(COMPACTED, row.id)] if folded else []
+            return summed + telling.row(row)
+        case _:
+            return telling.row(row)
+
+
+async def cursor_of(house: House, session: Session) -> int:
+    """Return behind which event the news of a replayed session begin.
+
+    A text that is being streamed is in no row yet: then before its first piece.
+    """
+    if session.status is not Status.RUNNING:
+        return session.last_event
+    before = session.last_event
+    while before > 0:
+        first = max(0, before - _LOOK)
+        page = await house.events.list(house.owner, session.id, after=first, limit=before - first)
+        for item in reversed(page.items):
+            if isinstance(item, Gap):
+                return session.last_event
+            if isinstance(item.payload, StepStarted):
+                return item.sequence - 1
+            if isinstance(item.payload, StepEnded | StepFailed | TurnStarted):
+                return session.last_event
+        before = first
+    return session.last_event
+
+
+def _thoughts(row: Message) -> list[Update]:
+    return [thought_chunk(part.text, row.id) for part in row.parts if isinstance(part, Reasoning)]
+
+
+def _said(kind: str, block: Block, row: Message) -> Update:
+    return {"sessionUpdate": kind, "content": block, "messageId": row.id}
+
+
+async def _blocks(house: House, session_id: SessionId, row: Message) -> list[Block]:
+    async def read(handle: str) -> bytes | None:
+        try:
+            return await house.media.read(house.owner, session_id, handle)
+        # Its words are worth more than a picture that is gone.
+        except HoldfastError:
+            return None
+
+    return [await block_of(part, read) for part in row.parts if isinstance(part, Text | Media)]
+
+
+class Voice:
+    """Speaks for one session; to a client that is gone it speaks without being heard."""
+
+    def __init__(
+        self, house: House, connection: Connection, session: Session, models: Iterable[Model]
+    ) -> None:
+        self.session = session
+        self.telling = Telling(session.context.working_dir)
+        # Messages that the client has sent itself, and need not be told.
+        self.own: set[str] = set()
+        self._house = house
+        self._connection = connection
+        self._models = {model.id: model for model in models}
+        self._model: ModelId | None = None
+        self._microcents: int | None = session.microcents
+        self._rows = session.message_count
+        # The text that was told last, in pieces.
+        self._told: MessageId | None = None
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Return the models that are known."""
+        return tuple(self._models.values())
+
+    async def replay(self) -> None:
+        """Tell the past."""
+        async for update in replayed(self._house, self.session, self.telling):
+            await self.send([update])
+
+    async def tell(self, payload: Payload) -> None:
+        """Tell an event."""
+        if isinstance(payload, StepDelta) and payload.message_id is not None:
+            self._told = payload.message_id
+        await self.send(self.telling.of(payload))
+
+    async def remark(self, texts: Iterable[str]) -> None:
+        """Tell the person something that the record does not say."""
+        await self.send([message_chunk(text, None) for text in texts])
+
+    async def appended(self, appended: MessageAppended) -> None:
+        """Tell a row, if the news have not told and will not tell what is in it."""
+        if appended.sequence <= self._rows:
+            return
+        self._rows = appended.sequence
+        is_told = appended.message_id in self.own or appended.message_id == self._told
+        self.own.discard(appended.message_id)
+        # Results come with the end of their calls.
+        if is_told or appended.role is Role.TOOL_RESULT:
+            return
+        house = self._house
+        row = await house.messages.get(house.owner, self.session.id, appended.message_id)
+        if row.role is Role.TOOL_CALL:
+            self.telling.learn(row)
+        elif not any(isinstance(part, Compaction) for part in row.parts):
+            await self._send_row(row)
+
+    async def step(self, payload: StepStarted | StepEnded) -> None:
+        """Tell how full the model's window is, once it has answered."""
+        if isinstance(payload, StepStarted):
+            self._model = payload.model_id
+            return
+        if payload.usage is None:
+            return
+        # Once something has no price, nobody knows what it was in all.
+        is_known = self._microcents is not None and payload.priced
+        self._microcents = (self._microcents or 0) + payload.microcents if is_known else None
+        model = await self._current_model()
+        if model is not None and model.context_window is not None:
+            await self.send([usage_update(payload.usage, model.context_window, self._microcents)])
+
+    async def look(self) -> None:
+        """Tell what no event tells: a title, or a mode and a model that were changed elsewhere."""
+        house, before = self._house, self.session
+        now = self.session = await house.sessions.get(house.owner, before.id)
+        if now.title != before.title:
+            await self.send([_told("session_info_update", title=now.title)])
+        if now.approval is not before.approval:
+            await self.send([_told("current_mode_update", currentModeId=now.approval.value)])
+        if (now.approval, now.model_id) != (before.approval, before.model_id):
+            shown = options(now, self.models, house.config)
+            await self.send([_told("config_option_update", configOptions=shown)])
+
+    async def send(self, updates: Iterable[Update]) -> None:
+        """Send updates, each in a line of its own."""
+        for update in updates:
+            try:
+                await self._connection.notify(
+                    "session/update", {"sessionId": self.session.id, "update": update}
+                )
+            except Lost:
+                # The turn goes on to where it is stopped, and that has to be heard.
+                return
+
+    async def _current_model(self) -> Model | None:
+        if self._model is None:
+            return None
+        if self._model not in self._models:
+            self._models |= {each.id: each for each in await self._house.models.catalogue()}
+        return self._models.get(self._model)
+
+    async def _send_row(self, row: Message) -> None:
+        await self.send(await row_updates(self._house, self.session.id, row, self.telling))
+
+
+def _told(kind: str, **fields: Any) -> Update:
+    return {"sessionUpdate": kind, **fields}

@@ -1,0 +1,315 @@
+"""Events as ACP updates: one table, with the form of tool calls and the little state it needs."""
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.acp.server.content import text_block
+from holdfast.domain.approvals import Approval, ApprovalState
+from holdfast.domain.costs import Usage
+from holdfast.domain.events import (
+    ApprovalAnswered,
+    Channel,
+    Payload,
+    PlanChanged,
+    SessionCompacted,
+    StepDelta,
+    ToolEnded,
+    ToolStarted,
+)
+from holdfast.domain.ids import CallId
+from holdfast.domain.messages import (
+    Location,
+    Message,
+    Notice,
+    NoticeCode,
+    PlanStep,
+    ResultStatus,
+    ToolCall,
+    ToolError,
+    ToolResult,
+)
+
+Form = dict[str, Any]
+Values = Mapping[str, Any]
+TITLE_LONGEST: Final = 200
+KINDS: Final = frozenset(
+    {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"}
+)
+_OWN_KINDS: Final[Mapping[str, str]] = {
+    "read_file": "read",
+    "read_output": "read",
+    "list_directory": "read",
+    "git_status": "read",
+    "find_text": "search",
+    "write_file": "edit",
+    "edit_file": "edit",
+    "run_command": "execute",
+    "git_commit": "execute",
+    "http_request": "fetch",
+}
+_ABOUT_FILES: Final = frozenset({"read_file", "write_file", "edit_file", "list_directory"})
+# Where the words of a result are, if it has any.
+_WORDS: Final = ("content", "text", "output", "stdout", "stderr", "body", "diff")
+
+
+def call_form(call: ToolCall, folder: str) -> Form:
+    """Return what a client is told of a call; paths are absolute, those of ours by the folder."""
+    form: Form = {
+        "title": call.title or title_of(call.name, call.arguments),
+        "kind": call.kind if call.kind in KINDS else kind_of(call.name),
+        "rawInput": call.arguments,
+    }
+    if found := _locations(call, folder):
+        form["locations"] = found
+    return form
+
+
+def result_form(status: ResultStatus, result: Any, error: ToolError | None) -> Form:
+    """Return what a client is told of a result; what did not come out well has failed."""
+    form: Form = {"status": "completed" if status is ResultStatus.OK else "failed"}
+    if result is not None:
+        form["rawOutput"] = result
+    words = error.message if error is not None else _words(result)
+    if not words and status is ResultStatus.UNKNOWN:
+        words = "Whether this was done is not known."
+    if words:
+        form["content"] = [text_item(words)]
+    return form
+
+
+def text_item(text: str) -> Form:
+    """Return words as the content of a call."""
+    return {"type": "content", "content": {"type": "text", "text": text}}
+
+
+def kind_of(name: str) -> str:
+    """Return the protocol's word for what a tool does."""
+    return name if name in KINDS else _OWN_KINDS.get(name, "other")
+
+
+def title_of(name: str, arguments: Values) -> str:
+    """Return a call on one line."""
+    tell = _TITLES.get(name)
+    try:
+        said = tell(arguments) if tell else name
+    # A model may leave out what a tool needs; the call is refused then, and shown before.
+    except (KeyError, TypeError):
+        said = name
+    line = " ".join(said.split())
+    return line if len(line) <= TITLE_LONGEST else f"{line[: TITLE_LONGEST - 1]}…"
+
+
+def _command(given: Values) -> str:
+    return shlex.join([given["command"], *given.get("args", ())])
+
+
+_TITLES: Final[Mapping[str, Callable[[Values], str]]] = {
+    "read_file": lambda given: f"Read {given['path']}",
+    "list_directory": lambda given: f"List {given.get('path', '.')}",
+    "find_text": lambda given: f"Find {given['pattern']} in {given.get('path', '.')}",
+    "write_file": lambda given: f"Write {given['path']}",
+    "edit_file": lambda given: f"Edit {given['path']}",
+    "git_status": lambda given: f"git {given.get('show', 'status')}",
+    "git_commit": lambda given: f"Commit: {str(given['message']).partition(chr(10))[0]}",
+    "run_command": _command,
+    "http_request": lambda given: f"{given.get('method', 'GET')} {given['url']}",
+}
+
+
+def _locations(call: ToolCall, folder: str) -> list[Form]:
+    places = call.locations
+    path = call.arguments.get("path")
+    if not places and call.name in _ABOUT_FILES and isinstance(path, str) and path:
+        line = call.arguments.get("start_line")
+        places = (Location(path=path, line=line if isinstance(line, int) else None),)
+    found: list[Form] = []
+    for place in places:
+        form: Form = {"path": os.path.normpath(os.path.join(folder, place.path))}
+        found.append(form if place.line is None else form | {"line": place.line})
+    return found
+
+
+def _words(result: Any) -> str:
+    if result is None or isinstance(result, str):
+        return result or ""
+    if isinstance(result, dict):
+        said = [result[key] for key in _WORDS if isinstance(result.get(key), str)]
+        if any(said):
+            return "\n".join(each for each in said if each)
+    return msgspec.json.encode(result).decode()
+
+
+Update = dict[str, Any]
+COMPACTED: Final = (
+    "The conversation has become long: a summary stands for its beginning from now on. The record "
+    "keeps every message."
+)
+# Only what a person can do something about; the rest is in the record for whoever asks.
+TOLD: Final = frozenset(
+    {
+        NoticeCode.BUDGET,
+        NoticeCode.BUDGET_WARNING,
+        NoticeCode.TURN_LIMIT,
+        NoticeCode.TOOL_UNAVAILABLE,
+        NoticeCode.MCP_UNAVAILABLE,
+        NoticeCode.UNKNOWN_VARIABLE,
+        NoticeCode.AGENT_FAILED,
+        NoticeCode.AGENT_SILENT,
+        NoticeCode.AGENT_OPTION_REFUSED,
+    }
+)
+_MICROCENTS: Final = 100_000_000
+
+
+class Telling:
+    """Turns the news of one session into updates, in their order."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` is where the session works: paths of its calls are told as absolute ones."""
+        self._folder = folder
+        # What rows have said of calls: the news of a start or an end say less.
+        self._calls: dict[CallId, ToolCall] = {}
+        self._known: set[str] = set()
+
+    def learn(self, row: Message) -> None:
+        """Remember a call that was written down, until it has ended."""
+        self._calls |= {part.id: part for part in row.parts if isinstance(part, ToolCall)}
+
+    def of(self, payload: Payload) -> list[Update]:
+        """Return the updates of an event; most events have none."""
+        found: list[Update] = []
+        match payload:
+            case StepDelta():
+                found = [_chunk(payload)]
+            case ToolStarted(call_id=call_id):
+                call = self._calls.get(call_id) or _call_of(payload)
+                found = [self._tool_call(call, "in_progress")]
+            case ToolEnded():
+                found = self._ended(payload)
+            case ApprovalAnswered(call_id=None):
+                found = self._paid(payload)
+            case PlanChanged(steps=steps):
+                found = [plan(steps)]
+            case SessionCompacted(message_id=message_id):
+                found = [message_chunk(COMPACTED, message_id)]
+            case _:
+                pass
+        return found
+
+    def asked(self, approval: Approval) -> Update:
+        """Return the call that a question is about, as the question shows it."""
+        question = approval.question
+        id_ = question.call_id or approval.id
+        self._known.add(id_)
+        call = self._calls.get(CallId(id_)) or ToolCall(
+            id=CallId(id_), name=question.tool, arguments=question.arguments
+        )
+        shown = call_form(call, self._folder)
+        content = [text_item(question.question)]
+        return {"toolCallId": id_, **shown, "status": "pending", "content": content}
+
+    def row(self, row: Message) -> list[Update]:
+        """Return the updates of a call, a result or a notice that is told from its row."""
+        found: list[Update] = []
+        for part in row.parts:
+            match part:
+                case ToolCall():
+                    self.learn(row)
+                    found.append(self._tool_call(part, "pending"))
+                case ToolResult(call_id=id_, status=status, result=result, error=error):
+                    self._calls.pop(id_, None)
+                    self._known.discard(id_)
+                    found.append(_update(id_, result_form(status, result, error)))
+                case Notice(code=code, text=text) if code in TOLD:
+                    found.append(message_chunk(text, row.id))
+                case _:
+                    pass
+        return found
+
+    def _tool_call(self, call: ToolCall, status: str) -> Update:
+        self._known.add(call.id)
+        head = {"sessionUpdate": "tool_call", "toolCallId": call.id}
+        return head | call_form(call, self._folder) | {"status": status}
+
+    def _ended(self, ended: ToolEnded) -> list[Update]:
+        done = result_form(ended.status, ended.result, ended.failure)
+        call = self._calls.pop(ended.call_id, None)
+        if ended.call_id in self._known:
+            self._known.discard(ended.call_id)
+            return [_update(ended.call_id, done)]
+        # Refused before it began, so nothing was told of it yet.
+        shown = call or ToolCall(id=ended.call_id, name=ended.name, arguments={})
+        return [self._tool_call(shown, "pending"), _update(ended.call_id, done)]
+
+    def _paid(self, answered: ApprovalAnswered) -> list[Update]:
+        """Close a question about money: no call ends that would do so."""
+        if answered.approval_id not in self._known:
+            return []
+        self._known.discard(answered.approval_id)
+        is_allowed = answered.decision == ApprovalState.ALLOWED
+        return [_update(answered.approval_id, {"status": "completed" if is_allowed else "failed"})]
+
+
+def message_chunk(text: str, message_id: str | None) -> Update:
+    """Return words of the agent."""
+    return _told("agent_message_chunk", text, message_id)
+
+
+def thought_chunk(text: str, message_id: str | None) -> Update:
+    """Return thoughts of the agent."""
+    return _told("agent_thought_chunk", text, message_id)
+
+
+def plan(steps: tuple[PlanStep, ...]) -> Update:
+    """Return a whole plan; it replaces the one before."""
+    entries = [
+        {"content": step.text, "priority": step.priority, "status": step.status} for step in steps
+    ]
+    return {"sessionUpdate": "plan", "entries": entries}
+
+
+def usage_update(usage: Usage, window: int, microcents: int | None) -> Update:
+    """Return how full the model's window is, and what the session has cost if that is known."""
+    told: Update = {"sessionUpdate": "usage_update", "used": total(usage), "size": window}
+    if microcents is not None:
+        told["cost"] = {"amount": microcents / _MICROCENTS, "currency": "USD"}
+    return told
+
+
+def usage_form(usage: Usage) -> dict[str, int]:
+    """Return the tokens of a turn."""
+    return {
+        "totalTokens": total(usage),
+        "inputTokens": usage.input,
+        "outputTokens": usage.output,
+        "thoughtTokens": usage.reasoning,
+        "cachedReadTokens": usage.cache_read,
+        "cachedWriteTokens": usage.cache_write,
+    }
+
+
+def total(usage: Usage) -> int:
+    """Return all tokens; those of reasoning are among those of the output."""
+    return usage.input + usage.output + usage.cache_read + usage.cache_write
+
+
+def _chunk(delta: StepDelta) -> Update:
+    tell = message_chunk if delta.channel is Channel.TEXT else thought_chunk
+    return tell(delta.text, delta.message_id)
+
+
+def _told(kind: str, text: str, message_id: str | None) -> Update:
+    told: Update = {"sessionUpdate": kind, "content": text_block(text)}
+    return told if message_id is None else told | {"messageId": message_id}
+
+
+def _update(call_id: str, done: dict[str, Any]) -> Update:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, **done}
+
+
+def _call_of(started: ToolStarted) -> ToolCall:
+    return ToolCall(id=started.call_id, name=started.name, arguments=started.arguments)

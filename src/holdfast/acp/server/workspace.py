@@ -1,0 +1,109 @@
+"""Where a client's sessions work: its folder is checked, and its sessions are found by it."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.acp.server.api import House
+from holdfast.acp.server.errors import bad_params
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import SessionId
+from holdfast.domain.queries import SessionOrder, SessionQuery
+from holdfast.domain.repos import Repo
+from holdfast.domain.sessions import Session, SessionContext, SessionRequest
+from holdfast.domain.tools import FsTier
+
+PAGE: Final = 100
+
+
+def no_ref(_: str) -> str | None:
+    """Know nothing about a folder's history."""
+    return None
+
+
+class Places(Struct, frozen=True, kw_only=True):
+    """With whom sessions are opened, and how far they reach."""
+
+    agent: str
+    tier: FsTier = FsTier.SANDBOXED
+    # Asks Git, and may take its time.
+    git_ref: Callable[[str], str | None] = no_ref
+
+    async def opened(self, house: House, cwd: str) -> Session:
+        """Open a session in a folder; one that is a repository is registered as such."""
+        folder = await _judged(house, cwd)
+        repo = await _repo(house, folder)
+        request = SessionRequest(
+            context=SessionContext(
+                working_dir=repo.path if repo else folder,
+                git_ref=await asyncio.to_thread(self.git_ref, folder),
+                fs_scope_tier=self.tier,
+            ),
+            repo_id=repo.id if repo else None,
+            approval=house.config.approval,
+        )
+        return await house.open(self.agent, request)
+
+    async def picked_up(self, house: House, session_id: SessionId, cwd: str) -> Session:
+        """Return a session of the owner; named with another folder, it goes on there."""
+        session = await house.sessions.get(house.owner, session_id)
+        folder = await _judged(house, cwd)
+        if folder == session.context.working_dir:
+            return session
+        place = SessionContext(
+            working_dir=folder,
+            git_ref=await asyncio.to_thread(self.git_ref, folder),
+            fs_scope_tier=session.context.fs_scope_tier,
+            variables=session.context.variables,
+        )
+        return (await house.sessions.resume(house.owner, session_id, context=place)).session
+
+    async def listed(self, house: House, cwd: str | None, cursor: str | None) -> dict[str, Any]:
+        """Return sessions, those that were used last first; with a folder, only those of it."""
+        query = SessionQuery(owner=house.owner, order=SessionOrder.UPDATED_AT, limit=PAGE)
+        folder = None if cwd is None else await asyncio.to_thread(_resolved, cwd)
+        found: list[Session] = []
+        while True:
+            page = await house.sessions.list(query, cursor=cursor)
+            found += [each for each in page.items if folder in {None, each.context.working_dir}]
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= PAGE:
+                break
+        shown = {"sessions": list(map(_form, found))}
+        return shown if cursor is None else shown | {"nextCursor": cursor}
+
+
+def _resolved(cwd: str) -> str:
+    try:
+        return os.path.realpath(cwd)
+    # Letters that no path has.
+    except ValueError:
+        raise bad_params("cwd is no path.") from None
+
+
+async def _judged(house: House, cwd: str) -> str:
+    if not os.path.isabs(cwd):
+        raise bad_params("cwd must be an absolute path.")
+    return await house.repos.require_folder(house.owner, cwd)
+
+
+async def _repo(house: House, folder: str) -> Repo | None:
+    try:
+        return await house.repos.add(house.owner, folder)
+    except Invalid as error:
+        # A folder like any other is enough for an agent that is a model.
+        if error.code is not Code.REPO_INVALID:
+            raise
+        return None
+
+
+def _form(session: Session) -> dict[str, Any]:
+    form = {
+        "sessionId": session.id,
+        "cwd": session.context.working_dir,
+        "updatedAt": session.updated_at.isoformat().replace("+00:00", "Z"),
+    }
+    return form if session.title is None else form | {"title": session.title}

@@ -1,1 +1,0 @@
-"""Somebody else's agent in our words: updates become drafts, and messages become prompts."""

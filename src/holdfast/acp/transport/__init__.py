@@ -1,1 +1,0 @@
-"""Lines, messages and who owes whom an answer: one conversation over a pair of streams."""

@@ -1,0 +1,351 @@
+"""All settings with their defaults as one frozen value, and how it is put together.
+
+Flags before environment before file before defaults; each value is checked where it was given.
+
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, get_args, get_origin
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import fields
+
+from holdfast.config.files import FILE_NAME, Given, nearest_to, read_file
+from holdfast.config.keys import CHAT_VARIABLES, PLACES
+from holdfast.config.models import absolute_model, usual_model
+from holdfast.config.validation import RULES, McpServer, servers_of
+from holdfast.domain.agents import ReasoningEffort
+from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
+from holdfast.domain.errors import Code, Denied, Invalid
+from holdfast.domain.models import OFFLINE, model_of
+from holdfast.domain.sessions import TURN_CAP, OnExceed, cap_of
+from holdfast.domain.text import is_encodable
+from holdfast.domain.tools import FsTier
+
+# What installers and builds fill, and would not get by without.
+COMMAND_FOLDERS: Final = (
+    *("node_modules", ".venv", "venv", "build", "dist", "target", ".tox", ".nox"),
+    *("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"),
+)
+
+
+class Credential(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A host, and the name of the keychain's entry that opens it; never the secret itself."""
+
+    host: str
+    secret: str
+
+
+class Chat(Struct, frozen=True, kw_only=True):
+    """The defaults of conversations: what agents may reach, what it may cost, how much is kept."""
+
+    fs_scope: FsTier = FsTier.SANDBOXED
+    extra_roots: tuple[Path, ...] = ()
+    linked_dirs: tuple[str, ...] = ("node_modules", ".venv")
+    allowed_commands: tuple[str, ...] = ()
+    allowed_command_globs: tuple[str, ...] = ()
+    command_env: tuple[str, ...] = ()
+    command_writes: tuple[str, ...] = COMMAND_FOLDERS
+    command_memory_mb: int = 4_096
+    command_processes: int = 4_096
+    command_cpu_seconds: int = 3_600
+    allow_unprotected_commands: bool = False
+    allowed_domains: tuple[str, ...] = ()
+    max_messages: int | None = None
+    max_cost_microcents: int = 0
+    on_exceed: OnExceed = OnExceed.PAUSE
+    allow_unpriced: bool = True
+    auto_compact: bool = True
+    compact_threshold: float = 0.8
+    reasoning_effort: ReasoningEffort | None = None
+
+    def __post_init__(self) -> None:
+        _require_valid(self, prefix="chat.")
+
+
+class Acp(Struct, frozen=True, kw_only=True):
+    """How programs that are agents are started, spoken to and waited for.
+
+    `agent` answers where `/api` names none. `workspace_flag` is put before the folder, for
+    programs that want to be told it. `wrap` is a command that runs the program's own.
+    """
+
+    agent: str | None = None
+    workspace_flag: str | None = None
+    wrap: tuple[str, ...] = ()
+    line_limit: int = 32 << 20
+    raw_log: bool = True
+    start_timeout: timedelta = timedelta(seconds=30)
+    session_timeout: timedelta = timedelta(seconds=60)
+    option_timeout: timedelta = timedelta(seconds=10)
+    silence_timeout: timedelta = timedelta(seconds=60)
+    cancel_timeout: timedelta = timedelta(seconds=5)
+    write_timeout: timedelta = timedelta(seconds=30)
+
+    def __post_init__(self) -> None:
+        _require_valid(self, prefix="acp.")
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """Everything that can be set, with its default."""
+
+    home: Path
+    default_model: str = OFFLINE
+    approval: ApprovalMode = ApprovalMode.ASK
+    chat: Chat = field(default_factory=Chat)
+    acp: Acp = field(default_factory=Acp)
+    approvals_expire_after: timedelta = timedelta(hours=24)
+    events_delta_retention: timedelta = timedelta(hours=24)
+    events_retention: timedelta = timedelta()
+    turn_cap: int = TURN_CAP
+    max_tool_rounds: int = 16
+    turns_at_a_time: int = 64
+    idle_timeout_minutes: float = 30
+    max_concurrent_sessions: int = 5
+    observations_per_minute: int = 600
+    credentials: tuple[Credential, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
+    block_zones: Path | None = None
+    workspace_root: Path | None = None
+    encryption: str = "auto"
+    database_url: str | None = None
+    log_level: str = "warning"
+
+    def __post_init__(self) -> None:
+        _require_valid(self, prefix="")
+
+
+def kinds() -> Mapping[str, Any]:
+    """Return the type of every setting but the home; those of the nested part have a dot."""
+    outer = {each.name: each.type for each in fields(Config)}
+    found = {name: kind for name, kind in outer.items() if name != "home" and name not in PARTS}
+    for part, kind in PARTS.items():
+        found |= {f"{part}.{each.name}": each.type for each in fields(kind)}
+    return found
+
+
+def value_of(config: Config, name: str) -> Any:
+    """Return the value of a setting."""
+    part, dot, key = name.partition(".")
+    return getattr(getattr(config, part), key) if dot else getattr(config, name)
+
+
+# What is nested, by the name of its field.
+PARTS: Final[Mapping[str, type[Chat] | type[Acp]]] = {"chat": Chat, "acp": Acp}
+
+
+def _require_valid(part: Config | Chat | Acp, *, prefix: str) -> None:
+    for key in part.__struct_fields__:
+        name = f"{prefix}{key}"
+        fault = RULES[name](getattr(part, key)) if name in RULES else None
+        if fault is not None:
+            raise Invalid(Code.CONFIG_INVALID, f"{name} {fault}.", {"key": name})
+
+
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhd]?)")
+_UNITS: Final = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_WORDS: Final[Mapping[Any, str]] = {
+    bool: "must be true or false",
+    float: "must be a number",
+    int: "must be a whole number",
+    str: "must be a text",
+    Path: "must be a path",
+    timedelta: "must be seconds, or a number with s, m, h or d behind it, such as 24h",
+    tuple[str, ...]: "must be a list of texts",
+    tuple[Path, ...]: "must be a list of paths",
+    tuple[Credential, ...]: "must be tables [[credentials]] with host and secret",
+    tuple[McpServer, ...]: "must be tables [mcp.servers.NAME]",
+}
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Config:
+    """Return the configuration; what is not given is read from the process and its home."""
+    return explain(flags, environment, file)[0]
+
+
+def explain(
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> tuple[Config, Mapping[str, str]]:
+    """Return the configuration, and for each setting where its value came from."""
+    env = os.environ if environment is None else environment
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    home, origin = _home(given.pop("home", None), env)
+    wanted = file or (Path(env["HOLDFAST_CONFIG"]) if env.get("HOLDFAST_CONFIG") else None)
+    source = wanted or home / FILE_NAME
+    in_file = read_file(source, required=wanted is not None)
+    usual = {"default_model": usual_model(env)}
+    values = _judged(in_file, strict=True, folder=source.absolute().parent)
+    set_outside = _judged(_in_environment(env), strict=False)
+    before = _config(home, usual | values | set_outside)
+    wishes = {name: Given(value, name, {"key": name}) for name, value in given.items()}
+    flagged = _judged(wishes, strict=False)
+    _require_narrower(before, flagged, source)
+    origins = {"home": origin} | dict.fromkeys(PLACES, "default")
+    if usual["default_model"] != OFFLINE:
+        origins["default_model"] = "the provider's key in the environment"
+    origins |= dict.fromkeys(values, f"file {source}") | dict.fromkeys(set_outside, "environment")
+    return _config(home, usual | values | set_outside | flagged), origins | dict.fromkeys(
+        flagged, "flag"
+    )
+
+
+def default_home() -> Path:
+    """Return the platform's place for the user's data."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("holdfast", appauthor=False))
+
+
+def _home(flag: Any, env: Mapping[str, str]) -> tuple[Path, str]:
+    origin = "flag" if flag else "environment" if env.get("HOLDFAST_HOME") else "default"
+    chosen = Path(flag or env.get("HOLDFAST_HOME") or default_home())
+    if not _is_text(str(chosen)):
+        raise Invalid(Code.CONFIG_INVALID, "HOLDFAST_HOME must be UTF-8 text.", {"key": "home"})
+    try:
+        return Path(os.path.expanduser(chosen)).absolute(), origin
+    except OSError:
+        told = "HOLDFAST_HOME must be an absolute path, because there is no current folder."
+        raise Invalid(Code.CONFIG_INVALID, told, {"key": "home"}) from None
+
+
+def _in_environment(env: Mapping[str, str]) -> dict[str, Given]:
+    """Return what variables set; an empty one sets nothing."""
+    known = {place.variable: name for name, place in PLACES.items() if place.variable}
+    for variable in env:
+        # A guard that is mistyped must not be taken for one that stands.
+        if variable.startswith(CHAT_VARIABLES) and variable not in known:
+            told = f"{variable} is set, which Holdfast does not know{nearest_to(variable, known)}"
+            raise Invalid(Code.CONFIG_INVALID, told, {"variable": variable})
+    return {
+        name: Given(env[variable], variable, {"variable": variable, "key": PLACES[name].path})
+        for variable, name in known.items()
+        if env.get(variable)
+    }
+
+
+def _judged(
+    layer: Mapping[str, Given], *, strict: bool, folder: Path | None = None
+) -> dict[str, Any]:
+    """Return the values of a layer as their types; `strict` ones have to have them already."""
+    types = kinds()
+    found: dict[str, Any] = {}
+    for name, given in layer.items():
+        if name == "mcp_servers" and strict:
+            found[name] = servers_of(given)
+            continue
+        try:
+            read = _read(name, given.value, strict=strict, folder=folder)
+            value = _converted(read, types[name], strict=strict)
+            # The one number that has a meaning where others have a fault.
+            found[name] = cap_of(value) if name == "turn_cap" else value
+            fault = RULES[name](found[name]) if name in RULES else None
+        except ValueError as error:
+            fault = str(error)
+        if fault is not None:
+            raise Invalid(Code.CONFIG_INVALID, f"{given.where} {fault}.", given.details)
+    return found
+
+
+def _read(name: str, value: Any, *, strict: bool, folder: Path | None) -> Any:
+    """Return a value in the form of its type, where people have another one for it."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    if not all(_is_text(text) for text in texts if isinstance(text, str)):
+        raise ValueError("must be UTF-8 text without NUL")
+    if isinstance(value, str) and not strict and get_origin(kinds()[name]) is tuple:
+        return [entry.strip() for entry in value.split(",") if entry.strip()]
+    match name:
+        case "default_model" if isinstance(value, str):
+            return _model(value, folder)
+        case "approvals_expire_after" | "events_delta_retention" | "events_retention":
+            return duration(value)
+        case "chat.on_exceed" if value == "pause_for_approval":
+            return OnExceed.PAUSE
+        case _ if kinds()[name] is timedelta:
+            return duration(value)
+        case _:
+            return value
+
+
+def _converted(value: Any, kind: Any, *, strict: bool) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=strict, dec_hook=_path)
+    except msgspec.ValidationError:
+        pass
+    # Our own words, because the library's would repeat the value.
+    plain = next((each for each in get_args(kind) if each is not type(None)), kind)
+    chosen = kind if kind in _WORDS else plain
+    if isinstance(chosen, type) and issubclass(chosen, Enum):
+        raise ValueError(f"must be one of {', '.join(chosen)}")
+    raise ValueError(_WORDS[chosen])
+
+
+def _path(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str | Path) and str(value):
+        return Path(os.path.expanduser(value))
+    raise ValueError("expected a path")
+
+
+def _model(ref: str, folder: Path | None) -> str:
+    try:
+        return model_of(absolute_model(ref, folder=folder)).ref
+    except Invalid:
+        raise ValueError(f"must be written provider:name, for example {OFFLINE}") from None
+
+
+def duration(value: Any) -> timedelta:
+    """Return a length of time that is given as seconds, or as a number with its unit."""
+    if isinstance(value, timedelta):
+        return value
+    plain = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if isinstance(plain, str) and (parts := _DURATION.fullmatch(plain.strip())):
+        return timedelta(**{_UNITS[parts[2]]: float(parts[1])})
+    raise ValueError(_WORDS[timedelta])
+
+
+def _config(home: Path, values: Mapping[str, Any]) -> Config:
+    outer = {name: value for name, value in values.items() if "." not in name}
+    parts: dict[str, Any] = {}
+    for part, kind in PARTS.items():
+        begins = f"{part}."
+        given = {n[len(begins) :]: value for n, value in values.items() if n.startswith(begins)}
+        parts[part] = kind(**given)
+    return Config(home=home, **parts, **outer)
+
+
+def _require_narrower(before: Config, flags: Mapping[str, Any], source: Path) -> None:
+    """Refuse a flag that would open what the file or the environment keeps closed."""
+    for name, wanted in flags.items():
+        allowed = value_of(before, name)
+        if name in _WIDER and _WIDER[name](wanted, allowed):
+            path = PLACES[name].path
+            raise Denied(
+                Code.GRANT_EXCEEDED,
+                f"A flag may narrow {path} and not widen it; edit {path} in {source}.",
+                {"key": path, "file": str(source)},
+            )
+
+
+def _is_text(text: str) -> bool:
+    return "\x00" not in text and is_encodable(text)
+
+
+_TIERS: Final = {tier: width for width, tier in enumerate(FsTier)}
+_WIDER: Final[Mapping[str, Any]] = {
+    "approval": lambda wanted, allowed: TIGHTNESS[wanted] > TIGHTNESS[allowed],
+    "chat.fs_scope": lambda wanted, allowed: _TIERS[wanted] > _TIERS[allowed],
+    "chat.allowed_commands": lambda wanted, allowed: not set(wanted) <= set(allowed),
+    "chat.allowed_command_globs": lambda wanted, allowed: not set(wanted) <= set(allowed),
+    "chat.allowed_domains": lambda wanted, allowed: not set(wanted) <= set(allowed),
+}

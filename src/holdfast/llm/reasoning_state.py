@@ -1,0 +1,105 @@
+"""Signatures and encrypted reasoning that a provider wants back unchanged within a turn."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ports import LlmMessage, LlmToolCall
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponsePart
+
+
+class _Thought(Struct, frozen=True, kw_only=True, tag="thought", omit_defaults=True):
+    # Signed as it was, so kept here: what was shown of it may have been mended on the way.
+    text: str = ""
+    id: str | None = None
+    signature: str | None = None
+    details: dict[str, Any] | None = None
+
+
+class _Said(Struct, frozen=True, kw_only=True, tag="said", omit_defaults=True):
+    length: int
+    id: str | None = None
+    details: dict[str, Any] | None = None
+
+
+class _Called(Struct, frozen=True, kw_only=True, tag="called", omit_defaults=True):
+    call: str
+    id: str | None = None
+    details: dict[str, Any] | None = None
+
+
+_Mark = _Thought | _Said | _Called
+# Thinking that some providers want back without a signature is known by the field it came in.
+_FIELDS = frozenset({"reasoning", "reasoning_content"})
+_decoder = msgspec.json.Decoder(tuple[_Mark, ...])
+
+
+def seal(parts: Sequence["ModelResponsePart"], call_ids: Sequence[str]) -> str | None:
+    """Return the seal of an answer, or nothing when none of its parts is bound to the provider.
+
+    `call_ids` are the ids that the calls were given, in their order.
+    """
+    marks = tuple(_marks(parts, iter(call_ids)))
+    if not any(isinstance(mark, _Thought) or mark.details for mark in marks):
+        return None
+    return msgspec.json.encode(marks).decode()
+
+
+def unsealed(message: LlmMessage, signature: str, *, system: str) -> list["ModelResponsePart"]:
+    """Return the parts of a sealed message; nothing when the message is not what was sealed."""
+    try:
+        marks = _decoder.decode(signature)
+    except msgspec.DecodeError:
+        return []
+    calls = {call.id: call for call in message.calls}
+    if [mark.call for mark in marks if isinstance(mark, _Called)] != list(calls):
+        return []
+    if sum(mark.length for mark in marks if isinstance(mark, _Said)) != len(message.text):
+        return []
+    return list(_parts(marks, message.text, calls, system))
+
+
+def _marks(parts: Sequence["ModelResponsePart"], call_ids: Iterator[str]) -> Iterator[_Mark]:
+    from pydantic_ai.messages import TextPart, ThinkingPart, ToolCallPart
+
+    kept = {part.id for part in parts if isinstance(part, ThinkingPart) and part.signature}
+    kept = (kept | _FIELDS) - {None}
+    for part in parts:
+        match part:
+            # Without its signature it would be refused, or be sent as if it had been said aloud.
+            case ThinkingPart() if part.signature or part.id in kept or part.provider_details:
+                yield _Thought(
+                    text=part.content,
+                    id=part.id,
+                    signature=part.signature,
+                    details=part.provider_details,
+                )
+            case TextPart():
+                yield _Said(length=len(part.content), id=part.id, details=part.provider_details)
+            case ToolCallPart():
+                yield _Called(call=next(call_ids), id=part.id, details=part.provider_details)
+            case _:
+                pass
+
+
+def _parts(
+    marks: Sequence[_Mark], text: str, calls: Mapping[str, LlmToolCall], system: str
+) -> Iterator["ModelResponsePart"]:
+    from pydantic_ai.messages import TextPart, ThinkingPart, ToolCallPart
+
+    begin = 0
+    for mark in marks:
+        bound: Any = {"id": mark.id, "provider_name": system, "provider_details": mark.details}
+        match mark:
+            case _Thought():
+                yield ThinkingPart(mark.text, signature=mark.signature, **bound)
+            case _Said():
+                yield TextPart(text[begin : begin + mark.length], **bound)
+                begin += mark.length
+            case _Called():
+                call = calls[mark.call]
+                yield ToolCallPart(call.name, dict(call.arguments), call.id, **bound)

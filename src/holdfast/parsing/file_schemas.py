@@ -1,0 +1,411 @@
+"""The schemas of agent files and workflow files: every key with its rule, nodes by their type."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from holdfast.domain.agents import ReasoningEffort, Recovery
+from holdfast.parsing.files import Fault, FormError, fault_of, repeated
+
+PROMPT_LARGEST: Final = 256 << 10
+Filled = Annotated[str, Meta(min_length=1)]
+Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,255}\Z")]
+Provider = Annotated[str, Meta(pattern=r"\A[^:\s]+\Z")]
+Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+NonEmptyNames = Annotated[tuple[Filled, ...], Meta(min_length=1)]
+
+
+class FallbackForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is asked next, and how often."""
+
+    model: Filled
+    provider: Provider
+    max_attempts: Positive
+
+
+class RetryForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often the first model is asked."""
+
+    max: Positive
+    backoff: Literal["linear", "exponential"]
+    backoff_ms: Positive | UnsetType = UNSET
+    retry_on: NonEmptyNames | UnsetType = UNSET
+
+
+class MemoryForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of the past a request carries."""
+
+    type: Literal["none", "summary", "window"]
+    window_size: Positive | UnsetType = UNSET
+
+
+class NamedServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An MCP server that the configuration describes."""
+
+    ref: Name
+    tools_allowlist: NonEmptyNames | UnsetType = UNSET
+
+
+class SecretForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A secret by its name."""
+
+    secret: bool
+    ref: Filled
+
+
+class ServerProgram(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An MCP server that is started here."""
+
+    id: Name
+    transport: Literal["stdio"]
+    command: Filled
+    args: tuple[str, ...] = ()
+    env: dict[Filled, str | SecretForm] = {}
+    tools_allowlist: NonEmptyNames | UnsetType = UNSET
+
+
+class ServerAddress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An MCP server that runs elsewhere."""
+
+    id: Name
+    transport: Literal["http", "sse", "websocket"]
+    url: Filled
+    allow_local_endpoint: bool = False
+    tools_allowlist: NonEmptyNames | UnsetType = UNSET
+
+
+class AgentForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole file."""
+
+    id: Name
+    name: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
+    description: Annotated[str, Meta(max_length=10 << 10)] | UnsetType = UNSET
+    model: Filled
+    provider: Provider
+    system_prompt: Filled
+    temperature: Annotated[float, Meta(ge=0, le=2)] | UnsetType = UNSET
+    max_tokens: Positive | UnsetType = UNSET
+    reasoning_effort: ReasoningEffort | UnsetType = UNSET
+    tools: Annotated[tuple[Filled, ...], Meta(max_length=128)] = ()
+    mcp_servers: tuple[dict[str, Any], ...] = ()
+    fallback_chain: tuple[FallbackForm, ...] = ()
+    retry: RetryForm | UnsetType = UNSET
+    memory: MemoryForm | UnsetType = UNSET
+    recovery: Recovery = Recovery.STOP
+    input_schema: dict[str, Any] | UnsetType = UNSET
+    output_schema: dict[str, Any] | UnsetType = UNSET
+
+
+_FIELDS: Final = {spec.name: spec for spec in msgspec.structs.fields(AgentForm)}
+# msgspec learns a type at its first use, and two threads must not be the first at once.
+_PREPARED: Final = tuple(
+    msgspec.json.Decoder(kind) for kind in (AgentForm, NamedServer, ServerProgram, ServerAddress)
+)
+_SCHEMES: Final = {
+    "http": {"http", "https"},
+    "sse": {"http", "https"},
+    "websocket": {"ws", "wss"},
+}
+
+
+def form_of(raw: Any) -> AgentForm:
+    """Return the checked form of what was read; raises `FormError`."""
+    if not isinstance(raw, dict):
+        raise FormError([Fault("", "an agent is a mapping of keys to values")])
+    faults = [Fault(str(key), "there is no such key") for key in raw if key not in _FIELDS]
+    values: dict[str, Any] = {}
+    for name, spec in _FIELDS.items():
+        if name not in raw and spec.required:
+            faults.append(Fault(name, "it is missing"))
+        elif name in raw:
+            try:
+                values[name] = msgspec.convert(raw[name], spec.type)
+            except msgspec.ValidationError as error:
+                faults.append(fault_of(name, error))
+    faults += _broken_rules(values)
+    if faults:
+        raise FormError(faults)
+    return AgentForm(**values)
+
+
+def _broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what types cannot express."""
+    if len(values.get("system_prompt", "").encode("utf-8", "replace")) > PROMPT_LARGEST:
+        yield Fault("system_prompt", "it may have 256 KiB at most")
+    yield from repeated("tools", values.get("tools", ()))
+    memory = values.get("memory")
+    if memory is not None and (memory.type == "window") is (memory.window_size is UNSET):
+        yield Fault("memory.window_size", "it belongs to the type window, and only to that")
+    servers = values.get("mcp_servers", ())
+    for number, server in enumerate(servers):
+        yield from _broken_server(f"mcp_servers[{number}]", server)
+    names = [str(server.get("ref", server.get("id", ""))) for server in servers]
+    yield from repeated("mcp_servers", names)
+
+
+def _broken_server(path: str, raw: dict[str, Any]) -> Iterator[Fault]:
+    is_program = raw.get("transport") == "stdio"
+    kind = NamedServer if "ref" in raw else ServerProgram if is_program else ServerAddress
+    try:
+        server = msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        yield fault_of(path, error)
+        return
+    if isinstance(server, ServerProgram):
+        for name, value in server.env.items():
+            if isinstance(value, SecretForm) and not value.secret:
+                yield Fault(f"{path}.env.{name}.secret", "it must be true")
+    if isinstance(server, ServerAddress) and not _is_plain_address(server):
+        yield Fault(f"{path}.url", "it must be an address of its transport, without credentials")
+
+
+def _is_plain_address(server: ServerAddress) -> bool:
+    try:
+        parts = urlsplit(server.url)
+        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return has_host and "@" not in parts.netloc and parts.scheme in _SCHEMES[server.transport]
+
+
+KEBAB: Final = r"[a-z0-9]+(?:-[a-z0-9]+)*"
+Kebab = Annotated[str, Meta(pattern=rf"\A{KEBAB}\Z", max_length=255)]
+Source = Annotated[str, Meta(pattern=rf"\A{KEBAB}(?::[A-Za-z0-9_-]+)?\Z", max_length=255)]
+TextList = tuple[Filled, ...]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+
+
+class ManualForm(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="manual"):
+    """Somebody starts it."""
+
+
+class WebhookForm(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="webhook"):
+    """A request starts it."""
+
+    path: Filled
+    secret_env: Filled
+
+
+class ScheduleForm(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="schedule"
+):
+    """A time starts it."""
+
+    cron: Filled
+
+
+class FileChangeForm(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="file_change"
+):
+    """A file that changes starts it."""
+
+    glob: Filled
+    debounce_ms: Count | UnsetType = UNSET
+
+
+class McpCallForm(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="mcp_call"
+):
+    """A call over MCP starts it."""
+
+
+Trigger = ManualForm | WebhookForm | ScheduleForm | FileChangeForm | McpCallForm
+
+
+class InputForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What whoever starts it says; the rules of `validation` depend on the type."""
+
+    name: Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")]
+    type: Literal["string", "number", "boolean", "file_path", "code_diff", "secret"]
+    required: bool | UnsetType = UNSET
+    default: str | int | float | bool | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    validation: dict[str, Any] | UnsetType = UNSET
+
+
+class NumberRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a number must be."""
+
+    min: int | float | UnsetType = UNSET
+    max: int | float | UnsetType = UNSET
+
+
+class TextRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a text must be; the pattern is kept, and not applied here."""
+
+    min_length: Count | UnsetType = UNSET
+    max_length: Count | UnsetType = UNSET
+    pattern: Filled | UnsetType = UNSET
+
+
+class NoRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing can be said about a yes or a no."""
+
+
+class ContextForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """A value with a name."""
+
+    key: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
+    value: Any
+
+
+class ToolsForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """What its agents may run and reach."""
+
+    allowedCommands: TextList | UnsetType = UNSET  # noqa: N815 — the file's own word
+    allowedCommandGlobs: TextList | UnsetType = UNSET  # noqa: N815
+    allowedDomains: TextList | UnsetType = UNSET  # noqa: N815
+
+
+class BudgetForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What it may cost."""
+
+    max_cost_microcents: Annotated[int, Meta(ge=1, le=(1 << 53) - 1)]
+    on_exceed: Literal["fail", "pause_for_approval", "warn"]
+
+
+class EdgeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A way from a node, or from one of its handles, to another."""
+
+    source: Source = field(name="from")
+    to: Kebab
+    label: str | UnsetType = UNSET
+    condition: str | UnsetType = UNSET
+
+
+class WorkflowForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands under `workflow`; its lists are judged item by item."""
+
+    id: Kebab
+    version: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    tags: TextList | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    trigger: Trigger | UnsetType = UNSET
+    inputs: list[Any] | UnsetType = UNSET
+    context: list[Any] | UnsetType = UNSET
+    agents: list[Any] | UnsetType = UNSET
+    tools: ToolsForm | UnsetType = UNSET
+    budget: BudgetForm | UnsetType = UNSET
+    timeout_ms: Positive | UnsetType = UNSET
+    max_parallel: Positive | UnsetType = UNSET
+    nodes: Annotated[list[Any], Meta(min_length=1)]
+    edges: list[Any]
+
+
+class DocumentForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole file."""
+
+    schema_version: Literal["1.0"]
+    workflow: dict[str, Any]
+
+
+# msgspec learns a type at its first use, and two threads must not be the first at once.
+DECODERS: Final = tuple(
+    msgspec.json.Decoder(kind)
+    for kind in (DocumentForm, WorkflowForm, InputForm, ContextForm, EdgeForm, NumberRules)
+)
+Positively = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+Language = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]+\Z")]
+
+
+class _Node(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+    id: Kebab
+
+
+class InputNode(_Node, frozen=True, kw_only=True, tag="input"):
+    """Where it begins."""
+
+    label: str | UnsetType = UNSET
+
+
+class AgentNode(_Node, frozen=True, kw_only=True, tag="agent"):
+    """An agent's turn."""
+
+    agent_ref: Filled
+    prompt_template: str | UnsetType = UNSET
+    system_prompt_append: str | UnsetType = UNSET
+    tools: TextList | UnsetType = UNSET
+    model: Filled | UnsetType = UNSET
+    temperature: Annotated[float, Meta(ge=0, le=2)] | UnsetType = UNSET
+    max_tokens: Positive | UnsetType = UNSET
+    output_schema: dict[str, Any] | UnsetType = UNSET
+    output_modalities: TextList | UnsetType = UNSET
+    count: Positive | UnsetType = UNSET
+    duration_seconds: Positively | UnsetType = UNSET
+    timeout_ms: Positive | UnsetType = UNSET
+    retry: RetryForm | UnsetType = UNSET
+
+
+class HumanGateNode(_Node, frozen=True, kw_only=True, tag="human_gate"):
+    """Somebody is asked."""
+
+    gate_type: Literal["approval", "input", "review"]
+    assignee: Filled | UnsetType = UNSET
+    message_template: str | UnsetType = UNSET
+    timeout_ms: Positive | UnsetType = UNSET
+    timeout_action: Literal["reject", "approve"] | UnsetType = UNSET
+
+
+class BranchForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where an outcome leads."""
+
+    when: bool | str | int | float
+    target_node: Kebab
+
+
+class ConditionNode(_Node, frozen=True, kw_only=True, tag="condition"):
+    """A choice of the way."""
+
+    expression: Filled
+    branches: Annotated[tuple[BranchForm, ...], Meta(min_length=1)]
+    expression_type: Language | UnsetType = UNSET
+    default: Kebab | UnsetType = UNSET
+    retry: RetryForm | UnsetType = UNSET
+
+
+class TransformNode(_Node, frozen=True, kw_only=True, tag="transform"):
+    """A value made into another."""
+
+    transform: Filled
+    expression_type: Language | UnsetType = UNSET
+    output_schema: dict[str, Any] | UnsetType = UNSET
+    retry: RetryForm | UnsetType = UNSET
+
+
+class ParallelNode(_Node, frozen=True, kw_only=True, tag="parallel"):
+    """Several ways at once."""
+
+    parallel_of: Annotated[tuple[Kebab, ...], Meta(min_length=1)]
+
+
+class MergeNode(_Node, frozen=True, kw_only=True, tag="merge"):
+    """Several ways made one."""
+
+    merge_strategy: Literal["concat", "object_merge", "first", "custom"]
+    merge_fn: Filled | UnsetType = UNSET
+    retry: RetryForm | UnsetType = UNSET
+
+
+class OutputNode(_Node, frozen=True, kw_only=True, tag="output"):
+    """Where it ends."""
+
+    output_format: Filled | UnsetType = UNSET
+    save_to: Filled | UnsetType = UNSET
+
+
+NodeForm = (
+    InputNode
+    | AgentNode
+    | HumanGateNode
+    | ConditionNode
+    | TransformNode
+    | ParallelNode
+    | MergeNode
+    | OutputNode
+)
+NODE_DECODER: Final = msgspec.json.Decoder(NodeForm)

@@ -1,0 +1,268 @@
+"""YAML as all our files use it: version 1.2, core schema, no anchors or tags; read and written."""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Final
+
+LARGEST: Final = 2 << 20
+DEEPEST: Final = 64
+# Each takes the parser some thirty microseconds, so a file of nothing else would take a minute.
+VALUES_MOST: Final = 150_000
+_NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUE: Final = frozenset({"true", "True", "TRUE"})
+_FALSE: Final = frozenset({"false", "False", "FALSE"})
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+_OCTAL: Final = re.compile(r"0o[0-7]+")
+_HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITY: Final = re.compile(r"([-+]?)\.(inf|Inf|INF)")
+_NOT_A_NUMBER: Final = frozenset({".nan", ".NaN", ".NAN"})
+# Python reads decimal digits in quadratic time, and refuses more than 4,300 of them.
+_DIGITS_MOST: Final = 1_000
+
+
+class YamlError(ValueError):
+    """The text is not YAML of our profile; `line` and `column` count from 1, 0 is unknown."""
+
+    def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.line = line
+        self.column = column
+
+
+def read_yaml(text: str) -> Any:
+    """Return the one document of the text; raises `YamlError`."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    # Lone surrogates pass here, because the parser is the one to refuse them.
+    if len(text.encode(errors="surrogatepass")) > LARGEST:
+        raise YamlError("the file is larger than 2 MiB")
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner = _scanner()
+    try:
+        return _document(_bounded(yaml.parse(text)))
+    except YamlError:
+        raise
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        # The parser's own sentence quotes the text, which may hold what nobody should see.
+        raise YamlError("this is not valid YAML", *place) from None
+    except YAMLError:
+        raise YamlError("the text contains a character that YAML does not allow") from None
+    except (AssertionError, OverflowError, ValueError):
+        # A version or an escape of a number that the library did not think of.
+        raise YamlError("this is not valid YAML") from None
+
+
+@cache
+def _scanner() -> Any:
+    """Return the library's scanner, which stops where it meets what no file of ours has."""
+    from ruamel.yaml.scanner import Scanner
+
+    def refusing(what: str) -> Callable[[Any], None]:
+        def fetch(self: Any) -> None:
+            raise _misplaced(what, self.reader.get_mark())
+
+        return fetch
+
+    # Here and not later: the library reads a long tag in quadratic time.
+    refused = {"fetch_tag": "tags", "fetch_anchor": "anchors", "fetch_alias": "aliases"}
+    return type("Scanner", (Scanner,), {name: refusing(what) for name, what in refused.items()})
+
+
+def _bounded(events: Iterator[Any]) -> Iterator[Any]:
+    for number, event in enumerate(events):
+        if number > VALUES_MOST:
+            raise _fault(f"more than {VALUES_MOST:,} keys and values", event)
+        yield event
+
+
+def _document(events: Iterator[Any]) -> Any:
+    """Build the value out of the parser's events, because its own schema is wider than ours."""
+    value = None
+    for number, event in enumerate(events):
+        kind = type(event).__name__
+        if kind == "DocumentStartEvent":
+            _refuse_if(event.version not in (None, (1, 2)), "versions other than 1.2", event)
+            _refuse_if(event.tags, "tags", event)
+            # The stream's start, this event, and nothing before them: any later one is a second.
+            _refuse_if(number != 1, "a second document", event)
+            value = _value(next(events), events, depth=1)
+    return value
+
+
+def _value(event: Any, events: Iterator[Any], *, depth: int) -> Any:
+    # By name, because importing the classes would load the package for everyone.
+    kind = type(event).__name__
+    if kind == "ScalarEvent":
+        # Only a plain scalar can be anything but text; what was quoted was meant.
+        return _parse_scalar(event) if event.implicit[0] else event.value
+    if depth > DEEPEST:
+        raise _fault(f"more than {DEEPEST} levels", event)
+    if kind == "MappingStartEvent":
+        return _mapping(events, depth=depth)
+    items = []
+    while type(item := next(events)).__name__ != "SequenceEndEvent":
+        items.append(_value(item, events, depth=depth + 1))
+    return items
+
+
+def _mapping(events: Iterator[Any], *, depth: int) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    while type(event := next(events)).__name__ != "MappingEndEvent":
+        key = _value(event, events, depth=depth + 1)
+        _refuse_if(not isinstance(key, str), "keys that are not text", event)
+        _refuse_if(key == "<<" and event.implicit[0], "merge keys", event)
+        _refuse_if(key in pairs, "a key twice in one mapping", event)
+        pairs[key] = _value(next(events), events, depth=depth + 1)
+    return pairs
+
+
+def _parse_scalar(event: Any) -> Any:
+    """Return what a plain scalar means in the core schema of YAML 1.2."""
+    text = event.value
+    if text in _NULL:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    for pattern, base in ((_INTEGER, 10), (_OCTAL, 8), (_HEXADECIMAL, 16)):
+        if pattern.fullmatch(text):
+            _refuse_if(len(text) > _DIGITS_MOST, "such a long number", event)
+            return int(text, base)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if infinite := _INFINITY.fullmatch(text):
+        return float(f"{infinite[1]}inf")
+    return float("nan") if text in _NOT_A_NUMBER else text
+
+
+def _refuse_if(holds: object, what: str, event: Any) -> None:
+    if holds:
+        raise _misplaced(what, event.start_mark)
+
+
+def _misplaced(what: str, mark: Any) -> YamlError:
+    problem = f"{what} cannot be used in our YAML files"
+    return YamlError(problem, mark.line + 1, mark.column + 1)
+
+
+def _fault(problem: str, event: Any) -> YamlError:
+    mark = event.start_mark
+    return YamlError(problem, mark.line + 1, mark.column + 1)
+
+
+# A longer key needs a form of its own, by the standard.
+_KEY_LONGEST: Final = 1_000
+_WORDS: Final = frozenset(
+    {"yes", "no", "on", "off", "y", "n", "true", "false", "null", "~", "=", "<<"}
+)
+# Numbers, dates and times of either version begin so, and consist of this.
+_NUMBER_LIKE: Final = re.compile(r"(?i:[-+.0-9][-+.,:_0-9a-fxotz ]*|[-+]?\.(?:inf|nan))")
+_PLAIN: Final = re.compile(r"[^\s\-?:,\[\]{}#&*!|>'\"%@`](?:[^\n:#]|:(?=[^\s])|(?<=[^\s])#)*")
+_SHORT: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def write_yaml(value: Any) -> str:
+    """Return the document of a value made of what JSON has; ends with one line break."""
+    return "".join(f"{line}\n" for line in _lines(value))
+
+
+def _lines(value: Any) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for key in sorted(value):
+            yield from _entry(key, value[key])
+    elif isinstance(value, list | tuple) and value:
+        for item in value:
+            yield from _after("-", list(_lines(item)))
+    elif isinstance(value, str) and _is_block(value):
+        yield from _block(value)
+    else:
+        yield _format_scalar(value)
+
+
+def _entry(key: str, value: Any) -> Iterator[str]:
+    name = _text(key)
+    inner = list(_lines(value))
+    if len(name) > _KEY_LONGEST:
+        yield f"? {name}"
+        yield from _after(":", inner)
+    elif isinstance(value, dict | list | tuple) and value:
+        yield f"{name}:"
+        yield from _indented(inner)
+    else:
+        # A block's own lines are indented already, by the line above them.
+        yield f"{name}: {inner[0]}"
+        yield from inner[1:]
+
+
+def _after(mark: str, lines: list[str]) -> Iterator[str]:
+    yield f"{mark} {lines[0]}"
+    yield from _indented(lines[1:])
+
+
+def _indented(lines: list[str]) -> Iterator[str]:
+    # An empty line stays empty, because a block keeps its blanks.
+    return (f"  {line}" if line else line for line in lines)
+
+
+def _is_block(text: str) -> bool:
+    lines = text.split("\n")
+    return (
+        len(lines) > 1
+        and not text.startswith(("\n", " "))
+        and all(line.isprintable() and not line.endswith(" ") for line in lines)
+    )
+
+
+def _block(text: str) -> Iterator[str]:
+    ending = "+" if text.endswith("\n\n") else "" if text.endswith("\n") else "-"
+    yield f"|{ending}"
+    yield from _indented(text.removesuffix("\n").split("\n"))
+
+
+def _format_scalar(value: Any) -> str:
+    match value:
+        case str():
+            return _text(value)
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case float() if not math.isfinite(value):
+            return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+        case int() | float():
+            return repr(value)
+        case dict() | list() | tuple():
+            return "{}" if isinstance(value, dict) else "[]"
+        case _:
+            raise TypeError(f"There is no YAML for a {type(value).__name__}.")
+
+
+def _text(text: str) -> str:
+    return text if _is_plain(text) else f'"{"".join(map(_escaped, text))}"'
+
+
+def _is_plain(text: str) -> bool:
+    return (
+        text.isprintable()
+        and not text.endswith((" ", ":"))
+        and text.lower() not in _WORDS
+        and _NUMBER_LIKE.fullmatch(text) is None
+        and _PLAIN.fullmatch(text) is not None
+    )
+
+
+def _escaped(character: str) -> str:
+    if character in _SHORT:
+        return _SHORT[character]
+    if "\ud800" <= character <= "\udfff":
+        raise ValueError("A lone surrogate has no YAML.")
+    if character.isprintable():
+        return character
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -1,0 +1,286 @@
+"""A long-running program under `agent_supervisor.py`, and the pipes between the two.
+
+What the program says, and what is said to it, is the caller's. Commands of tools use `child.py`.
+
+"""
+
+import asyncio
+import errno
+import marshal
+import os
+import shutil
+import sys
+import tempfile
+from asyncio import Future, ReadTransport, StreamReader, StreamWriter, SubprocessTransport, Task
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.domain.agent_processes import ProcessIdentity
+from holdfast.process.process_table import boot
+from holdfast.process.streams import reading, writing
+
+_UMASK: Final = 0o077
+# What another attempt may not meet again.
+_PASSING: Final = {errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ETXTBSY}
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What a program may take; nothing is bounded unless it is said."""
+
+    nice: int = 0
+    address_space: int | None = None
+    cpu_seconds: int | None = None
+    processes: int | None = None
+
+
+UNLIMITED: Final = Limits()
+
+
+class Start(Struct, frozen=True, kw_only=True):
+    """What is started, where, and with which environment: all of it, nothing of ours is added.
+
+    The environment has to hold `HOLDFAST_SESSION_ID`, by which an orphan is known. `wrap` is a
+    command that runs the other one, such as a sandbox with its options. A folder that `is_pinned`
+    is a real path, and whatever else stands there when the program starts is not entered.
+    """
+
+    argv: tuple[str, ...]
+    folder: str
+    environment: Mapping[str, str]
+    limits: Limits = UNLIMITED
+    wrap: tuple[str, ...] = ()
+    is_pinned: bool = False
+
+
+class NotStarted(Exception):  # noqa: N818 — it says what is, not what went wrong
+    """A program that did not run: the step that failed, and the system's number for why.
+
+    The steps: `find`, `keeper`, `session`, `folder`, `limits`, `start`.
+    """
+
+    def __init__(self, stage: str, problem: int) -> None:
+        super().__init__(f"{stage}: {os.strerror(problem)}")
+        self.stage = stage
+        self.problem = problem
+        self.reason = os.strerror(problem).lower()
+
+    @property
+    def can_pass(self) -> bool:
+        """Tell whether another attempt may come out differently."""
+        return self.problem in _PASSING
+
+
+def find(command: str, environment: Mapping[str, str]) -> str | None:
+    """Return the file that a command names, by the environment's `PATH` if it is a bare name.
+
+    Nothing is looked for relative to a folder, because the repository is where it would be found.
+    """
+    if os.path.dirname(command):
+        is_program = os.path.isabs(command) and shutil.which(command) is not None
+        return command if is_program else None
+    folders = environment.get("PATH", os.defpath).split(os.pathsep)
+    absolute = os.pathsep.join(each for each in folders if os.path.isabs(each))
+    return shutil.which(command, path=absolute) if absolute else None
+
+
+def order_of(start: Start) -> bytes:
+    """Return what the keeper is told; raises `NotStarted` where there is no such program."""
+    argv = (*start.wrap, *start.argv)
+    program = find(argv[0], start.environment)
+    if program is None:
+        raise NotStarted("find", errno.ENOENT)
+    given: dict[str, Any] = {
+        "program": program,
+        "argv": list(argv),
+        "folder": start.folder,
+        "is_pinned": start.is_pinned,
+        "environment": dict(start.environment),
+        "umask": _UMASK,
+        "nice": start.limits.nice,
+        "address_space": start.limits.address_space,
+        "cpu_seconds": start.limits.cpu_seconds,
+        "processes": start.limits.processes,
+    }
+    return marshal.dumps(given)
+
+
+_KEEPER: Final = str(Path(__file__).with_name("agent_supervisor.py"))
+
+
+class Child:
+    """A program under its keeper. Whoever launched it has to `quell` and to `close` it.
+
+    `exited` is done with the program's wait status, or nothing where that is not known; `gone` when
+    nobody is left who came from it.
+    """
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.birth = ProcessIdentity(pid=0, group=0, started=0, boot="")
+        self.stdin: StreamWriter | None = None
+        self.outputs: list[StreamReader] = []
+        self.exited: Future[int | None] = loop.create_future()
+        self.gone: Future[None] = loop.create_future()
+        self._keeper: SubprocessTransport | None = None
+        self._control = -1
+        self._report = StreamReader()
+        self._pipes: list[ReadTransport] = []
+        self._hearing: Task[None] | None = None
+
+    def terminate(self) -> None:
+        """Ask the group to end."""
+        self._order(b"T")
+
+    def kill(self) -> None:
+        """Leave nobody who came from it."""
+        self._order(b"K")
+
+    async def quell(self, patience: float) -> None:
+        """Kill who is still there, and wait until nobody is."""
+        self.kill()
+        if self._keeper is not None:
+            await asyncio.wait([self.gone], timeout=patience)
+            with suppress(ProcessLookupError):
+                self._keeper.kill()
+            await asyncio.wait([self.gone])
+        if self._hearing is not None:
+            await asyncio.wait([self._hearing])
+
+    def close(self) -> None:
+        """Let go of the pipes; nobody is there any more."""
+        if self._keeper is not None:
+            self._keeper.close()
+        if self.stdin is not None:
+            if self.stdin.transport.get_write_buffer_size():
+                self.stdin.transport.abort()
+            self.stdin.close()
+        for pipe in self._pipes:
+            pipe.close()
+        control, self._control = self._control, -1
+        if control >= 0:
+            os.close(control)
+
+    async def start(self, order: bytes, theirs: list[int], *, is_talked_to: bool) -> None:
+        """Start the keeper, and wait until the program runs; `theirs` are closed by the caller."""
+        theirs.append(_filed(order))
+        given = [theirs[0], self._controlled(theirs), await self._reported(theirs)]
+        output = await self._heard(theirs)
+        error = await self._heard(theirs) if is_talked_to else output
+        source = await self._told(theirs) if is_talked_to else _nothing(theirs)
+        self._keeper, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Noticed(self.gone),
+            *(sys.executable, "-I", "-S", _KEEPER, *map(str, given)),
+            stdin=source,
+            stdout=output,
+            stderr=error,
+            env={},
+            cwd="/",
+            start_new_session=True,
+            pass_fds=given,
+        )
+
+    async def born(self) -> None:
+        """Wait until the program runs; raises `NotStarted`."""
+        told = (await self._report.readline()).decode().split()
+        if told[:1] == ["born"]:
+            pid, started = int(told[1]), int(told[2])
+            self.birth = ProcessIdentity(pid=pid, group=pid, started=started, boot=boot())
+            self._hearing = asyncio.get_running_loop().create_task(self._hear())
+        elif told[:1] == ["failed"]:
+            raise NotStarted(told[1], int(told[2]))
+        else:
+            raise NotStarted("keeper", errno.EAGAIN)
+
+    async def _hear(self) -> None:
+        told = (await self._report.readline()).decode().split()
+        self.exited.set_result(int(told[1]) if told else None)
+
+    def _order(self, word: bytes) -> None:
+        # The number may be somebody else's once it is closed.
+        if self._control >= 0:
+            with suppress(OSError):
+                os.write(self._control, word)
+
+    def _controlled(self, theirs: list[int]) -> int:
+        listens, self._control = os.pipe()
+        theirs.append(listens)
+        return listens
+
+    async def _reported(self, theirs: list[int]) -> int:
+        heard, tells = os.pipe()
+        theirs.append(tells)
+        self._report, pipe = await reading(heard)
+        self._pipes.append(pipe)
+        return tells
+
+    async def _heard(self, theirs: list[int]) -> int:
+        heard, says = os.pipe()
+        theirs.append(says)
+        stream, pipe = await reading(heard)
+        self.outputs.append(stream)
+        self._pipes.append(pipe)
+        return says
+
+    async def _told(self, theirs: list[int]) -> int:
+        listens, tells = os.pipe()
+        theirs.append(listens)
+        self.stdin = await writing(tells)
+        return listens
+
+
+async def launch(start: Start, *, is_talked_to: bool) -> Child:
+    """Start a program and return when it runs; raises `NotStarted`.
+
+    One that is talked to has an input and two outputs; any other has no input and one output.
+    """
+    order = order_of(start)
+    child = Child()
+    theirs: list[int] = []
+    try:
+        await child.start(order, theirs, is_talked_to=is_talked_to)
+        while theirs:
+            os.close(theirs.pop())
+        await child.born()
+    except BaseException as trouble:
+        await child.quell(0)
+        child.close()
+        if isinstance(trouble, OSError):
+            raise NotStarted("keeper", trouble.errno or errno.EAGAIN) from trouble
+        raise
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+    return child
+
+
+class _Noticed(asyncio.SubprocessProtocol):
+    """Tells when the keeper is gone, and with it everybody."""
+
+    def __init__(self, gone: Future[None]) -> None:
+        self._gone = gone
+
+    def process_exited(self) -> None:
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+
+def _nothing(theirs: list[int]) -> int:
+    theirs.append(os.open(os.devnull, os.O_RDONLY))
+    return theirs[-1]
+
+
+def _filed(content: bytes) -> int:
+    """Return a descriptor that reads the content, which is on no disk where that can be had."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("order", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    while content:
+        content = content[os.write(descriptor, content) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,118 @@
+"""Finds the executable file of a command, and what must be readable for it to run."""
+
+import os
+import stat
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.process.environment import is_below
+from holdfast.process.sandbox import SYSTEM
+
+_PROGRAM_FOLDERS: Final = frozenset({"bin", "sbin", "shims", "libexec"})
+# What an installation puts beside its programs. Named one by one, because some keep secrets there.
+_BESIDE: Final = (
+    *("include", "lib", "lib32", "lib64", "libexec", "plugins", "pyvenv.cfg", "share"),
+    *("version", "versions"),
+)
+_ENVIRONMENTS: Final = (".venv", "venv")
+_HEAD: Final = 256
+_INTERPRETER: Final = 3
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """A file that can be run: as it was spelled, as it really is, and which one that was."""
+
+    path: str
+    real: str
+    identity: tuple[int, int, int, int]
+
+
+def find_program(command: str, *, path: Sequence[str], folder: str) -> Program | None:
+    """Return the program of a command: a path as it is spelled, a bare name on the PATH."""
+    if "/" in command:
+        return _program(os.path.join(folder, command))
+    candidates = (_program(os.path.join(entry, command)) for entry in path)
+    return next((found for found in candidates if found is not None), None)
+
+
+def _program(path: str) -> Program | None:
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
+            return None
+    except OSError:
+        return None
+    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return Program(path=path, real=os.path.realpath(path), identity=identity)
+
+
+def executables(real: str) -> tuple[str, ...] | None:
+    """Return all that has to be executed to run a program; `None` where that cannot be told."""
+    try:
+        with open(real, "rb") as file:
+            head = file.read(64)
+            # A 64-bit program of this byte order; a script needs whoever interprets it, and so on.
+            if head[:6] != b"\x7fELF\x02\x01":
+                return None
+            offset, size, count = struct.unpack_from("<32xQ14xHH", head)
+            file.seek(offset)
+            headers = [file.read(size) for _ in range(count)]
+            for header in headers:
+                kind, begin, length = struct.unpack_from("<I4xQ16xQ", header)
+                if kind == _INTERPRETER:
+                    file.seek(begin)
+                    return real, os.fsdecode(file.read(length).rstrip(b"\0"))
+    except (OSError, struct.error):
+        return None
+    return (real,)
+
+
+def needed_by(program: Program, *, path: Sequence[str], roots: Iterable[str]) -> tuple[str, ...]:
+    """Return what a program has to read outside of the system's folders and the roots."""
+    folders = (*path, os.path.dirname(program.path))
+    needed = [*path, *(each for folder in folders for each in _installation(folder))]
+    for file in _files(program, path, roots):
+        needed += [file, *_installation(os.path.dirname(file))]
+    outside = (each for each in needed if not any(is_below(each, folder) for folder in SYSTEM))
+    return tuple(dict.fromkeys(outside))
+
+
+def _files(program: Program, path: Sequence[str], roots: Iterable[str]) -> Iterator[str]:
+    """Yield the files that are run: the program, what interprets it, and environments' Pythons."""
+    yield program.real
+    yield from _interpreters(program.real, path)
+    for root in roots:
+        for name in _ENVIRONMENTS:
+            real = os.path.realpath(os.path.join(root, name, "bin", "python"))
+            # Only what could be one: a link in a workspace may point anywhere.
+            if os.path.basename(real).startswith("python") and _program(real) is not None:
+                yield real
+
+
+def _interpreters(file: str, path: Sequence[str]) -> Iterator[str]:
+    try:
+        with open(file, "rb") as opened:
+            first = opened.read(_HEAD).split(b"\n", 1)[0]
+    except OSError:
+        return
+    if not first.startswith(b"#!"):
+        return
+    for word in os.fsdecode(first[2:]).split()[:2]:
+        found = find_program(word, path=path, folder="/")
+        if found is not None:
+            yield found.real
+
+
+def _installation(folder: str) -> Iterator[str]:
+    """Yield what belongs to the programs of a folder."""
+    prefix, name = os.path.split(os.path.realpath(folder))
+    if name not in _PROGRAM_FOLDERS:
+        return
+    yield os.path.join(prefix, name)
+    for beside in _BESIDE:
+        # There the data of every application is, not of this one.
+        if (os.path.basename(prefix), beside) != (".local", "share"):
+            yield os.path.join(prefix, beside)

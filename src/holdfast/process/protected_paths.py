@@ -1,0 +1,439 @@
+"""Paths that no tool reads or writes in any tier, and paths never written without asking.
+
+The latter are files that other programs run later: a table by class, not a list of known attacks.
+Names are compared folded, so that case and Unicode form make no difference.
+
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from fnmatch import translate
+from typing import Final, Literal, NamedTuple
+
+# The names of a path from the root of the file system on, folded.
+Names = tuple[str, ...]
+# Not readable; not writable; not writable unless the user's settings name it.
+Cover = Literal["hidden", "locked", "sensitive"]
+_HIDDEN_FOLDERS: Final = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".azure", "gcloud"})
+_HIDDEN_FILES: Final = frozenset(
+    {
+        ".env",
+        ".envrc",
+        ".netrc",
+        "_netrc",
+        ".npmrc",
+        ".pypirc",
+        ".pgpass",
+        ".git-credentials",
+        ".gitconfig",
+        ".dockercfg",
+    }
+)
+# Where a user's credentials are, below their home.
+CREDENTIALS: Final = (
+    *sorted(_HIDDEN_FOLDERS - {"gcloud"}),
+    *sorted(_HIDDEN_FILES),
+    *(".config/gcloud", ".docker/config.json", ".config/git/credentials"),
+)
+_SAMPLES: Final = frozenset({".env.example", ".env.sample", ".env.template"})
+_GIT_SECRETS: Final = frozenset({"config", "config.worktree", "credentials"})
+# Any name without an ending may be a key; a source file called id_map.py is none.
+_KEY_FILE: Final = re.compile(r"id_(?:rsa|dsa|ecdsa|ed25519|xmss).*(?<!\.pub)|id_[^.]+")
+_KEY_HEADER: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+KEY_HEAD: Final = 4096
+# Stands for every name that no rule knows.
+_ANY_NAME: Final = "\x00"
+# `git~1` is how some file systems spell `.git`.
+_OURS_AND_GIT: Final = frozenset({".git", "git~1", ".holdfast"})
+_START_FILES: Final = frozenset(
+    {
+        *(".profile", ".login", ".logout", ".inputrc", ".pam_environment"),
+        *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases"),
+        *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout"),
+        *(".kshrc", ".mkshrc", ".cshrc", ".tcshrc"),
+        *(".xinitrc", ".xprofile", ".xsession", ".xsessionrc", ".xserverrc"),
+        *("authorized_keys", "authorized_keys2"),
+    }
+)
+_POWERSHELL_PROFILE: Final = re.compile(r"(?:.*_)?profile\.ps1")
+_START_FOLDERS: Final = (
+    (".config", "fish"),
+    (".config", "nushell"),
+    (".config", "powershell"),
+    (".config", "git"),
+    (".config", "systemd"),
+    (".config", "environment.d"),
+    (".config", "autostart"),
+    (".config", "autostart-scripts"),
+    (".config", "plasma-workspace"),
+    (".local", "share", "systemd"),
+    (".local", "share", "dbus-1"),
+    ("library", "launchagents"),
+    ("library", "launchdaemons"),
+    ("start menu", "programs", "startup"),
+    ("documents", "powershell"),
+    ("windowspowershell",),
+)
+# Only where the system looks for them: a project may hold the tree of another machine.
+_SYSTEM_START: Final = (
+    ("etc", "profile"),
+    ("etc", "profile.d"),
+    ("etc", "environment"),
+    ("etc", "bash.bashrc"),
+    ("etc", "bashrc"),
+    ("etc", "zsh"),
+    ("etc", "zshrc"),
+    ("etc", "zshenv"),
+    ("etc", "zprofile"),
+    ("etc", "gitconfig"),
+    ("etc", "systemd"),
+    ("etc", "cron.d"),
+    ("etc", "crontab"),
+    ("etc", "xdg", "autostart"),
+    ("etc", "ssh"),
+    ("etc", "sudoers"),
+    ("etc", "sudoers.d"),
+    ("etc", "ld.so.preload"),
+    ("var", "spool", "cron"),
+)
+
+
+def folded(name: str) -> str:
+    """Return a name as the laxest file system compares it: case, form, ending and stream apart."""
+    if not name.isascii():
+        name = "".join(each for each in name if unicodedata.category(each) != "Cf")
+        name = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    return name.lower().partition(":")[0].rstrip(". ")
+
+
+def folded_path(names: Iterable[str]) -> Names:
+    """Return a path's names folded, without those that name nothing."""
+    return tuple(name for name in map(folded, names) if name)
+
+
+class Floors:
+    """The rules, with the folders of this installation that nobody else reads or writes."""
+
+    def __init__(self, protected: Iterable[Sequence[str]]) -> None:
+        folders = (folded_path(names) for names in protected)
+        self._protected = tuple(names for names in folders if names)
+
+    def hides(self, path: Names, *, is_folder: bool) -> bool:
+        """Tell whether nobody may read this."""
+        if not _HIDDEN_FOLDERS.isdisjoint(path):
+            return True
+        if any(path[: len(names)] == names for names in self._protected):
+            return True
+        # Devices; memory that is shared by name is a folder like any other.
+        if path[:1] == ("dev",) and path[1:2] not in ((), ("shm",)):
+            return True
+        return not is_folder and bool(path) and _is_hidden_file(path)
+
+    def locks(self, path: Names) -> bool:
+        """Tell whether nobody may write this file."""
+        if self.hides(path, is_folder=False) or not _OURS_AND_GIT.isdisjoint(path):
+            return True
+        if any(path[: len(names)] == names for names in _SYSTEM_START):
+            return True
+        if any(_passes(path, names) for names in _START_FOLDERS):
+            return True
+        name = _last(path)
+        return name in _START_FILES or _POWERSHELL_PROFILE.fullmatch(name) is not None
+
+    def cover(self, path: Names, *, is_folder: bool) -> Cover | None:
+        """Return how a command finds this; `None` is as it is.
+
+        A folder is covered when everything in it would be, whatever it is called.
+        """
+        if self.hides(path, is_folder=is_folder):
+            return "hidden"
+        whole = (*path, _ANY_NAME) if is_folder else path
+        if self.locks(whole):
+            return "locked"
+        return "sensitive" if is_sensitive(whole) else None
+
+
+def is_sensitive(path: Names) -> bool:
+    """Tell whether other programs run later what is written here; `run_later.py` has the table."""
+    return run_later(path) is not None
+
+
+def is_private_key(head: bytes) -> bool:
+    """Tell whether a file that begins so holds a private key."""
+    return _KEY_HEADER.search(head) is not None
+
+
+def _is_hidden_file(path: Names) -> bool:
+    *folders, name = path
+    if name in _HIDDEN_FILES or _KEY_FILE.fullmatch(name):
+        return True
+    if name.startswith(".env."):
+        return name not in _SAMPLES
+    if name == "config.json":
+        return ".docker" in folders
+    if name in _GIT_SECRETS:
+        return any(each.endswith(".git") for each in folders) or folders[-2:] == [".config", "git"]
+    return False
+
+
+def _last(path: Names) -> str:
+    return path[-1] if path else ""
+
+
+def _passes(path: Names, folders: Names) -> bool:
+    """Tell whether a path goes through these folders, one after the other."""
+    if folders[0] not in path:
+        return False
+    size = len(folders)
+    return any(path[at : at + size] == folders for at in range(len(path) - size + 1))
+
+
+class RunLater(StrEnum):
+    """Who runs the file, or what it makes them run."""
+
+    EXECUTABLE = "executable"
+    INSTALLED = "installed code"
+    HOOK = "hook"
+    CI = "CI and deployment"
+    EDITOR = "editor setting"
+    AGENT = "agent setting"
+    ENVIRONMENT = "environment and startup"
+    BUILD = "build and test entry point"
+
+
+def _with_endings(*names: str) -> tuple[str, ...]:
+    """Return patterns for names that may have an ending: `Dockerfile.dev`, `Gemfile.lock`."""
+    return tuple(pattern for name in names for pattern in (name, f"{name}.*"))
+
+
+class _Rule(NamedTuple):
+    """Paths of one class: below these folders, or with a last name that fits a pattern."""
+
+    folders: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+_RULES: Final[Mapping[RunLater, _Rule]] = {
+    # Also every file that has an executable bit: `changes.py` looks at the file itself.
+    RunLater.EXECUTABLE: _Rule(
+        folders=("node_modules/.bin", "vendor/bin", "venv/bin", ".venv/bin", "env/bin"),
+        names=(
+            *("*.sh", "*.bash", "*.zsh", "*.ksh", "*.csh", "*.fish", "*.nu", "*.command"),
+            *("*.bat", "*.cmd", "*.ps1", "*.psm1", "*.psd1", "*.vbs", "*.wsf", "*.exe", "*.com"),
+            *("*.scr", "*.msi", "*.desktop", "*.appimage", "autorun.inf", "*.reg", "*.run"),
+        ),
+    ),
+    # Imported by programs, and in no diff that a person reviews.
+    RunLater.INSTALLED: _Rule(
+        folders=(
+            *("node_modules", "bower_components", ".venv", "venv", "virtualenv"),
+            *("site-packages", "dist-packages", ".tox", ".nox", ".eggs", ".bundle"),
+            *("vendor/bundle", ".yarn", ".pnpm", "__pycache__", ".gradle", ".mvn"),
+        ),
+        names=("*.pth", "*.pyc", "*.egg-link", "sitecustomize.py", "usercustomize.py"),
+    ),
+    RunLater.HOOK: _Rule(
+        folders=(
+            *(".husky", ".githooks", "githooks", ".git-hooks", "git-hooks", ".hooks"),
+            *(".hg", ".jj", ".svn", ".bzr", "_darcs", ".sl", ".lefthook", ".overcommit"),
+        ),
+        names=(
+            *("lefthook.*", ".lefthook.*", "lefthook-local.*", ".lefthook-local.*"),
+            *(".pre-commit-config.y*ml", ".pre-commit-hooks.y*ml", ".overcommit.yml"),
+            *(".lintstagedrc*", "lint-staged.config.*", "captainhook.json", ".grit.yml"),
+            *(".simple-git-hooks.*", "simple-git-hooks.*", ".huskyrc*", "husky.config.*"),
+            *(".hgrc", ".gitattributes", ".gitmodules", "prek.toml", ".commitlintrc*"),
+        ),
+    ),
+    RunLater.CI: _Rule(
+        folders=(
+            *(".github", ".gitea", ".forgejo", ".gitlab", ".woodpecker", ".drone", ".buildkite"),
+            *(".circleci", ".azure-pipelines", ".azuredevops", ".jenkins", ".teamcity", ".ci"),
+            *(".tekton", ".semaphore", ".builds", ".harness", ".codefresh", ".zuul.d", "zuul.d"),
+            *(".aws-sam", ".devcontainer", ".codesandbox", ".do", ".platform", ".ebextensions"),
+        ),
+        names=(
+            *(".gitlab-ci*", "*.gitlab-ci.y*ml", ".woodpecker*", "woodpecker*.y*ml", ".drone*"),
+            *("*.jenkinsfile", "azure-pipelines*", ".azure-pipelines*"),
+            *("bitbucket-pipelines*", ".travis.y*ml", "appveyor.y*ml", ".appveyor.y*ml"),
+            *(
+                ".cirrus.*",
+                ".build.yml",
+                "cloudbuild*.y*ml",
+                "cloudbuild.json",
+                "buildspec*.y*ml",
+                "appspec.y*ml",
+            ),
+            *("wercker.y*ml", "codefresh.y*ml", ".scrutinizer.yml", ".zuul.yaml", "zuul.yaml"),
+            *("screwdriver.yaml", ".onedev-buildspec.yml", "bitrise.yml", "codemagic.y*ml"),
+            *("netlify.toml", "vercel.json", "now.json", "fly.toml", "render.y*ml", "heroku.yml"),
+            *("app.json", "renovate.json*", ".renovaterc*", "dependabot.y*ml"),
+            *("dagger.json", "earthfile", "skaffold.y*ml", "tiltfile", ".gitpod*", ".replit"),
+            *("replit.nix", ".devcontainer.json", ".goreleaser.*", ".releaserc*", ".mergify.y*ml"),
+            *("release.config.*", "serverless.y*ml", "buildkite.y*ml", ".buildkite.y*ml"),
+            *("circle.yml", ".semaphore.y*ml", ".hound.yml", ".lgtm.yml", "sonar-project.*"),
+            *_with_endings("dockerfile", "containerfile", "jenkinsfile", "procfile"),
+            *("*.dockerfile", "*.containerfile"),
+            *(
+                "docker-compose*.y*ml",
+                "compose.y*ml",
+                "compose.*.y*ml",
+                "docker-bake.*",
+                "devfile.y*ml",
+                "*.service",
+            ),
+            *("*.timer", "*.socket", "crontab", "*.cron", "supervisord.conf", "ansible.cfg"),
+        ),
+    ),
+    RunLater.EDITOR: _Rule(
+        folders=(
+            *(".vscode", ".vscode-server", ".idea", ".fleet", ".zed", ".vs", ".settings", ".run"),
+            *(".vim", ".nvim", ".config/nvim", ".emacs.d", ".helix", ".nova", ".theia", ".atom"),
+            *(".sublime", ".eclipse", ".jupyter", ".ipython", ".lapce"),
+        ),
+        names=(
+            *("*.code-workspace", "*.sublime-project", "*.sublime-workspace", "*.sublime-build"),
+            *(".project", ".classpath", "*.iml", "*.ipr", "*.iws", "*.run.xml", "*.launch"),
+            *(".vimrc", "_vimrc", ".gvimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc"),
+            *(".dir-locals*.el", ".emacs", ".projectile", ".kakrc", ".ycm_extra_conf.py"),
+            *(".clangd", ".ccls", ".luarc.json*", ".nova.json", "*.code-profile", ".lldbinit"),
+            *(".gdbinit", ".gdbinit.local", "tasks.vs.json", "launch.vs.json", ".netbeans*"),
+        ),
+    ),
+    # Also what other agents read as their instructions.
+    RunLater.AGENT: _Rule(
+        folders=(
+            *(".claude", ".claude-plugin", ".cursor", ".codex", ".gemini", ".agents", ".agent"),
+            *(".windsurf", ".continue", ".cline", ".clinerules", ".roo", ".kilocode", ".aider"),
+            *(".opencode", ".amazonq", ".kiro", ".goose", ".junie", ".augment", ".qwen"),
+            *(".crush", ".trae", ".factory", ".copilot", ".amp", ".codeium", ".tabnine"),
+            *(".openhands", ".mcp", ".zencoder", ".warp", ".rovodev", ".void", ".pearai"),
+        ),
+        names=(
+            *(".mcp.json", "mcp.json", "mcp.y*ml", "mcp.toml", ".mcp.*", "mcp_settings.json"),
+            *("mcp-config.json", "claude_desktop_config.json", "*.mcpb", "*.dxt", "smithery.yaml"),
+            *("agents.md", "agents.*.md", "agent.md", "claude.md", "claude.*.md", ".claude.json"),
+            *("gemini.md", "qwen.md", "crush.md", "copilot-instructions.md", "warp.md", "skill.md"),
+            *(".cursorrules", ".cursorignore", ".windsurfrules", ".clinerules", ".roomodes"),
+            *(".roorules*", ".goosehints", ".aider*", "opencode.json*", "crush.json"),
+            *(".crush.json", ".continuerc*", ".rules", "*.agent.y*ml", "*.agent.md", "*.mdc"),
+        ),
+    ),
+    RunLater.ENVIRONMENT: _Rule(
+        folders=(".mise", ".config/mise", ".rtx", ".asdf", ".shadowenv.d", ".direnv", ".devenv"),
+        names=(
+            *(".tool-versions", "*.mise.toml", "mise.toml", ".mise.*", "mise.*.toml", ".rtx.toml"),
+            *(".nvmrc", ".node-version", ".python-version", ".ruby-version", ".java-version"),
+            *(".sdkmanrc", ".jvmrc", ".terraform-version", ".bazelversion", ".go-version"),
+            *(".ruby-gemset", ".rvmrc", ".autoenv*", ".shadowenv*", "rust-toolchain*"),
+            *("*.nix", "flake.lock", "devenv.y*ml", "devbox.json", "pixi.toml", "pixi.lock"),
+            *(".tmux.conf", ".screenrc", ".wgetrc", ".curlrc", ".psqlrc", ".sqliterc", ".irbrc"),
+            *(".pryrc", ".pdbrc*", ".pythonrc*", ".pythonstartup", ".rprofile", ".renviron"),
+            *(
+                ".iex.exs",
+                ".ghci",
+                ".ocamlinit",
+                ".mailcap",
+                ".lessfilter",
+                ".lesskey",
+                ".htaccess",
+            ),
+            *(".user.ini", "web.config", ".terraformrc", "pip.conf", "pip.ini", "uv.toml"),
+        ),
+    ),
+    RunLater.BUILD: _Rule(
+        folders=(".cargo", "gradle/wrapper", ".bazel", ".storybook", ".config/pip", "buildsrc"),
+        names=(
+            *_with_endings("makefile", "gnumakefile", "bsdmakefile", "sconstruct", "sconscript"),
+            *_with_endings("rakefile", "gemfile", "podfile", "pipfile"),
+            *_with_endings("gulpfile", "gruntfile", "jakefile"),
+            # make and relatives
+            *("kbuild", "*.mk", "*.mak", "justfile"),
+            *(
+                ".justfile",
+                "*.just",
+                "taskfile*.y*ml",
+                "magefile*.go",
+            ),
+            *("wscript", "waf", "tupfile", "dodo.py"),
+            # C, C++ and others that are configured
+            *("cmakelists.txt", "*.cmake", "cmakepresets.json", "cmakeuserpresets.json"),
+            *("configure", "configure.ac", "configure.in", "*.m4", "autogen", "bootstrap"),
+            *("meson.build", "meson_options.txt", "meson.options", "*.ninja", "conanfile.*"),
+            *("vcpkg.json", "xmake.lua", "premake*.lua", "*.gyp", "*.gypi", "build", "workspace"),
+            *("build.bazel", "workspace.bazel", "module.bazel", "*.bzl", ".bazelrc", "buck"),
+            *(".buckconfig", "pants.toml", "*.vcxproj*", "*.csproj*", "*.fsproj*", "*.vbproj*"),
+            *("*.sln", "*.slnx", "*.props", "*.targets", "*.proj", "global.json", "nuget.config"),
+            *("*.pbxproj", "*.xcscheme", "package.swift", "package.resolved"),
+            # JavaScript and TypeScript
+            *("package.json", "package.json5", "package.y*ml", "package-lock.json", "jsr.json"),
+            *("npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.y*ml", "pnpm-workspace.y*ml"),
+            *("bun.lock*", "bunfig.toml", ".yarnrc*", ".pnp.*", ".pnpmfile.*", "lerna.json"),
+            *("nx.json", "turbo.json*", "angular.json", "deno.json*", "deno.lock", "bower.json"),
+            *("*.config.js", "*.config.cjs", "*.config.mjs"),
+            *("*.config.ts", "*.config.cts", "*.config.mts", "*.conf.js", "*.conf.ts"),
+            *(".eslintrc*", ".babelrc*", ".mocharc*", ".prettierrc*", ".stylelintrc*", ".swcrc"),
+            *(".nycrc*", ".c8rc*", ".taprc", ".noderc", "vitest.*", "jest.*.js", "jest.*.ts"),
+            # Python
+            *("setup.py", "setup.cfg", "pyproject.toml", "conftest.py", "pytest.ini"),
+            *(".pytest.ini", "tox.ini", ".tox.ini", "noxfile.py", "fabfile.py", "conf.py"),
+            *("pavement.py", "requirements*.txt", "requirements*.in", "constraints*.txt"),
+            *("poetry.lock", "poetry.toml", "uv.lock", "pdm.lock", "pylock*.toml"),
+            *("hatch.toml", "hatch_build.py", "environment.y*ml", "conda*.y*ml", "pylintrc"),
+            *(".pylintrc*", "mypy.ini", ".mypy.ini", ".flake8", ".coveragerc", "gunicorn.conf.py"),
+            *("jupyter_*_config.py", "pythonstartup.py", "snakefile", "*.smk"),
+            # Rust, Go, Zig
+            *("build.rs", "cargo.toml", "cargo.lock", "go.mod", "go.sum", "go.work*"),
+            *("build.zig*", "*.nimble", "*.nims", "nim.cfg", "dub.json", "dub.sdl", "shard.yml"),
+            # Java and relatives
+            *("pom.xml", "*.gradle", "*.gradle.kts", "gradle.properties", "gradlew", "mvnw"),
+            *("build.xml", "ivy.xml", "*.sbt", "build.sc", "build.mill", "project.clj"),
+            *("deps.edn", "shadow-cljs.edn", "build.boot", "lein*.clj", "libs.versions.toml"),
+            # Ruby, PHP, Perl and others
+            *("*.rake", "gems.rb", "gems.locked", "*.gemspec"),
+            *("guardfile", "capfile", "vagrantfile", "fastfile", "dangerfile", "brewfile"),
+            *("thorfile", "berksfile", ".rspec", "config.ru", "composer.json", "composer.lock"),
+            *("phpunit.xml*", ".php-cs-fixer*", ".php_cs*", "phpstan.neon*", "psalm.xml*"),
+            *("makefile.pl", "build.pl", "cpanfile*", "mix.exs", "mix.lock", "rebar.config*"),
+            *(".formatter.exs", "*.cabal", "cabal.project*", "stack.y*ml", "setup.hs", "setup.lhs"),
+            *("dune", "dune-project", "*.opam", "*.rockspec", "pubspec.*", "build.yaml"),
+            *("project.toml", "manifest.toml", "spago.*", "elm.json", "hie.yaml"),
+        ),
+    ),
+}
+_FOLDERS: Final = tuple(
+    (tuple(folder.split("/")), kind) for kind, rule in _RULES.items() for folder in rule.folders
+)
+_NAMES: Final = tuple(
+    (re.compile("|".join(translate(pattern) for pattern in rule.names)), kind)
+    for kind, rule in _RULES.items()
+    if rule.names
+)
+# Where agents keep whole working trees; what is in one is a project and no setting.
+_TREES: Final = frozenset({"worktrees", "worktree", "workspaces"})
+
+
+def run_later(path: Names) -> RunLater | None:
+    """Return the class of a path that is given by its folded names; `None` for ordinary files."""
+    names = _in_its_tree(path)
+    for folders, kind in _FOLDERS:
+        if _passes_through(names, folders):
+            return kind
+    last = names[-1] if names else ""
+    return next((kind for pattern, kind in _NAMES if pattern.match(last)), None)
+
+
+def _in_its_tree(path: Names) -> Names:
+    """Return the names below an agent's working tree: `.claude/worktrees/one/src/a.py`."""
+    agents = _RULES[RunLater.AGENT].folders
+    for at in range(len(path) - 3, -1, -1):
+        if path[at] in agents and path[at + 1] in _TREES:
+            return path[at + 3 :]
+    return path
+
+
+def _passes_through(path: Names, folders: Names) -> bool:
+    size = len(folders)
+    return any(path[at : at + size] == folders for at in range(len(path) - size + 1))

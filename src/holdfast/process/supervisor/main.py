@@ -1,0 +1,240 @@
+"""The supervisor's own work: start the command, listen to Holdfast, leave nobody behind."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import sys
+import time
+
+from holdfast.process.supervisor.namespaces import arrange, guarded, leave
+from holdfast.process.supervisor.restrictions import become
+from holdfast.process.supervisor.syscalls import (
+    KILL,
+    LINUX,
+    TERM,
+    Passing,
+    Refused,
+    code_of,
+    descendants,
+    end_descendants,
+    libc,
+    reap,
+    send,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+# From the request to end until nobody is asked any more; shorter when Holdfast itself is gone.
+GRACE = 2.0
+GRACE_ALONE = 1.0
+
+# How long a process may be dead before it is noticed, where the kernel does not ring.
+_LOOK_MS = 20
+# How long init leaves the dead that nobody else waits for.
+_TIDY_MS = 500
+_TOLD_MOST = 100
+_DEATH_SIGNAL, _DUMPABLE, _ADOPT = 1, 4, 36
+
+
+def main() -> None:
+    """Serve one order; the arguments are the descriptors of order, control and report."""
+    source, control, report = (int(each) for each in sys.argv[-3:])
+    for descriptor in (source, control, report):
+        os.set_inheritable(descriptor, False)
+    with open(source, "rb") as file:
+        order: dict[str, Any] = marshal.load(file)  # noqa: S302 — written by our parent
+    # Opened now: in a namespace of its own an open file would keep the files from being fixed.
+    order["nothing"] = os.open(os.devnull, os.O_RDWR)
+    # Slow to load, and not every order needs it. Loaded now: later its files may be covered.
+    if order["guard"] is not None:
+        import holdfast.process.supervisor.path_survey  # noqa: F401
+    try:
+        # Taken back before it began.
+        if select.select([control], [], [], 0)[0]:
+            _tell(report, 128 + TERM)
+        elif order["unshare"]:
+            _in_namespace(order, control, report)
+        else:
+            _in_the_open(order, control, report)
+    except Refused as refused:
+        os.write(report, refused.line())
+
+
+def _in_namespace(order: dict[str, Any], control: int, report: int) -> None:
+    """Let an init of its own tend the command; ending it is the kernel's work."""
+    leave(order["unshare"], maps_user=order["maps_user"])
+    heard, ours = os.pipe()
+    found, finds = os.pipe()
+    init = os.fork()
+    if init == 0:
+        os.close(ours)
+        os.close(found)
+        _be_init(order, heard, report, finds)
+    os.close(heard)
+    os.close(finds)
+    _let_go(order)
+    with open(found, "rb") as file:
+        known = file.read()
+
+    def quell(number: int) -> None:
+        if number == KILL:
+            send(init, KILL)
+            return
+        with Passing(BrokenPipeError):
+            os.write(ours, b"T")
+
+    status, _ = _watch(init, control, quell)
+    if os.WIFSIGNALED(status):
+        _tell(report, code_of(status))
+    # Nothing where the command was never started.
+    if known:
+        _restore(order["guard"], marshal.loads(known), report)  # noqa: S302 — written by init
+
+
+def _in_the_open(order: dict[str, Any], control: int, report: int) -> None:
+    """Tend the command ourselves: adopt what it leaves behind, and end that too."""
+    if LINUX:
+        libc.prctl(_ADOPT, 1, 0, 0, 0)
+        # Nobody of our own user reads our memory or takes us over.
+        libc.prctl(_DUMPABLE, 0, 0, 0, 0)
+    known = guarded(order["guard"], covers=False)
+    command = os.fork()
+    if command == 0:
+        become(order, report)
+    _let_go(order)
+
+    def quell(number: int) -> None:
+        # Once to each: a second signal would hit whoever is tidying up after the first.
+        moved = [each for each in descendants() if not _is_in_group(each, command)]
+        for each in (-command, *moved):
+            send(each, number)
+
+    status, until = _watch(command, control, quell)
+    while descendants():
+        if time.monotonic() >= until:
+            end_descendants()
+        time.sleep(0.01)
+        reap()
+    if not LINUX:
+        send(-command, KILL)
+    _tell(report, code_of(status))
+    _restore(order["guard"], known, report)
+
+
+def _restore(guard: dict[str, Any] | None, known: dict[str, Any], report: int) -> None:
+    """Move aside what the command has made and must not make, and tell of it."""
+    if guard is None:
+        return
+    from holdfast.process.supervisor.path_survey import restore
+
+    for path in restore(guard, known)[:_TOLD_MOST]:
+        # Done in any case, also when nobody is there to be told.
+        with Passing(BrokenPipeError):
+            os.write(report, b"aside " + os.fsencode(path).hex().encode() + b"\n")
+
+
+def _watch(child: int, control: int, quell: Callable[[int], None]) -> tuple[int, float]:
+    """Wait for a child, and end it when Holdfast says so or dies.
+
+    Returns its status, and until when others may finish what they were asked to finish.
+    """
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    look = _ring_for(child, poll)
+    until = 0.0
+    while True:
+        ended = reap()
+        if child in ended:
+            return ended[child], until
+        left = (until - time.monotonic()) * 1000
+        if until and left <= 0:
+            quell(KILL)
+            left = _LOOK_MS
+        waits = [each for each in (look, left if until else None) if each is not None]
+        if any(descriptor == control for descriptor, _ in poll.poll(min(waits, default=None))):
+            is_asked = bool(os.read(control, 1))
+            poll.unregister(control)
+            until = time.monotonic() + (GRACE if is_asked else GRACE_ALONE)
+            quell(TERM)
+
+
+def _be_init(order: dict[str, Any], heard: int, report: int, finds: int) -> NoReturn:
+    """Be the first process of the namespace, until the command ends or everybody has."""
+    try:
+        libc.prctl(_DEATH_SIGNAL, KILL, 0, 0, 0)
+        poll = select.poll()
+        poll.register(heard, select.POLLIN)
+        # Whoever watches us may have died before the kernel knew that we want to go with them.
+        if any(event & select.POLLHUP for _, event in poll.poll(0)):
+            os._exit(0)
+        with open(finds, "wb") as file:
+            file.write(marshal.dumps(arrange(order)))
+        command = os.fork()
+        if command == 0:
+            become(order, report)
+        _let_go(order)
+        _tell(report, _tended(command, heard, poll))
+    except Refused as refused:
+        os.write(report, refused.line())
+    except OSError as error:
+        os.write(report, Refused("init", error.errno).line())
+    os._exit(0)
+
+
+def _tended(command: int, heard: int, poll: select.poll) -> int:
+    """Return how the command ended; once asked to stop, when everybody else has ended, too."""
+    look = _ring_for(command, poll) or _TIDY_MS
+    code = None
+    is_stopping = False
+    while True:
+        ended = reap()
+        if command in ended:
+            code = code_of(ended[command])
+            # Its bell would ring without end.
+            poll, look = select.poll(), _LOOK_MS
+        if code is not None and (not is_stopping or _is_alone()):
+            return code
+        if any(descriptor == heard for descriptor, _ in poll.poll(look)):
+            poll.unregister(heard)
+            is_stopping = True
+            # Everybody in the namespace but us, whatever group or session they moved to.
+            send(-1, TERM)
+
+
+def _ring_for(child: int, poll: select.poll) -> int | None:
+    """Have the poll ring when a child ends; where that cannot be had, return how often to look."""
+    try:
+        poll.register(os.pidfd_open(child), select.POLLIN)
+    except (AttributeError, OSError):
+        return _LOOK_MS
+    return None
+
+
+def _is_in_group(process: int, group: int) -> bool:
+    with Passing(ProcessLookupError):
+        return os.getpgid(process) == group
+    return True
+
+
+def _is_alone() -> bool:
+    """Tell whether we have no child left; an orphan of the namespace is our child."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return True
+    return False
+
+
+def _let_go(order: dict[str, Any]) -> None:
+    """Hold none of the command's streams: whoever is at their other end shall see it close them."""
+    for stream in range(3):
+        os.dup2(order["nothing"], stream)
+
+
+def _tell(report: int, code: int) -> None:
+    os.write(report, f"ended {code}\n".encode())

@@ -1,0 +1,148 @@
+"""Covers over single paths in a mount namespace: unreadable, read-only, or held in place.
+
+A path that is a mount point can be neither renamed, removed nor replaced. Of a repository's
+configuration a command is shown nothing that runs and nothing secret.
+
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import sys
+
+from holdfast.process.supervisor.syscalls import Refused, libc, require, system
+
+_SECTION = re.compile(r'\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\]|\\.)*)")?\s*\]\s*(.*)')
+_ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?")
+_SHOWN = {
+    "core": {
+        *("repositoryformatversion", "filemode", "bare", "logallrefupdates", "ignorecase"),
+        *("precomposeunicode", "symlinks", "autocrlf", "eol", "safecrlf", "sparsecheckout"),
+        *("sparsecheckoutcone", "sharedrepository", "protecthfs", "protectntfs"),
+    },
+    "extensions": {
+        *("objectformat", "noop", "preciousobjects", "refstorage", "worktreeconfig"),
+        "relativeworktrees",
+    },
+    "user": {"name", "email"},
+    "branch": {"remote", "merge", "rebase"},
+    "remote": {"url", "fetch", "pushurl"},
+    "submodule": {"active", "url"},
+}
+# A name and perhaps a password before the host.
+_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]*@")
+_LARGEST = 1 << 20
+
+
+def shown(content: bytes) -> bytes:
+    """Return the harmless entries of a configuration, each on a line of its own.
+
+    What is not understood is left out, and so is a value that goes on in the next line.
+    """
+    lines = []
+    section, is_continued = "", False
+    for raw in content[:_LARGEST].decode("utf-8", "surrogateescape").split("\n"):
+        line = raw.strip()
+        was_continued, is_continued = is_continued, raw.endswith("\\")
+        if was_continued or is_continued:
+            continue
+        found = _SECTION.match(line)
+        if found:
+            section, line = found[1].lower(), found[3]
+            lines.append(f"[{section}]" if found[2] is None else f'[{section} "{found[2]}"]')
+        entry = _ENTRY.match(line)
+        if entry and entry[1].lower() in _SHOWN.get(section, ()):
+            value = _CREDENTIALS.sub("", entry[2] if entry[2] is not None else "true")
+            lines.append(f"\t{entry[1]} = {value}")
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
+
+
+# How a path is covered: nobody reads it; git's settings without what they run or keep secret;
+# nobody writes it; or it only stays where it is.
+HIDDEN, SETTINGS, READ_ONLY, PINNED = "hidden", "settings", "read-only", "pinned"
+_OPEN_TREE, _MOVE_MOUNT, _SET_MOUNT, _OPEN = 428, 429, 442, 437
+_HERE, _RECURSIVE, _CLONE, _EMPTY_PATH = -100, 0x8000, 1, 0x1000
+_FROM_DESCRIPTOR, _TO_DESCRIPTOR = 4, 0x40
+_READ_ONLY, _NO_DEVICES = 1, 4
+_NO_LINKS, _NO_SUID, _DETACH = 4, 2, 2
+# Every system has it, and nothing needs it while the covers are made.
+_WORKSHOP = "/proc"
+
+
+def place(covers: dict[str, str]) -> None:
+    """Cover each path as it is told, outer ones first."""
+    if not covers:
+        return
+    options = b"mode=755,size=64m"
+    mounted = libc.mount(b"tmpfs", _WORKSHOP.encode(), b"tmpfs", ctypes.c_ulong(_NO_SUID), options)
+    require("mounts", mounted)
+    try:
+        os.mkdir(f"{_WORKSHOP}/folder", 0)
+        for path in sorted(covers):
+            _cover(path, covers[path])
+    finally:
+        require("mounts", libc.umount2(_WORKSHOP.encode(), _DETACH))
+
+
+def _cover(path: str, kind: str) -> None:
+    try:
+        target = _opened(path)
+    except Refused as refused:
+        # Gone meanwhile; should it come back, it is found after the end.
+        if refused.problem in (errno.ENOENT, errno.ENOTDIR):
+            return
+        raise
+    try:
+        tree = _source(path, target, kind)
+        if kind != PINNED:
+            _close(tree)
+        flags = _FROM_DESCRIPTOR | _TO_DESCRIPTOR
+        system("mounts", _MOVE_MOUNT, tree, b"", target, b"", flags)
+        os.close(tree)
+    finally:
+        os.close(target)
+
+
+def _source(path: str, target: int, kind: str) -> int:
+    """Return a tree of mounts that is put over the target."""
+    if kind == SETTINGS:
+        return _tree(_HERE, _written(path))
+    if kind == HIDDEN:
+        # A device where devices are closed: opening it fails, for root too. An empty file would
+        # be taken for the content, and could be committed.
+        is_folder = os.path.isdir(path)
+        return _tree(_HERE, f"{_WORKSHOP}/folder" if is_folder else os.devnull)
+    return _tree(target, "")
+
+
+def _written(path: str) -> str:
+    with open(path, "rb") as file:
+        content = shown(file.read())
+    written = f"{_WORKSHOP}/{len(os.listdir(_WORKSHOP))}"
+    with open(written, "xb") as file:
+        file.write(content)
+    os.chmod(written, 0o444)
+    return written
+
+
+def _tree(folder: int, path: str) -> int:
+    flags = _CLONE | _RECURSIVE | os.O_CLOEXEC | (0 if path else _EMPTY_PATH)
+    return system("mounts", _OPEN_TREE, folder, os.fsencode(path), flags)
+
+
+def _close(tree: int) -> None:
+    attributes = (_READ_ONLY | _NO_DEVICES).to_bytes(8, sys.byteorder) + bytes(24)
+    flags = _EMPTY_PATH | _RECURSIVE
+    system("mounts", _SET_MOUNT, tree, b"", flags, attributes, len(attributes))
+
+
+def _opened(path: str) -> int:
+    """Open what is at a path and nowhere else: no link on the way is followed."""
+    how = b"".join(
+        each.to_bytes(8, sys.byteorder)
+        for each in (os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _NO_LINKS)
+    )
+    return system("mounts", _OPEN, _HERE, os.fsencode(path), how, len(how))

@@ -1,0 +1,300 @@
+"""Which paths a command finds covered, and which it has made that no command may make.
+
+A workspace is looked at twice. Before the command starts, every protected path is listed for
+`covers.py`. What is not there cannot be covered, so after the end the list is made again: a
+protected path that is new, or another file than before, is moved aside. The rules themselves are
+`floors.py`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from holdfast.process.protected_paths import KEY_HEAD, Floors, folded, folded_path, is_private_key
+from holdfast.process.supervisor.path_covers import HIDDEN, PINNED, READ_ONLY, SETTINGS
+from holdfast.process.supervisor.syscalls import Passing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    Names = tuple[str, ...]
+    Identity = tuple[int, int]
+
+ASIDE = ".moved-aside"
+
+_GIT_NAMES = frozenset({".git", "git~1"})
+_GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
+_GIT_SETTINGS = ("config", "config.worktree")
+# What git runs or follows; it never has to write these to add, commit or check out.
+_GIT_STEERING = ("commondir", "gitdir", "hooks", "info")
+_POINTER_LARGEST = 4096
+# Only these are opened to see how they begin.
+_MAY_BE_KEY = re.compile(r"[^.]+|.*(?:key|pem|priv|secret|\.p8|\.ppk|\.asc|\.gpg).*", re.IGNORECASE)
+_KEY_LARGEST = 64 << 10
+# Where, besides the top, a home or the system keeps what starts by itself.
+_IN_HOME = ("", ".config", ".config/git", ".local/share", ".docker", "Library")
+# The user's own settings of git, without which it does not run.
+_USER_SETTINGS = (("", ".gitconfig"), ("", ".config", "git", "config"))
+_IN_SYSTEM = ("/etc", "/etc/xdg", "/var/spool")
+
+
+class Survey:
+    """The protected paths of a workspace as they are now."""
+
+    def __init__(self, guard: dict[str, Any]) -> None:
+        self.covers: dict[str, str] = {}
+        # Everything protected by its path: what it is, and where it leads if it is a link.
+        self.known: dict[str, tuple[Identity, str]] = {}
+        self._floors = Floors(())
+        self._roots: list[str] = guard["roots"]
+        self._outside = {*guard["outside"]}
+        self._open_names = {folded(name) for name in guard["open_names"]}
+        self._writes_git: bool = guard["writes_git"]
+        self._is_jailed: bool = guard["is_jailed"]
+        self._linked: dict[Identity, str] = {}
+        for root in self._roots:
+            self._look(root)
+        if not self._is_jailed:
+            self._look_around(guard["home"])
+        self._find_twins()
+
+    def _look(self, root: str) -> None:
+        if root not in self._outside:
+            self.covers[root] = PINNED
+        for path, names, entries in self._folders(root):
+            if {entry.name for entry in entries} >= _GIT_MARKS:
+                self._add_git(path)
+                continue
+            for entry in entries:
+                self._judge(entry, names)
+
+    def _folders(self, root: str) -> Iterator[tuple[str, Names, list[os.DirEntry[str]]]]:
+        """Yield a folder and all below it that no rule covers whole and no setting leaves open."""
+        waiting: list[tuple[str, Names]] = [(root, ("",))]
+        while waiting:
+            path, names = waiting.pop()
+            if path in self._outside:
+                continue
+            with Passing(OSError):
+                entries = list(os.scandir(path))
+                yield path, names, entries
+                for entry in entries:
+                    if not self._is_inner(entry):
+                        continue
+                    inner = (*names, folded(entry.name))
+                    if not self._floors.cover(inner, is_folder=True):
+                        waiting.append((entry.path, inner))
+
+    def _is_inner(self, entry: os.DirEntry[str]) -> bool:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        return is_folder and folded(entry.name) not in self._open_names
+
+    def _judge(self, entry: os.DirEntry[str], above: Names) -> None:
+        name = folded(entry.name)
+        if entry.is_symlink():
+            self._judge_link(entry, (*above[-3:], name))
+        elif name in _GIT_NAMES:
+            self._add_git(entry.path)
+        elif entry.is_dir(follow_symlinks=False):
+            self._add(entry.path, self._floors.cover((*above, name), is_folder=True), name)
+        else:
+            # Of the folders above it is known that no rule is about all that is in them.
+            kind = self._floors.cover(("", *above[-3:], name), is_folder=False)
+            if kind is None and _is_key(entry):
+                kind = "hidden"
+            self._add(entry.path, kind, name)
+
+    def _judge_link(self, entry: os.DirEntry[str], names: Names) -> None:
+        """Cover what a protected link leads to, and remember where that is."""
+        is_git = names[-1] in _GIT_NAMES
+        kinds = [self._floors.cover(("", *names), is_folder=each) for each in (False, True)]
+        kind = next((each for each in kinds if each), None)
+        if not is_git and (kind is None or self._is_open(kind, names[-1])):
+            return
+        self._remember(entry.path)
+        real = os.path.realpath(entry.path)
+        if self._is_reached(real) and os.path.exists(real):
+            if is_git:
+                self._add_git(real)
+            else:
+                self._add(real, kind, names[-1])
+
+    def _look_around(self, home: str | None) -> None:
+        """Look at repositories around the roots, and at what home and system protect."""
+        for root in self._roots:
+            above = root
+            while above != "/":
+                above = os.path.dirname(above)
+                if os.path.lexists(f"{above}/.git"):
+                    self._add_git(os.path.realpath(f"{above}/.git"))
+        folders = [(os.path.join(home, inner), home) for inner in _IN_HOME] if home else []
+        for folder, top in [*folders, *((folder, "/") for folder in _IN_SYSTEM)]:
+            with Passing(OSError):
+                below = folded_path(os.path.relpath(folder, top).split("/"))
+                # From the root of everything on, or in a home, which may be anywhere.
+                names = below if top == "/" else ("", *below)
+                for entry in os.scandir(folder):
+                    if entry.path not in self._outside and entry.path not in self._roots:
+                        self._judge_outside(entry, names)
+
+    def _judge_outside(self, entry: os.DirEntry[str], above: Names) -> None:
+        path = os.path.realpath(entry.path)
+        names = (*above, folded(entry.name))
+        is_folder = os.path.isdir(path)
+        kind = self._floors.cover(names, is_folder=is_folder)
+        if kind in ("hidden", "locked") and os.path.exists(path):
+            self._add(path, kind, names[-1])
+            if names in _USER_SETTINGS:
+                self.covers[path] = SETTINGS
+
+    def _add(self, path: str, kind: str | None, name: str) -> None:
+        if kind is None or self._is_open(kind, name):
+            return
+        self.covers[path] = HIDDEN if kind == "hidden" else READ_ONLY
+        self._remember(path)
+
+    def _is_open(self, kind: str, name: str) -> bool:
+        return kind == "sensitive" and name in self._open_names
+
+    def _add_git(self, path: str) -> None:
+        """Cover a repository's own folder, or the file that says where it is."""
+        self._remember(path)
+        self.covers[path] = PINNED if self._writes_git else READ_ONLY
+        if not os.path.isdir(path):
+            self.covers[path] = READ_ONLY
+            real = _pointed_at(path)
+            if real is not None and real not in self.covers and self._is_reached(real):
+                self._add_git(real)
+            return
+        for name in _GIT_SETTINGS:
+            self._add_git_part(os.path.join(path, name), SETTINGS)
+        self._add_git_part(os.path.join(path, "credentials"), HIDDEN)
+        if self._writes_git:
+            for name in _GIT_STEERING:
+                self._add_git_part(os.path.join(path, name), READ_ONLY)
+        for inner in (*_git_folders(f"{path}/modules"), *_subfolders(f"{path}/worktrees")):
+            self._add_git(inner)
+
+    def _add_git_part(self, path: str, kind: str) -> None:
+        if os.path.islink(path):
+            self._remember(path)
+        elif os.path.exists(path):
+            self.covers[path] = kind
+            self._remember(path)
+
+    def _is_reached(self, path: str) -> bool:
+        whole = [root.rstrip("/") + "/" for root in self._roots]
+        return not self._is_jailed or any(f"{path}/".startswith(root) for root in whole)
+
+    def _remember(self, path: str) -> None:
+        with Passing(OSError):
+            found = os.lstat(path)
+            leads = os.readlink(path) if stat.S_ISLNK(found.st_mode) else ""
+            self.known[path] = ((found.st_dev, found.st_ino), leads)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink > 1 and path in self.covers:
+                self._linked[found.st_dev, found.st_ino] = self.covers[path]
+
+    def _find_twins(self) -> None:
+        """Cover the other names of protected files that have several."""
+        for root in self._roots if self._linked else ():
+            for _, _, entries in self._folders(root):
+                for entry in entries:
+                    with Passing(OSError):
+                        found = entry.stat(follow_symlinks=False)
+                        kind = self._linked.get((found.st_dev, found.st_ino))
+                        if kind is not None:
+                            self.covers.setdefault(entry.path, kind)
+
+
+def seen(known: dict[str, tuple[Identity, str]]) -> dict[str, tuple[Identity, str]]:
+    """Return the same paths with what is there now that they are covered."""
+    found = {}
+    for path, (_, leads) in known.items():
+        with Passing(OSError):
+            now = os.lstat(path)
+            found[path] = ((now.st_dev, now.st_ino), leads)
+    return found
+
+
+def restore(guard: dict[str, Any], before: dict[str, tuple[Identity, str]]) -> list[str]:
+    """Move aside each protected path that a command has made; return their paths."""
+    moved: list[str] = []
+    # Not of links: those can be removed, and their number then is another file's.
+    identities = {identity for identity, leads in before.values() if not leads}
+    after = Survey(guard).known
+    # Outer ones first: what lies in them has gone with them.
+    for path in sorted(after):
+        identity, leads = after[path]
+        is_as_before = path in before and before[path] == (identity, leads)
+        # What was moved along with a folder above it is nothing that the command wrote.
+        if is_as_before or identity in identities or not os.path.lexists(path):
+            continue
+        if _moved_aside(path):
+            moved.append(path)
+    for path, (_, leads) in before.items():
+        if leads and not os.path.lexists(path):
+            with Passing(OSError):
+                os.symlink(leads, path)
+    return moved
+
+
+def _moved_aside(path: str) -> bool:
+    for number in range(1, 1000):
+        target = f"{path}{ASIDE}" if number == 1 else f"{path}{ASIDE}-{number}"
+        if os.path.lexists(target):
+            continue
+        with Passing(OSError):
+            os.rename(path, target)
+            found = os.lstat(target)
+            # Some folders run whatever can be run in them, by any name.
+            if stat.S_ISREG(found.st_mode):
+                os.chmod(target, stat.S_IMODE(found.st_mode) & 0o666)
+            return True
+        return False
+    return False
+
+
+def _is_key(entry: os.DirEntry[str]) -> bool:
+    if _MAY_BE_KEY.fullmatch(entry.name) is None:
+        return False
+    with Passing(OSError):
+        if not entry.is_file(follow_symlinks=False) or entry.stat().st_size > _KEY_LARGEST:
+            return False
+        return is_private_key(_head(entry.path, KEY_HEAD))
+    return False
+
+
+def _head(path: str, size: int) -> bytes:
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(opened, size)
+    finally:
+        os.close(opened)
+
+
+def _pointed_at(path: str) -> str | None:
+    """Return the folder that a repository's `.git` file names."""
+    with Passing(OSError):
+        line = os.fsdecode(_head(path, _POINTER_LARGEST)).strip("\n")
+        if line.startswith("gitdir: "):
+            return os.path.realpath(os.path.join(os.path.dirname(path), line[8:]))
+    return None
+
+
+def _subfolders(path: str) -> Iterable[str]:
+    with Passing(OSError):
+        return [each.path for each in os.scandir(path) if each.is_dir(follow_symlinks=False)]
+    return ()
+
+
+def _git_folders(path: str) -> Iterator[str]:
+    """Yield the repositories of submodules, whose names may have several parts."""
+    for inner in _subfolders(path):
+        if os.path.lexists(f"{inner}/HEAD"):
+            yield inner
+        else:
+            yield from _git_folders(inner)

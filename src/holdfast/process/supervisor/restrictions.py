@@ -1,0 +1,112 @@
+"""What a process gives up for good before it becomes the command, and the becoming."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import sys
+
+from holdfast.process.supervisor.syscalls import LINUX, Passing, Refused, libc, require, system
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+_NO_NEW_PRIVILEGES, _DROP_CAPABILITY, _SECCOMP, _FILTER = 38, 24, 22, 2
+_CREATE_RULES, _ADD_RULE, _RESTRICT = 444, 445, 446
+_BROKEN_PIPE, _FILE_TOO_LARGE = 13, 25
+# What a rule for a file can hold; the other rights make sense for folders only.
+_FILE_RIGHTS = 1 | 2 | 4 | (1 << 14) | (1 << 15)
+
+
+def become(order: dict[str, Any], report: int) -> NoReturn:
+    """Give up everything that the command shall not have, and become it; trouble is reported."""
+    stage = "session"
+    try:
+        # Python ignores these two, and what is ignored stays so in whoever we become.
+        for number in (_BROKEN_PIPE, _FILE_TOO_LARGE):
+            libc.signal(number, None)
+        os.setsid()
+        os.umask(order["umask"])
+        stage = "limits"
+        limit(order["limits"])
+        stage = "folder"
+        os.chdir(order["folder"])
+        _require_same(stage, ".", order["folder_identity"])
+        stage = "program"
+        if order["program"]:
+            _require_same(stage, order["program"], order["program_identity"])
+        stage = "confinement"
+        _confine(order)
+        if not order["program"]:
+            os._exit(0)
+        stage = "start"
+        os.execve(order["program"], order["argv"], order["environment"])  # noqa: S606
+    except Refused as refused:
+        os.write(report, refused.line())
+    except (OSError, ValueError) as error:
+        os.write(report, Refused(stage, getattr(error, "errno", None)).line())
+    os._exit(127)
+
+
+def confine(order: dict[str, Any]) -> None:
+    """Give up all that the command shall not have, without becoming it."""
+    limit(order["limits"])
+    _confine(order)
+
+
+def limit(limits: list[tuple[int, int]]) -> None:
+    """Bound what this process takes; a bound that is lower already stays."""
+    for name, most in limits:
+        hard = resource.getrlimit(name)[1]
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(name, (bound, bound))
+    # The kernel, short of memory, shall take the command and not whoever started it.
+    with Passing(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")
+
+
+def _require_same(stage: str, path: str, wanted: tuple[int, ...]) -> None:
+    found = os.stat(path)
+    seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    if seen[: len(wanted)] != tuple(wanted):
+        raise Refused(f"{stage}-changed", 0)
+
+
+def _confine(order: dict[str, Any]) -> None:
+    """Take capabilities, new privileges, files and calls from this process."""
+    if not LINUX:
+        return
+    if os.geteuid() == 0:
+        for number in range(64):
+            if not order["kept_capabilities"] >> number & 1:
+                libc.prctl(_DROP_CAPABILITY, number, 0, 0, 0)
+    require("privileges", libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+    if order["rules"] is not None:
+        _restrict_files(*order["rules"])
+    if order["filter"] is not None:
+        _filter_calls(order["filter"])
+
+
+def _restrict_files(attributes: bytes, rules: list[tuple[str, int]]) -> None:
+    ruleset = system("landlock", _CREATE_RULES, attributes, len(attributes), 0)
+    for path, rights in rules:
+        # What is not there cannot be reached either.
+        with Passing(FileNotFoundError, NotADirectoryError, PermissionError):
+            beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            given = rights if os.path.isdir(path) else rights & _FILE_RIGHTS
+            rule = given.to_bytes(8, sys.byteorder) + beneath.to_bytes(4, sys.byteorder)
+            system("landlock", _ADD_RULE, ruleset, 1, rule, 0)
+            os.close(beneath)
+    system("landlock", _RESTRICT, ruleset, 0)
+    os.close(ruleset)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def _filter_calls(program: bytes) -> None:
+    given = _Program(len(program) // 8, program)
+    require("seccomp", libc.prctl(_SECCOMP, _FILTER, ctypes.byref(given), 0, 0))

@@ -1,0 +1,74 @@
+"""Runs one command with its protected paths covered, for somebody else who tends its process.
+
+The arguments are the order and the words of the command; its variables carry a mark before their
+names, so that none of them has a say before the covers are made. When the command has ended, what
+it must not make is moved aside. Whatever it leaves running is not waited for.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import signal
+import sys
+
+from holdfast.process.supervisor.namespaces import cover, leave
+from holdfast.process.supervisor.path_survey import restore
+from holdfast.process.supervisor.restrictions import confine
+from holdfast.process.supervisor.syscalls import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+# `ports.COVERED_VARIABLE`, which a bare interpreter does not load.
+VARIABLE = "+"
+_ASKED_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def main() -> NoReturn:
+    """Run the command and end as it ends."""
+    order: dict[str, Any] = marshal.loads(bytes.fromhex(sys.argv[2]))  # noqa: S302 — by our parent
+    words = sys.argv[3:]
+    folder = os.getcwd()
+    try:
+        leave(order["unshare"], maps_user=order["maps_user"])
+        known = cover(order)
+        # We stand below the covers as yet.
+        os.chdir(folder)
+    except Refused as refused:
+        told = f"protected paths cannot be covered here: {refused.stage} ({refused.problem})\n"
+        os.write(2, told.encode())
+        os._exit(126)
+    # Whoever is tidying up gets the time to do it, and then we do ours.
+    for number in _ASKED_TO_END:
+        signal.signal(number, signal.SIG_IGN)
+    command = os.fork()
+    if command == 0:
+        _become(order, words)
+    _, status = os.waitpid(command, 0)
+    for path in restore(order["guard"], known):
+        told = f"{path} is protected: what was put there is now {path}.moved-aside\n"
+        os.write(2, os.fsencode(told))
+    if os.WIFSIGNALED(status):
+        ended_by = os.WTERMSIG(status)
+        if ended_by != signal.SIGKILL:
+            signal.signal(ended_by, signal.SIG_DFL)
+        os.kill(os.getpid(), ended_by)
+    os._exit(os.WEXITSTATUS(status))
+
+
+def _become(order: dict[str, Any], words: list[str]) -> NoReturn:
+    environment = {
+        name[len(VARIABLE) :]: value
+        for name, value in os.environ.items()
+        if name.startswith(VARIABLE)
+    }
+    try:
+        for number in (*_ASKED_TO_END, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        confine(order)
+        os.execve(words[0], words, environment)  # noqa: S606 — no shell
+    except (OSError, Refused) as trouble:
+        os.write(2, f"the command cannot be run: {trouble}\n".encode())
+    os._exit(126)

@@ -1,0 +1,1 @@
+"""The file tools, and the path handling that they share with the client side of ACP."""

@@ -1,0 +1,83 @@
+"""Why a file cannot be read or written, in words for the model."""
+
+import errno
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from holdfast.domain.tools import ResultCode
+from holdfast.tools.tool import ToolTrouble
+
+_REASONS: Final[Mapping[int, tuple[ResultCode, str]]] = {
+    errno.ENOENT: (ResultCode.NOT_FOUND, "is not there"),
+    errno.ENOTDIR: (ResultCode.NOT_FOUND, "is not there: something on the way is no directory"),
+    # We follow links ourselves, so this one came while we were looking.
+    errno.ELOOP: (ResultCode.OUTSIDE_SCOPE, "was replaced by a link"),
+    errno.EXDEV: (ResultCode.OUTSIDE_SCOPE, "leads out of what this session may reach"),
+    errno.ENXIO: (ResultCode.NOT_A_FILE, "is not a regular file"),
+    errno.EISDIR: (ResultCode.NOT_A_FILE, "is a directory"),
+    errno.EEXIST: (ResultCode.EXISTS, "is there already"),
+    errno.ENAMETOOLONG: (ResultCode.INVALID_ARGUMENTS, "has a name that is too long"),
+    errno.EACCES: (ResultCode.FAILED, "is forbidden to Holdfast by the system"),
+    errno.EPERM: (ResultCode.FAILED, "is forbidden to Holdfast by the system"),
+    errno.EROFS: (ResultCode.FAILED, "lies on a file system that cannot be written"),
+    errno.ENOSPC: (ResultCode.FAILED, "does not fit on the disk"),
+    errno.EDQUOT: (ResultCode.FAILED, "does not fit on the disk"),
+}
+
+
+@contextmanager
+def telling(path: str) -> Iterator[None]:
+    """Turn what the system says about a path into the tool's answer."""
+    try:
+        yield
+    except OSError as error:
+        code, reason = _REASONS.get(
+            error.errno or 0, (ResultCode.FAILED, "cannot be used: the system reports an error")
+        )
+        raise ToolTrouble(code, f"{path} {reason}.") from error
+
+
+def outside(path: str) -> ToolTrouble:
+    """Return the refusal of what no root holds."""
+    return ToolTrouble(ResultCode.OUTSIDE_SCOPE, f"{path} is outside of what this session reaches.")
+
+
+def through_link(path: str) -> ToolTrouble:
+    """Return the refusal of a write that would go where a link points."""
+    return ToolTrouble(
+        ResultCode.OUTSIDE_SCOPE,
+        f"{path} goes through a link; nothing is written through links, so name the file itself.",
+    )
+
+
+def linked_twice(path: str) -> ToolTrouble:
+    """Return the refusal of a file that may have another name outside."""
+    return ToolTrouble(
+        ResultCode.OUTSIDE_SCOPE, f"{path} has more than one hard link, so it may be outside, too."
+    )
+
+
+def protected(path: str) -> ToolTrouble:
+    """Return the refusal of what no tier and no answer opens."""
+    return ToolTrouble(ResultCode.PROTECTED_PATH, f"{path} is protected from agents.")
+
+
+def not_a_file(path: str) -> ToolTrouble:
+    """Return the refusal of directories, pipes, sockets and devices."""
+    return ToolTrouble(ResultCode.NOT_A_FILE, f"{path} is not a regular file.")
+
+
+def not_found(path: str) -> ToolTrouble:
+    """Return the answer for what does not exist."""
+    return ToolTrouble(ResultCode.NOT_FOUND, f"{path} is not there.")
+
+
+def too_large(path: str, most: int) -> ToolTrouble:
+    """Return the refusal of more bytes than a call may move."""
+    return ToolTrouble(ResultCode.TOO_LARGE, f"{path} has more than {most >> 20} MiB.")
+
+
+def binary(path: str) -> ToolTrouble:
+    """Return the refusal of what is no text."""
+    return ToolTrouble(ResultCode.BINARY, f"{path} is not text.")

@@ -1,0 +1,100 @@
+"""Second names of protected files: a hard link is told by its inode, because its name says nothing.
+
+Only files that have several names are looked up. The known protected files are those of Holdfast's
+own folders, credentials in the user's home, and protected names in the folders that a session
+works in; a link to a protected file elsewhere is not recognised.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.process.protected_paths import CREDENTIALS, Floors, folded_path
+from holdfast.tools.files.openat import Identity
+from holdfast.tools.files.scope import names_in
+
+# Seconds that a list of inodes is used again: a search opens thousands of linked files.
+_FRESH: Final = 5.0
+_ENTRIES_MOST: Final = 100_000
+# Packages; what is in them is nobody's secret.
+_PASSED_OVER: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
+_OBJECTS: Final = ".git/objects"
+
+
+class Places(Struct, frozen=True):
+    """Where protected files are looked for, by absolute paths."""
+
+    # Every file in these is protected.
+    own: tuple[str, ...]
+    # In these, files with a protected name are.
+    searched: tuple[str, ...] = ()
+    user_home: str | None = None
+
+
+class ProtectedInodes:
+    """The inodes of protected files, looked up anew when they are no longer fresh."""
+
+    def __init__(self, floors: Floors) -> None:
+        self._floors = floors
+        self._known: dict[Places, tuple[float, frozenset[Identity] | None]] = {}
+
+    def holds(self, found: os.stat_result, places: Places) -> bool:
+        """Tell whether a file is a protected one under another name.
+
+        Where there are too many files to know, every file with several names is taken for one.
+        """
+        if found.st_nlink < 2:
+            return False
+        taken, inodes = self._known.get(places, (-_FRESH, None))
+        if time.monotonic() - taken >= _FRESH:
+            # One list at a time: sessions that come later have other folders.
+            inodes = self._looked_up(places)
+            self._known = {places: (time.monotonic(), inodes)}
+        return inodes is None or (found.st_dev, found.st_ino) in inodes
+
+    def _looked_up(self, places: Places) -> frozenset[Identity] | None:
+        inodes = set()
+        for count, (path, is_protected) in enumerate(self._files(places)):
+            if count >= _ENTRIES_MOST:
+                return None
+            if is_protected:
+                try:
+                    status = os.lstat(path)
+                # Gone meanwhile.
+                except OSError:
+                    continue
+                inodes.add((status.st_dev, status.st_ino))
+        return frozenset(inodes)
+
+    def _files(self, places: Places) -> Iterator[tuple[str, bool]]:
+        for folder in places.own:
+            yield from ((path, True) for path in _below(folder))
+        home = places.user_home
+        for name in CREDENTIALS if home else ():
+            yield from ((path, True) for path in _below(os.path.join(home or "", name)))
+        for folder in places.searched:
+            for path in _below(folder):
+                names = folded_path(names_in(path))
+                yield path, self._floors.hides(names, is_folder=False)
+
+
+def _below(path: str) -> Iterator[str]:
+    """Yield a file, or all files below a folder; links are not followed."""
+    waiting = [path]
+    while waiting:
+        here = waiting.pop()
+        try:
+            with os.scandir(here) as entries:
+                for entry in entries:
+                    if not entry.is_dir(follow_symlinks=False):
+                        yield entry.path
+                    elif entry.name not in _PASSED_OVER and not entry.path.endswith(_OBJECTS):
+                        waiting.append(entry.path)
+        except NotADirectoryError:
+            yield here
+        # Missing or forbidden: what we cannot list, we cannot be asked to read by another name.
+        except OSError:
+            continue

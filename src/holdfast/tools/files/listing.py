@@ -1,0 +1,209 @@
+"""`list_directory`, and the walk through a tree that searching uses, too.
+
+Links are shown and never followed. What is protected is left out and counted.
+"""
+
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from threading import Event
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.process.cancellation import in_thread
+from holdfast.tools.files.access import Doorkeeper, pass_if_it_may_change
+from holdfast.tools.files.path_walk import Spot
+from holdfast.tools.files.patterns import glob_matcher
+from holdfast.tools.files.read import FilePath, modified_at
+from holdfast.tools.files.scope import Names, Scope
+from holdfast.tools.tool import Aim, Tool, ToolTrouble
+
+Glob = Annotated[str, Meta(min_length=1, max_length=1000)]
+
+_ENTRIES_MOST: Final = 1000
+# However little of it is shown: a directory can be larger than any answer.
+_LOOKS_MOST: Final = 200_000
+
+
+class ListDirectoryArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `list_directory` takes."""
+
+    path: FilePath = "."
+    depth: Annotated[int, Meta(ge=1, le=5)] = 1
+    glob: Glob | None = None
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """Something in a tree: an open directory, a name in it, and the names that led there."""
+
+    folder: int
+    name: str
+    # Below where the walk began, the entry's own name included.
+    names: Names
+    found: os.stat_result
+
+
+class Tree:
+    """Walks a tree level by level, each directory in the order of its names."""
+
+    def __init__(self, keeper: Doorkeeper, scope: Scope, spot: Spot, stop: Event) -> None:
+        self._keeper = keeper
+        self._scope = scope
+        self._spot = spot
+        self._stop = stop
+        self.withheld = 0
+        self.is_truncated = False
+        self._looks = 0
+
+    def entries(self, top: int, *, depth: int, passing: str = "") -> Iterator[Entry]:
+        """Yield what is not protected; an entry's directory is open until the next is asked for.
+
+        Directories called `passing` are not entered.
+        """
+        ahead: deque[Names] = deque([()])
+        while ahead and not self._stop.is_set():
+            above = ahead.popleft()
+            try:
+                folder = self._keeper.kernel.open_folder(top, above, os.O_RDONLY)
+            # Gone, replaced or forbidden since it was seen.
+            except OSError:
+                continue
+            try:
+                for entry in self._in(folder, above):
+                    is_entered = stat.S_ISDIR(entry.found.st_mode) and entry.name != passing
+                    if is_entered and len(entry.names) < depth:
+                        ahead.append(entry.names)
+                    yield entry
+            finally:
+                os.close(folder)
+
+    def withholds(self, entry: Entry) -> bool:
+        """Tell, and count, whether a file may not be read: it holds a key, or has other names."""
+        try:
+            with self._keeper.opened(self._scope, self._spot, entry.folder, entry.name):
+                return False
+        except ToolTrouble as trouble:
+            is_denied = trouble.code is ResultCode.PROTECTED_PATH
+            self.withheld += is_denied
+            return is_denied
+        # Not readable for other reasons, or not any more; that much may be seen.
+        except OSError:
+            return False
+
+    def _in(self, folder: int, above: Names) -> Iterator[Entry]:
+        if self._keeper.is_closed(folder):
+            self.withheld += 1
+            return
+        for name in self._names_in(folder):
+            names = (*above, name)
+            try:
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except OSError:
+                continue
+            whole = self._spot.ruled(self._spot.resolved() + names)
+            if self._keeper.hides(whole, is_folder=stat.S_ISDIR(found.st_mode)):
+                self.withheld += 1
+                continue
+            yield Entry(folder=folder, name=name, names=names, found=found)
+
+    def _names_in(self, folder: int) -> list[str]:
+        names = []
+        with os.scandir(folder) as listing:
+            for entry in listing:
+                if self._looks >= _LOOKS_MOST:
+                    self.is_truncated = True
+                    break
+                self._looks += 1
+                names.append(entry.name)
+        return sorted(names)
+
+
+def listing_tool(keeper: Doorkeeper) -> Tool[ListDirectoryArguments]:
+    """Return `list_directory`."""
+    listing = _Listing(keeper)
+    return Tool(
+        name="list_directory",
+        description=(
+            "List a directory, up to five levels deep and a thousand entries. A glob without a"
+            " slash fits names, one with a slash fits paths below the directory."
+            " `withheld` counts protected entries that are not shown."
+        ),
+        arguments=ListDirectoryArguments,
+        effect=lambda _: Effect.PURE,
+        plan=listing.plan,
+        act=listing.act,
+    )
+
+
+def shown_path(path: str, names: Names) -> str:
+    """Return an entry's path the way the model spelled its directory, as valid text."""
+    above = path.rstrip("/") or "/" * path.startswith("/")
+    above = "" if above == "." else above
+    below = "/".join(names)
+    joined = f"{above}/{below}" if above not in ("", "/") else above + below
+    return os.fsencode(joined).decode("utf-8", "replace")
+
+
+class _Listing:
+    def __init__(self, keeper: Doorkeeper) -> None:
+        self._keeper = keeper
+
+    async def plan(self, place: ToolWorkspace, arguments: ListDirectoryArguments) -> Aim:
+        glob_matcher(arguments.glob)
+        await in_thread(partial(self._judge, place, arguments.path))
+        return Aim(tool_class=ToolClass.READ, preview={"path": arguments.path})
+
+    async def act(
+        self, place: ToolWorkspace, arguments: ListDirectoryArguments, _: RequestedCall
+    ) -> dict[str, Any]:
+        return await in_thread(partial(self._list, place, arguments))
+
+    def _judge(self, place: ToolWorkspace, path: str, _: Event) -> None:
+        try:
+            with (
+                self._keeper.way_to(self._keeper.scope(place), path) as spot,
+                self._keeper.folder(spot),
+            ):
+                return
+        except ToolTrouble as trouble:
+            pass_if_it_may_change(trouble)
+
+    def _list(
+        self, place: ToolWorkspace, arguments: ListDirectoryArguments, stop: Event
+    ) -> dict[str, Any]:
+        fits = glob_matcher(arguments.glob)
+        scope = self._keeper.scope(place)
+        shown: list[dict[str, Any]] = []
+        with self._keeper.way_to(scope, arguments.path) as spot, self._keeper.folder(spot) as top:
+            tree = Tree(self._keeper, scope, spot, stop)
+            for entry in tree.entries(top, depth=arguments.depth):
+                if not fits("/".join(entry.names)):
+                    continue
+                if len(shown) == _ENTRIES_MOST:
+                    tree.is_truncated = True
+                    break
+                if not (stat.S_ISREG(entry.found.st_mode) and tree.withholds(entry)):
+                    shown.append(_shown(arguments.path, entry))
+        return {"entries": shown, "truncated": tree.is_truncated, "withheld": tree.withheld}
+
+
+def _shown(path: str, entry: Entry) -> dict[str, Any]:
+    return {
+        "path": shown_path(path, entry.names),
+        "type": _kind(entry.found.st_mode),
+        "size_bytes": entry.found.st_size,
+        "modified_at": modified_at(entry.found),
+    }
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat.S_ISLNK(mode) else "other"

@@ -1,0 +1,175 @@
+"""openat2 and its fallback: open beneath a directory's descriptor, and name what is open."""
+
+import ctypes
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+# Without links of any kind, so that the names that were judged are the names that were walked.
+_RESOLVE: Final = 0x08 | 0x04 | 0x02  # beneath, no symbolic links, no magic links
+_OPENAT2: Final = 437
+# Only names a directory and cannot read it, so it needs no permission to; not on every system.
+PATH_ONLY: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
+NO_FOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+FOLDER: Final[int] = getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW
+
+# File systems in which a file is the kernel talking: our own environment and memory among them.
+_KERNEL_TALK: Final = frozenset(
+    {
+        0x9FA0,  # proc
+        0x62656572,  # sysfs
+        0x64626720,  # debugfs
+        0x74726163,  # tracefs
+        0x73636673,  # securityfs
+        0x62656570,  # configfs
+        0x0027E0EB,  # cgroup
+        0x63677270,  # cgroup2
+        0xCAFE4A11,  # bpf
+        0xDE5E81E4,  # efivarfs
+        0x6165676C,  # pstore
+        0xF97CFF8C,  # selinuxfs
+    }
+)
+
+
+class Kernel(NamedTuple):
+    """What this system can do; asked once, when the tools are built."""
+
+    # Opens a directory below another one; `OSError` where a link or nothing is in the way.
+    open_folder: "FolderOpener"
+    speaks: Callable[[int], bool]
+    # What is weaker here than it could be, in words for a person.
+    weaknesses: tuple[str, ...]
+
+
+FolderOpener = Callable[[int, Sequence[str], int], int]
+Identity = tuple[int, int]
+
+
+class _How(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+def ask_kernel() -> Kernel:
+    """Find out what can be had here."""
+    weaknesses = []
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    beneath = _beneath(libc) if libc is not None else None
+    if beneath is None:
+        weaknesses.append("File scope is walked name by name: the kernel has no openat2.")
+    with _opened_root() as root:
+        if real_path(root) is None:
+            weaknesses.append("Real paths cannot be read: protected files are told by name only.")
+    return Kernel(
+        open_folder=beneath or walk_beneath,
+        speaks=_speaker(libc) if libc is not None else lambda _: False,
+        weaknesses=tuple(weaknesses),
+    )
+
+
+def walk_beneath(root: int, names: Sequence[str], flags: int) -> int:
+    """Open a directory name by name, following no link."""
+    here = os.open(".", flags | FOLDER, dir_fd=root)
+    for name in names:
+        try:
+            below = os.open(name, flags | FOLDER, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
+def identity(descriptor: int) -> Identity:
+    """Return what a thing is, whatever it is called and wherever it is mounted."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def identities_above(folder: int, top: int) -> Iterator[Identity]:
+    """Yield what an open directory is, and those above it up to the top, without the top."""
+    end, here = identity(top), os.dup(folder)
+    try:
+        while (found := identity(here)) != end:
+            yield found
+            above = os.open("..", PATH_ONLY | FOLDER, dir_fd=here)
+            os.close(here)
+            here = above
+            # The root of everything is above itself.
+            if identity(here) == found:
+                return
+    finally:
+        os.close(here)
+
+
+def real_path(descriptor: int) -> str | None:
+    """Return where an open thing is now; `None` where the system does not say."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        found = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024))
+        return os.fsdecode(found.rstrip(b"\0"))
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
+
+
+@contextmanager
+def _opened_root() -> Iterator[int]:
+    root = os.open("/", PATH_ONLY | FOLDER)
+    try:
+        yield root
+    finally:
+        os.close(root)
+
+
+def _beneath(libc: ctypes.CDLL) -> FolderOpener | None:
+    """Return the kernel's own way to open beneath a directory, if it works here."""
+    call = libc.syscall
+    call.restype = ctypes.c_long
+    call.argtypes = (
+        ctypes.c_long,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.POINTER(_How),
+        ctypes.c_size_t,
+    )
+
+    def open_folder(root: int, names: Sequence[str], flags: int) -> int:
+        path = os.fsencode("/".join(names) or ".")
+        how = _How(flags=flags | FOLDER, mode=0, resolve=_RESOLVE)
+        while True:
+            opened = int(call(_OPENAT2, root, path, ctypes.byref(how), ctypes.sizeof(how)))
+            if opened >= 0:
+                return opened
+            problem = ctypes.get_errno()
+            if problem != errno.EINTR:
+                raise OSError(problem, os.strerror(problem))
+
+    with _opened_root() as root:
+        try:
+            os.close(open_folder(root, (), PATH_ONLY))
+        # An old kernel, or a filter around this process that does not know the call.
+        except OSError:
+            return None
+    return open_folder
+
+
+def _speaker(libc: ctypes.CDLL) -> Callable[[int], bool]:
+    """Return what tells whether an open thing is the kernel talking."""
+
+    def speaks(descriptor: int) -> bool:
+        # Larger than the structure on any machine; its first word is the type.
+        found = (ctypes.c_ulong * 64)()
+        if libc.fstatfs(descriptor, found) != 0:
+            return True
+        return int(found[0]) & 0xFFFFFFFF in _KERNEL_TALK
+
+    return speaks

@@ -1,0 +1,85 @@
+"""Lines and names by pattern; matching takes time in proportion to the text, whoever wrote it."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.domain.tools import ResultCode
+from holdfast.parsing.regex import Pattern, PatternError
+from holdfast.parsing.regex import compile as compile_pattern
+from holdfast.tools.tool import ToolTrouble
+
+# What makes a line's beginning and end differ from those of a text of several lines.
+_WHOLE_TEXT: Final = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*-")
+
+
+class LinePattern:
+    """Finds lines. A block of lines is asked first whether any of them could match."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = _compiled(f"(?m){pattern}")
+        self._asks_blocks = _WHOLE_TEXT.search(pattern) is None
+
+    def may_match(self, block: bytes) -> bool:
+        """Tell whether a line of the block can match; a line that does is never denied."""
+        return not self._asks_blocks or self.matches(block)
+
+    def matches(self, line: bytes) -> bool:
+        """Tell whether a line matches somewhere."""
+        return self._pattern.is_in(line)
+
+
+def glob_matcher(glob: str | None) -> Callable[[str], bool]:
+    """Return what tells whether a path fits; without a slash the glob is for the name alone.
+
+    `*` and `?` stay within a name, `**` does not; `[…]` is one of several characters.
+    """
+    if glob is None:
+        return lambda _: True
+    pattern = _compiled(f"(?s){_translated(glob)}")
+    if "/" in glob:
+        return pattern.is_all_of
+    return lambda path: pattern.is_all_of(path.rpartition("/")[2])
+
+
+def _translated(glob: str) -> str:
+    parts, at = [], 0
+    glob = glob.removeprefix("./")
+    while at < len(glob):
+        if found := _GLOB_PART.match(glob, at):
+            parts.append(_GLOB[found.lastgroup or ""](found[0]))
+            at = found.end()
+        else:
+            parts.append(_quoted(glob[at]))
+            at += 1
+    return "".join(parts)
+
+
+def _quoted(text: str) -> str:
+    return "".join(each if each.isalnum() else f"\\x{{{ord(each):x}}}" for each in text)
+
+
+def _one_of(text: str) -> str:
+    inner = text[1:-1]
+    is_other = len(inner) > 1 and inner[0] in "!^"
+    quoted = "".join(each if each == "-" else _quoted(each) for each in inner[is_other:])
+    return f"[^/{quoted}]" if is_other else f"[{quoted}]"
+
+
+_GLOB_PART: Final = re.compile(
+    r"(?P<folders>\*\*/)|(?P<all>\*\*)|(?P<some>\*)|(?P<one>\?)|(?P<set>\[[!^]?\]?[^\]/]+\])"
+)
+_GLOB: Final[dict[str, Callable[[str], str]]] = {
+    "folders": lambda _: "(?:.*/)?",
+    "all": lambda _: ".*",
+    "some": lambda _: "[^/]*",
+    "one": lambda _: "[^/]",
+    "set": _one_of,
+}
+
+
+def _compiled(pattern: str) -> Pattern:
+    try:
+        return compile_pattern(pattern)
+    except PatternError as error:
+        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, f"The pattern: {error}.") from None

@@ -1,0 +1,125 @@
+"""`read_file`: the text of a file, whole or some of its lines."""
+
+import os
+from datetime import UTC, datetime
+from functools import partial
+from threading import Event
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.process.cancellation import in_thread
+from holdfast.tools.files.access import Doorkeeper, content_of, pass_if_it_may_change
+from holdfast.tools.files.errors import binary
+from holdfast.tools.tool import Aim, Tool, ToolTrouble
+
+FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+_BINARY_HEAD: Final = 8 << 10
+_REPLACEMENT: Final = "\ufffd"
+
+
+class ReadFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `read_file` takes; lines count from one, and the last one is included."""
+
+    path: FilePath
+    start_line: Annotated[int, Meta(ge=1)] = 1
+    end_line: Annotated[int, Meta(ge=1)] | None = None
+
+
+def reading_tool(keeper: Doorkeeper) -> Tool[ReadFileArguments]:
+    """Return `read_file`."""
+    reading = _Reading(keeper)
+    return Tool(
+        name="read_file",
+        description=(
+            "Read a text file of at most 8 MiB, or the lines from start_line to end_line of it."
+            " `lossy` in the result says that bytes which are no UTF-8 were replaced."
+        ),
+        arguments=ReadFileArguments,
+        effect=lambda _: Effect.PURE,
+        plan=reading.plan,
+        act=reading.act,
+    )
+
+
+def is_binary(content: bytes) -> bool:
+    """Tell whether a file that begins so is something else than text."""
+    return b"\0" in content[:_BINARY_HEAD]
+
+
+def modified_at(found: os.stat_result) -> str | None:
+    """Return when a file was changed; `None` where the file system says something absurd."""
+    try:
+        return stamped(datetime.fromtimestamp(found.st_mtime_ns // 1_000_000 / 1000, UTC))
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def stamped(at: datetime) -> str:
+    """Return an instant as results show it."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Reading:
+    def __init__(self, keeper: Doorkeeper) -> None:
+        self._keeper = keeper
+
+    async def plan(self, place: ToolWorkspace, arguments: ReadFileArguments) -> Aim:
+        if arguments.end_line is not None and arguments.end_line < arguments.start_line:
+            raise ToolTrouble(
+                ResultCode.INVALID_ARGUMENTS, "end_line must not be smaller than start_line."
+            )
+        await in_thread(partial(self._judge, place, arguments.path))
+        return Aim(tool_class=ToolClass.READ, preview={"path": arguments.path})
+
+    async def act(
+        self, place: ToolWorkspace, arguments: ReadFileArguments, _: RequestedCall
+    ) -> dict[str, Any]:
+        return await in_thread(partial(self._read, place, arguments))
+
+    def _judge(self, place: ToolWorkspace, path: str, _: Event) -> None:
+        scope = self._keeper.scope(place)
+        try:
+            with self._keeper.way_to(scope, path) as spot, self._keeper.file(scope, spot):
+                return
+        except ToolTrouble as trouble:
+            pass_if_it_may_change(trouble)
+
+    def _read(self, place: ToolWorkspace, arguments: ReadFileArguments, _: Event) -> dict[str, Any]:
+        scope = self._keeper.scope(place)
+        with (
+            self._keeper.way_to(scope, arguments.path) as spot,
+            self._keeper.file(scope, spot) as descriptor,
+        ):
+            content = content_of(descriptor, arguments.path)
+            found = os.fstat(descriptor)
+        if is_binary(content):
+            raise binary(arguments.path)
+        result = _lines(content.decode("utf-8", "replace"), arguments)
+        result |= {"size_bytes": len(content), "modified_at": modified_at(found)}
+        return result if _is_faithful(content) else result | {"lossy": True}
+
+
+def _lines(text: str, arguments: ReadFileArguments) -> dict[str, Any]:
+    *whole, rest = text.replace("\0", _REPLACEMENT).split("\n")
+    lines = [f"{line}\n" for line in whole] + ([rest] if rest else [])
+    end = min(arguments.end_line or len(lines), len(lines))
+    return {
+        "content": "".join(lines[arguments.start_line - 1 : end]),
+        "start_line": arguments.start_line,
+        "end_line": end,
+        "total_lines": len(lines),
+    }
+
+
+def _is_faithful(content: bytes) -> bool:
+    if b"\0" in content:
+        return False
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

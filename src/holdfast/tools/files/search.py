@@ -1,0 +1,218 @@
+"""`find_text`: the lines below a directory that match a pattern, within a fixed effort."""
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from functools import partial
+from threading import Event
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from holdfast.domain.messages import ResultStatus
+from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.process.cancellation import in_thread
+from holdfast.tools.files.access import Doorkeeper, content_of, pass_if_it_may_change
+from holdfast.tools.files.errors import telling
+from holdfast.tools.files.listing import Entry, Glob, Tree, shown_path
+from holdfast.tools.files.path_walk import Spot
+from holdfast.tools.files.patterns import LinePattern, glob_matcher
+from holdfast.tools.files.read import FilePath, is_binary
+from holdfast.tools.files.scope import Scope
+from holdfast.tools.tool import Aim, Tool, ToolTrouble
+
+_FILES_MOST: Final = 20_000
+_BYTES_MOST: Final = 256 << 20
+_SECONDS_MOST: Final = 20.0
+# A pattern cannot be interrupted, so what it gets at once is small; the worst take half a second.
+_BLOCK: Final = 64 << 10
+_DEEPEST: Final = 64
+_TEXT_LONGEST: Final = 300
+
+
+class FindTextArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `find_text` takes."""
+
+    pattern: Annotated[str, Meta(min_length=1, max_length=1000)]
+    path: FilePath = "."
+    glob: Glob | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+
+
+def searching_tool(keeper: Doorkeeper) -> Tool[FindTextArguments]:
+    """Return `find_text`."""
+    searching = _Searching(keeper)
+    return Tool(
+        name="find_text",
+        description=(
+            "Find the lines that match a regular expression (RE2 syntax) in a file or below a"
+            " directory. Binary files, files above 8 MiB, links and .git are not searched;"
+            " `withheld` counts protected files that were not searched."
+        ),
+        arguments=FindTextArguments,
+        effect=lambda _: Effect.PURE,
+        plan=searching.plan,
+        act=searching.act,
+    )
+
+
+class _Searching:
+    def __init__(self, keeper: Doorkeeper) -> None:
+        self._keeper = keeper
+
+    async def plan(self, place: ToolWorkspace, arguments: FindTextArguments) -> Aim:
+        glob_matcher(arguments.glob)
+        LinePattern(arguments.pattern)
+        await in_thread(partial(self._judge, place, arguments.path))
+        return Aim(tool_class=ToolClass.READ, preview={"path": arguments.path})
+
+    async def act(
+        self, place: ToolWorkspace, arguments: FindTextArguments, _: RequestedCall
+    ) -> dict[str, Any]:
+        return await in_thread(partial(self._find, place, arguments))
+
+    def _judge(self, place: ToolWorkspace, path: str, _: Event) -> None:
+        scope = self._keeper.scope(place)
+        try:
+            with self._keeper.way_to(scope, path) as spot:
+                if _is_folder(spot):
+                    with self._keeper.folder(spot):
+                        return
+                with self._keeper.file(scope, spot):
+                    return
+        except ToolTrouble as trouble:
+            pass_if_it_may_change(trouble)
+
+    def _find(
+        self, place: ToolWorkspace, arguments: FindTextArguments, stop: Event
+    ) -> dict[str, Any]:
+        scope = self._keeper.scope(place)
+        search = _Search(arguments, stop)
+        with self._keeper.way_to(scope, arguments.path) as spot:
+            if not _is_folder(spot):
+                with self._keeper.file(scope, spot) as descriptor:
+                    search.look(arguments.path, content_of(descriptor, arguments.path))
+                return search.result(withheld=0)
+            with self._keeper.folder(spot) as top:
+                tree = Tree(self._keeper, scope, spot, stop)
+                self._look_below(search, tree, scope, spot, top)
+        search.is_truncated |= tree.is_truncated
+        return search.result(withheld=tree.withheld)
+
+    def _look_below(
+        self, search: "_Search", tree: Tree, scope: Scope, spot: Spot, top: int
+    ) -> None:
+        for entry in tree.entries(top, depth=_DEEPEST, passing=".git"):
+            if search.must_stop():
+                return
+            if not search.wants(entry):
+                continue
+            if search.is_spent():
+                return
+            try:
+                with self._keeper.opened(scope, spot, entry.folder, entry.name) as descriptor:
+                    content = content_of(descriptor, spot.path)
+            except ToolTrouble as trouble:
+                tree.withheld += trouble.status is ResultStatus.DENIED
+                search.skip(trouble)
+            # Gone, or forbidden by the system: nothing to be found in it.
+            except OSError:
+                continue
+            else:
+                search.look(shown_path(spot.path, entry.names), content)
+
+
+class _Search:
+    """What was found so far, and how much effort is left."""
+
+    def __init__(self, arguments: FindTextArguments, stop: Event) -> None:
+        self._pattern = LinePattern(arguments.pattern)
+        self._fits = glob_matcher(arguments.glob)
+        self._limit = arguments.limit
+        self._stop = stop
+        self._until = time.monotonic() + _SECONDS_MOST
+        self._files = 0
+        self._bytes = 0
+        self._is_full = False
+        self._matches: list[dict[str, Any]] = []
+        self.is_truncated = False
+
+    def wants(self, entry: Entry) -> bool:
+        """Tell whether a file is one to look into."""
+        return stat.S_ISREG(entry.found.st_mode) and self._fits("/".join(entry.names))
+
+    def must_stop(self) -> bool:
+        """Tell whether there is no time or no room for more, and remember that there was more."""
+        stops = self._is_full or time.monotonic() > self._until or self._stop.is_set()
+        self.is_truncated |= stops
+        return stops
+
+    def is_spent(self) -> bool:
+        """Tell whether one more file is one too many, and remember that there was one."""
+        spent = self._files >= _FILES_MOST or self._bytes >= _BYTES_MOST
+        self.is_truncated |= spent
+        return spent
+
+    def skip(self, trouble: ToolTrouble) -> None:
+        """Remember that a file was not looked into only because of its size."""
+        self._files += 1
+        self.is_truncated |= trouble.code is ResultCode.TOO_LARGE
+
+    def look(self, path: str, content: bytes) -> None:
+        """Look through a file."""
+        self._files += 1
+        self._bytes += len(content)
+        if is_binary(content):
+            return
+        number = 1
+        for block, is_cut in _blocks(content.replace(b"\r\n", b"\n")):
+            if self.must_stop():
+                return
+            self.is_truncated |= is_cut
+            lines = block.removesuffix(b"\n").split(b"\n")
+            if self._pattern.may_match(block):
+                self._keep(path, number, lines)
+            number += len(lines)
+
+    def result(self, *, withheld: int) -> dict[str, Any]:
+        """Return what was found."""
+        return {
+            "matches": self._matches,
+            "truncated": self.is_truncated,
+            "withheld": withheld,
+        }
+
+    def _keep(self, path: str, first: int, lines: list[bytes]) -> None:
+        for number, line in enumerate(lines, first):
+            if not self._pattern.matches(line):
+                continue
+            if len(self._matches) == self._limit:
+                self._is_full = self.is_truncated = True
+                return
+            text = line.decode("utf-8", "replace").replace("\0", "\ufffd")[:_TEXT_LONGEST]
+            self._matches.append({"path": path, "line": number, "text": text})
+
+
+def _blocks(content: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Yield whole lines, as many as fit into a block; of a longer line its beginning."""
+    at = 0
+    while at < len(content):
+        end = len(content)
+        if end - at > _BLOCK:
+            end = content.rfind(b"\n", at, at + _BLOCK) + 1
+        if end > 0:
+            yield content[at:end], False
+        else:
+            end = content.find(b"\n", at) + 1 or len(content)
+            yield content[at : at + _BLOCK], True
+        at = end
+
+
+def _is_folder(spot: Spot) -> bool:
+    if spot.leaf is None or not spot.is_there:
+        return spot.leaf is None
+    with telling(spot.path):
+        found = os.stat(spot.leaf, dir_fd=spot.folder, follow_symlinks=False)
+    return stat.S_ISDIR(found.st_mode)

@@ -1,0 +1,268 @@
+"""Git itself, called so that it runs nothing but git: no hook, filter, pager, helper or signer.
+
+Paths reach git as literal pathspecs that are in scope and not protected.
+
+"""
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from holdfast.domain.text import is_encodable, visible
+from holdfast.domain.tools import ResultCode
+from holdfast.process.cancellation import in_thread
+from holdfast.process.child import NotStarted, Order
+from holdfast.process.environment import is_below
+from holdfast.process.executables import Program, executables, needed_by
+from holdfast.process.launcher import Finished, Launcher
+from holdfast.process.protected_paths import Floors, folded_path
+from holdfast.process.sandbox import Bounds, Confinement
+from holdfast.tools.files.errors import outside, protected
+from holdfast.tools.files.hard_links import Places, ProtectedInodes
+from holdfast.tools.files.scope import names_in
+from holdfast.tools.git.repository import Head, Repository, Shadow, read_plain, shadow_of
+from holdfast.tools.process_context import Surroundings
+from holdfast.tools.tool import ToolTrouble
+
+Settings = dict[str, str]
+TIME_LIMIT: Final = 60.0
+_PROCESSES: Final = 512
+# Those of others to write our objects are theirs to read: git's own modes, not a command's.
+_UMASK: Final = 0o022
+_ENVIRONMENT: Final[Mapping[str, str]] = {
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_ASKPASS": "",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_EDITOR": ":",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+    "GIT_PROTOCOL_FROM_USER": "0",
+    "GIT_SSH_COMMAND": "false",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C.UTF-8",
+}
+# Said again on the command line: there it outweighs what the repository says of itself.
+_SETTINGS: Final = (
+    "advice.addIgnoredFile=false",
+    "advice.detachedHead=false",
+    "commit.gpgSign=false",
+    f"core.attributesFile={os.devnull}",
+    f"core.excludesFile={os.devnull}",
+    "core.fsmonitor=false",
+    f"core.hooksPath={os.devnull}",
+    "core.pager=cat",
+    "core.sshCommand=false",
+    "core.untrackedCache=false",
+    "credential.helper=",
+    "diff.ignoreSubmodules=all",
+    "gc.auto=0",
+    "gpg.program=false",
+    "log.showSignature=false",
+    "maintenance.auto=false",
+    "protocol.allow=never",
+    "status.submoduleSummary=false",
+    "submodule.recurse=false",
+)
+# What changes contents or names and runs nothing, by where it may be said.
+_FROM_USER: Final = frozenset(
+    {
+        *("core.autocrlf", "core.eol", "core.excludesfile", "core.safecrlf"),
+        *("user.email", "user.name"),
+    }
+)
+_FROM_REPOSITORY: Final = frozenset(
+    {
+        *("core.autocrlf", "core.eol", "core.filemode", "core.ignorecase"),
+        *("core.precomposeunicode", "core.protecthfs", "core.protectntfs", "core.safecrlf"),
+        *("core.sharedrepository", "core.sparsecheckout", "core.sparsecheckoutcone"),
+        *("core.symlinks", "extensions.objectformat", "user.email", "user.name"),
+    }
+)
+_HARMLESS: Final[Mapping[str, frozenset[str]]] = {
+    "global": _FROM_USER,
+    "local": _FROM_REPOSITORY,
+    "worktree": _FROM_REPOSITORY,
+}
+_NOTE_LARGEST: Final = 1 << 20
+_SAID_LONGEST: Final = 2_000
+
+
+class Git:
+    """Git at one place."""
+
+    def __init__(self, launcher: Launcher, program: Program, around: Surroundings) -> None:
+        self._launcher = launcher
+        self._program = program
+        self._around = around
+        self._readable = (
+            *(around.roots if around.is_jailed else ("/",)),
+            *needed_by(program, path=(), roots=()),
+        )
+
+    async def __call__(
+        self,
+        *words: str,
+        about: Mapping[str, str],
+        folder: str,
+        readable: Sequence[str] = (),
+        writable: Sequence[str] = (),
+    ) -> Finished:
+        """Run git with `about` in its environment, which says where repository and index are."""
+        settings = [word for each in _SETTINGS for word in ("-c", each)]
+        order = Order(
+            argv=("git", "--no-pager", *settings, *words),
+            program=self._program.path,
+            program_identity=self._program.identity,
+            folder=folder,
+            environment=self._environment(about),
+            confinement=Confinement(
+                readable=(*self._readable, *readable, folder),
+                writable=tuple(writable),
+                executable=executables(self._program.real),
+                hidden=self._around.hidden,
+                bounds=Bounds(processes=_PROCESSES),
+            ),
+            umask=_UMASK,
+        )
+        try:
+            finished = await self._launcher.run(order, time_limit=TIME_LIMIT)
+        except NotStarted as refused:
+            raise ToolTrouble(ResultCode.UNAVAILABLE, f"git cannot run here: {refused}.") from None
+        if finished.timed_out:
+            raise ToolTrouble(ResultCode.TIMEOUT, f"git took more than {TIME_LIMIT:g} seconds.")
+        return finished
+
+    async def head(self, repository: Repository) -> Head:
+        """Return what is checked out."""
+        both = await self._asked(repository, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
+        if both.exit_code == 0:
+            commit, ref = both.stdout.split()
+            return Head(ref=None if ref == "HEAD" else ref, commit=commit)
+        unborn = await self._asked(repository, "symbolic-ref", "-q", "HEAD")
+        if unborn.exit_code:
+            raise ToolTrouble(ResultCode.UNAVAILABLE, "This repository has no readable HEAD.")
+        return Head(ref=unborn.stdout.strip(), commit=None)
+
+    async def settings(self, repository: Repository) -> Settings:
+        """Return what of the user's and the repository's configuration is harmless."""
+        home = self._around.user_home
+        found = await self(
+            *("config", "--includes", "--null", "--show-scope", "--list"),
+            # The place of the user's file is git's to find: empty takes our own word back.
+            about={"GIT_DIR": repository.git_dir, "HOME": home or "", "GIT_CONFIG_GLOBAL": ""},
+            folder=repository.top,
+            readable=("/", home) if home else (),
+        )
+        told = records(said(found))
+        return dict(_harmless(zip(told[::2], told[1::2], strict=True)))
+
+    async def _asked(self, repository: Repository, *words: str) -> Finished:
+        about = {"GIT_DIR": repository.git_dir, "GIT_WORK_TREE": repository.top}
+        return await self(*words, about=about, folder=repository.top)
+
+    @asynccontextmanager
+    async def shadow(self, repository: Repository) -> AsyncIterator[tuple[Shadow, Head, Settings]]:
+        """Yield a shadow of the repository as it is now, its HEAD, and the settings it has."""
+        head = await self.head(repository)
+        settings = await self.settings(repository)
+        ignored = await in_thread(lambda _: self._ignored(settings.pop("core.excludesfile", None)))
+        shadowed = shadow_of(
+            repository, head, settings, scratch=self._around.scratch, ignored=ignored
+        )
+        async with shadowed as shadow:
+            yield shadow, head, settings
+
+    def _ignored(self, file: str | None) -> bytes:
+        """Return what the user excludes in every repository."""
+        home = self._around.user_home
+        if home is None:
+            return b""
+        chosen = (file or "~/.config/git/ignore").replace("~", home, 1)
+        return read_plain(os.path.realpath(os.path.join(home, chosen)), _NOTE_LARGEST) or b""
+
+    def _environment(self, about: Mapping[str, str]) -> dict[str, str]:
+        around = self._around
+        basis = {"HOME": around.scratch, "PATH": os.pathsep.join(around.path)}
+        told = {**basis, "TMPDIR": around.scratch, **_ENVIRONMENT, **about}
+        return {name: value for name, value in told.items() if value or name not in about}
+
+
+def records(finished: Finished) -> list[str]:
+    """Return what git listed, each of which ends in NUL."""
+    listed = finished.output.whole()
+    if listed is None:
+        raise ToolTrouble(ResultCode.TOO_LARGE, "Too many files for one call.")
+    return [os.fsdecode(each) for each in listed.split(b"\0") if each]
+
+
+def said(finished: Finished) -> Finished:
+    """Return what git said, unless it said no."""
+    if finished.exit_code:
+        words = visible(finished.stderr.strip() or finished.stdout.strip())
+        raise ToolTrouble(ResultCode.FAILED, f"git refuses: {words[:_SAID_LONGEST]}")
+    return finished
+
+
+def _harmless(entries: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the settings that we pass on; what the repository says comes last and wins."""
+    for scope, entry in entries:
+        key, separator, value = entry.partition("\n")
+        wanted = _HARMLESS.get(scope, frozenset())
+        if separator and key in wanted and "\n" not in value:
+            yield key, value
+
+
+_RULES: Final = Floors(())
+_INODES: Final = ProtectedInodes(_RULES)
+
+
+def pathspec(path: str, repository: Repository, around: Surroundings) -> str:
+    """Return the path as git shall read it: literally, and from the top of the repository."""
+    if not path or "\x00" in path or not is_encodable(path):
+        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "A path is empty, or no file's name.")
+    lexical = os.path.normpath(os.path.join(around.folder, path))
+    # The last name stays: a link is a content of its own for git, and is not followed.
+    parent, name = os.path.split(lexical)
+    real = os.path.join(os.path.realpath(parent), name)
+    is_in_reach = not around.is_jailed or any(is_below(real, root) for root in around.roots)
+    if not is_in_reach or not is_below(real, repository.top):
+        raise outside(path)
+    below = os.path.relpath(real, repository.top)
+    if is_protected(below) or any(is_below(real, each) for each in _closed(repository, around)):
+        raise protected(path)
+    return ":(top)" if below == "." else f":(top,literal){below}"
+
+
+def is_protected(below: str) -> bool:
+    """Tell whether nobody may read a file, by its path below the top."""
+    return _RULES.hides(folded_path(names_in(below)), is_folder=False)
+
+
+def protected_among(
+    names: Iterable[str], repository: Repository, around: Surroundings
+) -> tuple[str, ...]:
+    """Return the files that nobody may read, by their names or as hard links to such a file."""
+    places = Places(around.hidden, (repository.top,), around.user_home)
+    return tuple(
+        name
+        for name in names
+        if is_protected(name) or _is_linked(f"{repository.top}/{name}", places)
+    )
+
+
+def _is_linked(path: str, places: Places) -> bool:
+    try:
+        return _INODES.holds(os.lstat(path), places)
+    # Not in the working tree: then its content is the one that was committed.
+    except OSError:
+        return False
+
+
+def _closed(repository: Repository, around: Surroundings) -> Iterable[str]:
+    """Return Holdfast's own folders, unless the repository itself lies in one."""
+    return (each for each in around.hidden if not is_below(repository.top, each))

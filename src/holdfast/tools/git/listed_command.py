@@ -1,0 +1,287 @@
+"""Git as a listed command: it runs nothing that the repository's configuration names.
+
+Two barriers. Environment variables override every setting of the repository that names a program;
+what the user's own configuration says stays. Where Landlock is there and the session is jailed,
+a subcommand that is part of git may also execute nothing but git.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from holdfast.process.executables import Program, executables, find_program
+from holdfast.process.launcher import Launcher
+from holdfast.tools.git.cli import Git, records, said
+from holdfast.tools.git.repository import read_plain
+from holdfast.tools.process_context import Surroundings
+
+Words = tuple[str, ...]
+Setting = tuple[str, str]
+
+_GITMODULES_LARGEST: Final = 1 << 20
+_ENVIRONMENT: Final[Mapping[str, str]] = {
+    # Neither `ext::`, which is a command, nor `file`, which runs the hooks of another repository.
+    "GIT_ALLOW_PROTOCOL": "http:https:ssh:git",
+    "GIT_ASKPASS": "",
+    "GIT_EDITOR": ":",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_PAGER": "cat",
+    "GIT_SEQUENCE_EDITOR": ":",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+# Set in every call, whatever the repository says. A child of git that looks into a submodule reads
+# the submodule's configuration, so there are no such children.
+_ALWAYS: Final[Mapping[str, str]] = {
+    "core.fsmonitor": "false",
+    "core.hookspath": os.devnull,
+    "diff.ignoresubmodules": "all",
+    "diff.submodule": "short",
+    "fetch.recursesubmodules": "false",
+    "protocol.ext.allow": "never",
+    "push.recursesubmodules": "no",
+    "status.submodulesummary": "false",
+    "submodule.recurse": "false",
+}
+# Every setting that names a program, and the value that names none. The first match counts.
+_NEUTRAL: Final = tuple(
+    (re.compile(pattern, re.DOTALL), value)
+    for pattern, value in (
+        (r"alias\..*", ""),
+        (r"commit\.gpgsign|tag\.gpgsign|push\.gpgsign|log\.showsignature", "false"),
+        (r"core\.alternaterefscommand", "true"),
+        (r"core\.(?:askpass|editor)|sequence\.editor", ":"),
+        (r"core\.gitproxy", "none"),
+        (r"core\.pager|interactive\.difffilter", "cat"),
+        (r"core\.sshcommand", "ssh"),
+        (r"diff\.(?:.*\.)?(?:command|textconv|external)", "false"),
+        (r"gc\.recentobjectshook|uploadpack\.packobjectshook", "true"),
+        (r"gpg\.ssh\.defaultkeycommand", ""),
+        (r"gpg\.ssh\.program", "ssh-keygen"),
+        (r"gpg\.x509\.program", "gpgsm"),
+        (r"gpg\.(?:.*\.)?program", "gpg"),
+        (r"hook\..*\.enabled", "false"),
+        (r"hook\..*\.command", "true"),
+        (r"imap\.tunnel|sendemail\.(?:.*\.)?(?:.*cmd|smtpserver)", "false"),
+        (r"init\.templatedir", ""),
+        (r"(?:web|help|man|instaweb)\.(?:browser|viewer|httpd)", "false"),
+        (r"(?:browser|difftool|guitool|man|mergetool|lfs)\..*\.(?:cmd|path)", "false"),
+        (r"merge\..*\.driver|tar\..*\.command|trailer\..*\.(?:command|cmd)", "false"),
+        (r"pager\..*", "false"),
+        (r"remote\..*\.receivepack", "git-receive-pack"),
+        (r"remote\..*\.uploadpack", "git-upload-pack"),
+        (r"submodule\..*\.update", "none"),
+    )
+)
+_FILTER: Final = re.compile(r"(filter\..*|lfs\.extension\..*)\.[^.]+", re.DOTALL)
+_FILTER_FIELDS: Final = ("clean", "smudge", "process")
+_HELPER: Final = re.compile(r"credential\.(?:.*\.)?helper", re.DOTALL)
+_DIFF_DRIVER: Final = re.compile(r"diff\.(?:.*\.)?(?:command|textconv|external)", re.DOTALL)
+_SUBMODULE: Final = re.compile(r"submodule\.(.+)\.[^.]+", re.DOTALL)
+_SUBMODULE_SECTION: Final = re.compile(
+    rb'^[ \t]*\[[ \t]*submodule[ \t]+"((?:[^"\\\n]|\\.)*)"[ \t]*\]', re.IGNORECASE | re.MULTILINE
+)
+_OF_USER: Final = frozenset({"system", "global"})
+_OF_REPOSITORY: Final = frozenset({"local", "worktree"})
+
+# Subcommands that show something and store nothing: a file that needs a filter is shown as it is.
+_READING: Final = frozenset(
+    {
+        *("annotate", "blame", "cat-file", "describe", "diff", "diff-files", "diff-index"),
+        *("diff-tree", "grep", "log", "ls-files", "ls-tree", "name-rev", "range-diff", "reflog"),
+        *("rev-list", "rev-parse", "shortlog", "show", "show-branch", "show-ref", "status"),
+        *("whatchanged", "for-each-ref", "merge-base", "count-objects", "var", "version"),
+    }
+)
+# These do all of their work in git itself.
+_CONTAINED: Final = _READING | frozenset(
+    {
+        *("add", "am", "apply", "archive", "branch", "bundle", "checkout", "cherry", "clean"),
+        *("cherry-pick", "commit", "commit-tree", "config", "format-patch", "fsck", "gc", "init"),
+        *("hash-object", "maintenance", "merge", "mv", "notes", "prune", "read-tree", "rebase"),
+        *("repack", "replace", "reset", "restore", "revert", "rm", "sparse-checkout", "stage"),
+        *("stash", "switch", "symbolic-ref", "tag", "update-index", "update-ref", "worktree"),
+        *("write-tree", "checkout-index", "check-attr", "check-ignore", "pack-refs", "rerere"),
+    }
+)
+# Subcommands that convert what they show, and the options that keep them from it.
+_PLAIN_DIFF: Final = ("--no-ext-diff", "--no-textconv")
+_PLAIN: Final[Mapping[str, Words]] = {
+    **dict.fromkeys(("diff", "log", "show", "whatchanged", "format-patch"), _PLAIN_DIFF),
+    **dict.fromkeys(("diff-files", "diff-index", "diff-tree"), _PLAIN_DIFF),
+    **dict.fromkeys(("annotate", "blame", "grep"), ("--no-textconv",)),
+}
+_WITH_VALUE: Final = frozenset(
+    {
+        *("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix"),
+        *("--config-env", "--attr-source"),
+    }
+)
+_UNRELATED: Final = ("-p", "--paginate", "-P", "--no-pager", "--exec-path", "--html-path")
+
+
+class HardenedCall(Struct, frozen=True, kw_only=True):
+    """How a call of git is run instead: its words, more environment, and what it may execute."""
+
+    argv: Words
+    environment: Mapping[str, str]
+    # `None` is everything that is readable.
+    executable: tuple[str, ...] | None = None
+
+
+class _Call(NamedTuple):
+    """The words of a call of git."""
+
+    options: Words
+    subcommand: str
+    rest: Words
+
+
+def names_git(call: Words) -> bool:
+    """Tell whether a call is one of git, or hands git to another program."""
+    return any(os.path.basename(word) == "git" for word in call)
+
+
+async def hardened(
+    call: Words, program: Program, around: Surroundings, launcher: Launcher
+) -> HardenedCall:
+    """Return the call without anything that the repository brings along."""
+    is_git = os.path.basename(call[0]) == "git"
+    git = program if is_git else find_program("git", path=around.path, folder=around.folder)
+    words = _parsed(call) if is_git else _Call((), "", ())
+    if git is None:
+        return HardenedCall(argv=call, environment=dict(_ENVIRONMENT))
+    caller = Git(launcher, git, around)
+    entries = await _entries(caller, words.options, around)
+    executable = _own_programs(git) if words.subcommand in _CONTAINED else None
+    # The kernel refuses what a submodule would run, so that there is no need to know its name.
+    is_held = executable is not None and around.is_jailed and (await launcher.means()).landlock
+    names = () if is_held else await _submodules(caller, words.options, around.folder)
+    settings = tuple(overrides(entries, submodules=names, reads=words.subcommand in _READING))
+    own = {"GIT_CONFIG_GLOBAL": os.devnull} if around.is_jailed else {}
+    return HardenedCall(
+        argv=_plain(call, words) if _has_drivers(entries) else call,
+        environment={**_ENVIRONMENT, **own, **_as_environment(settings)},
+        executable=executable,
+    )
+
+
+def overrides(
+    entries: Sequence[tuple[str, str, str]], *, submodules: Iterable[str], reads: bool
+) -> Iterator[Setting]:
+    """Yield the settings that outweigh those of the repository; entries have scope, key, value.
+
+    A filter that is switched off passes contents through for a call that `reads`; any other call
+    fails at it, so that nothing is stored unfiltered.
+    """
+    users = {key: value for scope, key, value in entries if scope in _OF_USER}
+    theirs = dict.fromkeys(key for scope, key, _ in entries if scope in _OF_REPOSITORY)
+    for key, value in _ALWAYS.items():
+        yield key, _kept(key, users) or value
+    for key in theirs:
+        neutral = next((value for pattern, value in _NEUTRAL if pattern.fullmatch(key)), None)
+        if neutral is not None:
+            yield key, users.get(key, neutral)
+    for name in dict.fromkeys(found[1] for key in theirs if (found := _FILTER.fullmatch(key))):
+        fields = {field: users.get(f"{name}.{field}", "") for field in _FILTER_FIELDS}
+        yield from ((f"{name}.{field}", value) for field, value in fields.items())
+        is_users = any(fields.values())
+        required = users.get(f"{name}.required", "false") if is_users else str(not reads).lower()
+        yield f"{name}.required", required
+    yield from _helpers(entries, theirs)
+    known = (each[1] for key in theirs if (each := _SUBMODULE.fullmatch(key)))
+    for name in dict.fromkeys((*known, *submodules)):
+        yield f"submodule.{name}.ignore", "all"
+
+
+def _kept(key: str, users: Mapping[str, str]) -> str | None:
+    """Return the user's own folder of hooks; a relative one would be the repository's."""
+    folder = users.get(key, "") if key == "core.hookspath" else ""
+    return folder if folder.startswith(("/", "~")) else None
+
+
+def _helpers(entries: Sequence[tuple[str, str, str]], theirs: Iterable[str]) -> Iterator[Setting]:
+    """Yield the user's credential helpers alone: an empty one drops all that came before it."""
+    dropped = [key for key in theirs if _HELPER.fullmatch(key)]
+    yield from ((key, "") for key in dropped)
+    if dropped:
+        for scope, key, value in entries:
+            if scope in _OF_USER and _HELPER.fullmatch(key):
+                yield key, value
+
+
+async def _entries(git: Git, options: Words, around: Surroundings) -> list[tuple[str, str, str]]:
+    """Return the whole configuration as git would read it in this call."""
+    about: dict[str, str] = {}
+    if not around.is_jailed:
+        home = around.user_home or ""
+        # Empty takes our own word back: here the user's and the machine's files count.
+        about = {"HOME": home, "GIT_CONFIG_GLOBAL": "", "GIT_CONFIG_NOSYSTEM": ""}
+    listing = ("config", "--includes", "--null", "--show-scope", "--list")
+    found = await git(*_related(options), *listing, about=about, folder=around.folder)
+    told = records(said(found))
+    pairs = zip(told[::2], (entry.partition("\n") for entry in told[1::2]), strict=True)
+    return [(scope, key, value) for scope, (key, _, value) in pairs]
+
+
+def _parsed(call: Words) -> _Call:
+    at = 1
+    while at < len(call) and call[at].startswith("-"):
+        at += 2 if call[at] in _WITH_VALUE else 1
+    subcommand = call[at] if at < len(call) else ""
+    return _Call(call[1:at], subcommand, call[at + 1 :])
+
+
+def _related(options: Words) -> Words:
+    """Return the options of git itself that decide which repository and settings it reads."""
+    return tuple(word for word in options if not word.startswith(_UNRELATED))
+
+
+def _plain(call: Words, words: _Call) -> Words:
+    """Return the call with the options that keep git from running a converter."""
+    more = _PLAIN.get(words.subcommand, ())
+    return (call[0], *words.options, words.subcommand, *more, *words.rest) if more else call
+
+
+def _has_drivers(entries: Iterable[tuple[str, str, str]]) -> bool:
+    return any(scope in _OF_REPOSITORY and _DIFF_DRIVER.fullmatch(key) for scope, key, _ in entries)
+
+
+async def _submodules(git: Git, options: Words, folder: str) -> list[str]:
+    """Return the names in `.gitmodules`, from where git takes it: tree, index or last commit."""
+    top = _top_above(folder, options)
+    content = read_plain(f"{top}/.gitmodules", _GITMODULES_LARGEST)
+    for revision in (":.gitmodules", "HEAD:.gitmodules"):
+        if content is None:
+            words = (*_related(options), "cat-file", "blob", revision)
+            found = await git(*words, about={}, folder=folder)
+            content = found.output.whole() if found.exit_code == 0 else None
+    sections = _SUBMODULE_SECTION.finditer(content or b"")
+    return [os.fsdecode(re.sub(rb"\\(.)", rb"\1", found[1])) for found in sections]
+
+
+def _top_above(folder: str, options: Words) -> str:
+    for option, value in pairwise(options):
+        folder = os.path.join(folder, value) if option == "-C" else folder
+    folder = os.path.realpath(folder)
+    while not os.path.lexists(f"{folder}/.git") and folder != "/":
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _as_environment(settings: Sequence[Setting]) -> dict[str, str]:
+    numbered = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for at, (key, value) in enumerate(settings):
+        numbered |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
+    return numbered
+
+
+def _own_programs(git: Program) -> tuple[str, ...] | None:
+    """Return git, what loads it, and the folder of its own programs."""
+    own = executables(git.real)
+    prefix = os.path.dirname(os.path.dirname(git.real))
+    folders = (f"{prefix}/{name}/git-core" for name in ("lib", "libexec", "lib64"))
+    return None if own is None else (*own, *(each for each in folders if os.path.isdir(each)))

@@ -1,0 +1,235 @@
+"""A git repository as we read it: never through its own configuration.
+
+Git runs what a repository's configuration names: hooks, monitors, filters, converters. So it is
+shown a shadow of the repository instead: a folder of ours with the same HEAD, index and exclusions
+and with a configuration that holds a few harmless settings. There is nothing in it to run.
+"""
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.tools import ResultCode
+from holdfast.process.cancellation import in_thread
+from holdfast.process.environment import is_below
+from holdfast.tools.process_context import Surroundings
+from holdfast.tools.tool import ToolTrouble
+
+_POINTER_LARGEST: Final = 4 << 10
+_NOTE_LARGEST: Final = 4 << 20
+_INDEX_LARGEST: Final = 512 << 20
+_IN_PROGRESS: Final = (
+    *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply"),
+)
+
+
+class Repository(Struct, frozen=True, kw_only=True):
+    """Where a repository's parts are, by real paths that the session reaches."""
+
+    top: str
+    git_dir: str
+    # Where objects and branches are; not the same for a second working tree.
+    common_dir: str
+
+    @property
+    def objects(self) -> str:
+        """Return where contents and commits are."""
+        return f"{self.common_dir}/objects"
+
+    def unfinished(self) -> str | None:
+        """Return what somebody began here and did not finish, if anything."""
+        names = (name for name in _IN_PROGRESS if os.path.lexists(f"{self.git_dir}/{name}"))
+        return next(names, None)
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """What is checked out: a branch, a commit, or a branch without a commit yet."""
+
+    ref: str | None
+    commit: str | None
+
+
+def find_repository(around: Surroundings) -> Repository:
+    """Return the repository whose working tree holds the folder; one out of reach is refused."""
+    for folder in _upwards(around):
+        if os.path.lexists(f"{folder}/.git"):
+            return _repository(folder, around)
+    raise ToolTrouble(
+        ResultCode.NOT_FOUND,
+        "There is no git repository in reach. Where it lies further up, the tier project reaches"
+        " it.",
+    )
+
+
+def _upwards(around: Surroundings) -> Iterator[str]:
+    folder = around.folder
+    while not around.is_jailed or any(is_below(folder, root) for root in around.roots):
+        yield folder
+        if folder == "/":
+            return
+        folder = os.path.dirname(folder)
+
+
+def _repository(top: str, around: Surroundings) -> Repository:
+    pointer = _first_line(f"{top}/.git")
+    if pointer is None:
+        git_dir = f"{top}/.git"
+    elif pointer.startswith("gitdir: "):
+        git_dir = os.path.join(top, pointer.removeprefix("gitdir: "))
+    else:
+        raise _unusable()
+    git_dir = os.path.realpath(git_dir)
+    common = _first_line(f"{git_dir}/commondir")
+    common_dir = os.path.realpath(os.path.join(git_dir, common)) if common else git_dir
+    parts = (top, git_dir, common_dir, os.path.realpath(f"{common_dir}/objects"))
+    if around.is_jailed:
+        for part in parts:
+            if not any(is_below(part, root) for root in around.roots):
+                raise ToolTrouble(
+                    ResultCode.OUTSIDE_SCOPE,
+                    "Parts of this repository lie outside of what this session reaches.",
+                )
+    if not all(map(os.path.isdir, parts)):
+        raise _unusable()
+    return Repository(top=top, git_dir=git_dir, common_dir=common_dir)
+
+
+def _first_line(path: str) -> str | None:
+    content = read_plain(path, _POINTER_LARGEST)
+    return None if content is None else os.fsdecode(content).strip("\n")
+
+
+def _unusable() -> ToolTrouble:
+    return ToolTrouble(ResultCode.UNAVAILABLE, "What looks like a git repository here is none.")
+
+
+def read_plain(path: str, largest: int) -> bytes | None:
+    """Return the content of a regular file; nothing for what is missing, a link or a pipe."""
+    found = _read(path, largest)
+    return None if found is None else found[0]
+
+
+def _read(path: str, largest: int) -> tuple[bytes, int] | None:
+    """Return the content of a regular file and when it was written."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(largest + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > largest:
+        raise ToolTrouble(ResultCode.TOO_LARGE, "A file of the repository itself is too large.")
+    return content, found.st_mtime_ns
+
+
+class Shadow(Struct, frozen=True, kw_only=True):
+    """A repository without anything to run: what git is shown instead of the true one."""
+
+    repository: Repository
+    path: str
+
+    @property
+    def index(self) -> str:
+        """Return the shadow's own copy of the index."""
+        return f"{self.path}/index"
+
+    def about(self, *, in_place: bool) -> dict[str, str]:
+        """Return how git is told of it; new objects are the true repository's only if in place."""
+        true = self.repository.objects
+        told = {
+            "GIT_DIR": self.path,
+            "GIT_WORK_TREE": self.repository.top,
+            "GIT_INDEX_FILE": self.index,
+        }
+        if in_place:
+            return told | {"GIT_OBJECT_DIRECTORY": true}
+        escaped = true.replace("\\", "\\\\").replace('"', '\\"')
+        return told | {
+            "GIT_OBJECT_DIRECTORY": f"{self.path}/objects",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{escaped}"',
+        }
+
+
+@asynccontextmanager
+async def shadow_of(
+    repository: Repository, head: Head, settings: Mapping[str, str], *, scratch: str, ignored: bytes
+) -> AsyncIterator[Shadow]:
+    """Yield a shadow of the repository, which is gone afterwards.
+
+    `ignored` is what the user excludes everywhere.
+    """
+    shadow = Shadow(repository=repository, path=_new_folder(scratch))
+    try:
+        await in_thread(lambda _: _fill(shadow, head, settings, ignored))
+        yield shadow
+    finally:
+        await in_thread(lambda _: shutil.rmtree(shadow.path, ignore_errors=True))
+
+
+def _new_folder(scratch: str) -> str:
+    folder = scratch if os.path.isdir(scratch) else None
+    return os.path.realpath(tempfile.mkdtemp(prefix="git-", dir=folder))
+
+
+def _fill(shadow: Shadow, head: Head, settings: Mapping[str, str], ignored: bytes) -> None:
+    path, repository = shadow.path, shadow.repository
+    for name in ("refs/heads", "objects", "info"):
+        os.makedirs(f"{path}/{name}")
+    _write(f"{path}/config", _configuration(settings))
+    _write_head(path, head)
+    excluded = read_plain(f"{repository.common_dir}/info/exclude", _NOTE_LARGEST) or b""
+    _write(f"{path}/info/exclude", ignored + b"\n" + excluded)
+    for source, name in _copied(repository):
+        found = _read(source, _INDEX_LARGEST)
+        if found is not None:
+            content, written = found
+            _write(f"{path}/{name}", content)
+            # Git takes what changed later than its index for changed, however alike it looks.
+            os.utime(f"{path}/{name}", ns=(written, written))
+
+
+def _copied(repository: Repository) -> Iterator[tuple[str, str]]:
+    yield f"{repository.git_dir}/index", "index"
+    yield f"{repository.common_dir}/info/attributes", "info/attributes"
+    yield f"{repository.common_dir}/shallow", "shallow"
+    for name in os.listdir(repository.git_dir):
+        # The other half of an index that git keeps in two.
+        if name.startswith("sharedindex."):
+            yield f"{repository.git_dir}/{name}", name
+
+
+def _write_head(shadow: str, head: Head) -> None:
+    if head.ref is None:
+        _write(f"{shadow}/HEAD", f"{head.commit}\n".encode())
+        return
+    _write(f"{shadow}/HEAD", f"ref: {head.ref}\n".encode())
+    if head.commit is not None:
+        os.makedirs(os.path.dirname(f"{shadow}/{head.ref}"), exist_ok=True)
+        _write(f"{shadow}/{head.ref}", f"{head.commit}\n".encode())
+
+
+def _configuration(settings: Mapping[str, str]) -> bytes:
+    version = 1 if "extensions.objectformat" in settings else 0
+    lines = ["[core]", f"\trepositoryformatversion = {version}", "\tbare = false"]
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        lines += [f"[{section}]", f'\t{name} = "{escaped}"']
+    return "\n".join(lines).encode(errors="surrogateescape") + b"\n"
+
+
+def _write(path: str, content: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(content)

@@ -1,0 +1,211 @@
+"""Uncommitted changes of a repository, one entry for each path.
+
+A fingerprint of the working tree says when git need not be asked again.
+
+"""
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
+from struct import Struct as Packing
+from threading import Event
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.tools import Grant, ResultCode
+from holdfast.ports import Slice, ToolWorkspace
+from holdfast.process.cancellation import in_thread
+from holdfast.process.executables import Program, find_program
+from holdfast.process.launcher import Launcher
+from holdfast.tools.git.cli import Git, records, said
+from holdfast.tools.git.repository import Repository, find_repository, read_plain
+from holdfast.tools.mcp.declarations import NOWHERE
+from holdfast.tools.process_context import ProcessSettings, Surroundings, surroundings_of
+from holdfast.tools.tool import ToolTrouble
+
+# More take as long to look at as git does.
+FILES_MOST: Final = 20_000
+# A second change within one tick of the clock that file systems go by could not be told.
+_TICK: Final = 50_000_000
+# Some know no parts of a second.
+_COARSE: Final = 2_000_000_000
+_HEAD_LARGEST: Final = 4096
+_STATED: Final = Packing("<QQQqqq")
+Seen = tuple[str, os.stat_result]
+
+
+class _Unsure(Exception):  # noqa: N818 — it says what is, not what went wrong
+    """An imprint would prove nothing: there is too much, or it has changed a moment ago."""
+
+
+def imprint(repository: Repository, ignored: Collection[str], stop: Event) -> bytes | None:
+    """Return what stays the same as long as git says the same; nothing where that is not sure.
+
+    `ignored` are folders that git passes over, by their paths with a slash behind.
+    """
+    found = hashlib.blake2b(digest_size=16)
+    now = time.time_ns()
+    try:
+        for path, status in chain(_parts(repository), _tree(repository.top, ignored, stop)):
+            _require_settled(status, now)
+            found.update(os.fsencode(path))
+            found.update(_stated(status))
+    except (OSError, _Unsure):
+        return None
+    return found.digest()
+
+
+def _tree(top: str, ignored: Collection[str], stop: Event) -> Iterator[Seen]:
+    """Yield what is no folder, below a folder; links are not followed."""
+    waiting, count = [(top, "")], 0
+    while waiting:
+        folder, prefix = waiting.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = prefix + entry.name
+                if not entry.is_dir(follow_symlinks=False):
+                    yield path, entry.stat(follow_symlinks=False)
+                elif path != ".git" and f"{path}/" not in ignored:
+                    waiting.append((entry.path, f"{path}/"))
+                count += 1
+                if count > FILES_MOST or stop.is_set():
+                    raise _Unsure
+
+
+def _parts(repository: Repository) -> Iterator[Seen]:
+    """Yield what decides beside the tree: the index, what is checked out, what is excluded."""
+    for folder in dict.fromkeys((repository.git_dir, repository.common_dir)):
+        for inner in (folder, f"{folder}/info"):
+            with suppress(FileNotFoundError), os.scandir(inner) as entries:
+                yield from (
+                    (entry.path, entry.stat(follow_symlinks=False))
+                    for entry in entries
+                    if not entry.is_dir(follow_symlinks=False)
+                )
+        for path in (f"{folder}/logs/HEAD", f"{folder}/reftable/tables.list"):
+            with suppress(FileNotFoundError):
+                yield path, os.lstat(path)
+    head = os.fsdecode(read_plain(f"{repository.git_dir}/HEAD", _HEAD_LARGEST) or b"")
+    branch = os.path.join(repository.common_dir, head.removeprefix("ref: ").strip())
+    with suppress(FileNotFoundError):
+        yield branch, os.lstat(branch)
+
+
+def _require_settled(status: os.stat_result, now: int) -> None:
+    changed = status.st_ctime_ns
+    if changed > now - (_COARSE if changed % 1_000_000 == 0 else _TICK):
+        raise _Unsure
+
+
+def _stated(status: os.stat_result) -> bytes:
+    times = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return _STATED.pack(status.st_mode, status.st_dev, status.st_ino, *times)
+
+
+_STATUS: Final = ("status", "--porcelain=v2", "-z", "--ignore-submodules=all", "--ignored=matching")
+# How many blanks stand before the path, by the first letter of an entry.
+_BLANKS: Final[Mapping[str, int]] = {"1": 8, "2": 9, "u": 10, "?": 1, "!": 1}
+_PASSED_OVER: Final = "!"
+_REMEMBERED_MOST: Final = 64
+
+
+class _Known(Struct, frozen=True, kw_only=True):
+    """What git has said of a repository, and the imprint it had before that."""
+
+    imprint: bytes | None
+    entries: Mapping[str, str]
+    ignored: frozenset[str]
+
+
+class GitStatus:
+    """Asks git, which runs nothing that the repository brings along, if there can be news."""
+
+    def __init__(self, settings: ProcessSettings, launcher: Launcher) -> None:
+        self._settings = settings
+        self._launcher = launcher
+        self._known: dict[str, _Known] = {}
+
+    async def entries(self, folder: str) -> Mapping[str, str]:
+        """Return how each path stands that is not as it was committed."""
+        known = self._known.get(folder)
+        ignored = known.ignored if known is not None else frozenset()
+        seen = await in_thread(lambda stop: self._imprint(folder, ignored, stop))
+        if known is not None and seen is not None and known.imprint == seen:
+            return known.entries
+        told = dict(parsed(await self._asked(folder)))
+        entries = {path: state for path, state in told.items() if state != _PASSED_OVER}
+        now = frozenset(path for path in told if path not in entries and path.endswith("/"))
+        self._known.pop(folder, None)
+        if len(self._known) >= _REMEMBERED_MOST:
+            self._known.pop(next(iter(self._known)))
+        # An imprint that was taken with others left out is good for nothing from now on.
+        imprint_before = seen if now == ignored else None
+        self._known[folder] = _Known(imprint=imprint_before, entries=entries, ignored=now)
+        return entries
+
+    def _imprint(self, folder: str, ignored: frozenset[str], stop: Event) -> bytes | None:
+        around = surroundings_of(_place(folder, NOWHERE), self._settings)
+        return imprint(find_repository(around), ignored, stop)
+
+    async def _asked(self, folder: str) -> list[str]:
+        with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
+            place = _place(folder, scratch)
+            around, program, repository = await in_thread(lambda _: self._look(place))
+            git = Git(self._launcher, program, around)
+            async with git.shadow(repository) as (shadow, _head, _settings):
+                finished = await git(
+                    *_STATUS,
+                    about=shadow.about(in_place=True),
+                    folder=around.folder,
+                    readable=(shadow.path, repository.top),
+                )
+        return records(said(finished))
+
+    def _look(self, place: ToolWorkspace) -> tuple[Surroundings, Program, Repository]:
+        around = surroundings_of(place, self._settings)
+        program = find_program("git", path=around.path, folder="/")
+        if program is None:
+            raise ToolTrouble(ResultCode.UNAVAILABLE, "git is not installed.")
+        return around, program, find_repository(around)
+
+
+class _NoShelf:
+    """A shelf for those who keep nothing."""
+
+    async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
+        raise ToolTrouble(ResultCode.UNAVAILABLE, "Nothing is kept here.")
+
+    async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> Slice | None:
+        return None
+
+
+_NO_SHELF: Final = _NoShelf()
+
+
+def _place(folder: str, scratch: str) -> ToolWorkspace:
+    return ToolWorkspace(
+        session="",
+        working_dir=folder,
+        scratch=scratch,
+        grants=(Grant(),),
+        tools=frozenset(),
+        shelf=_NO_SHELF,
+    )
+
+
+def parsed(entries: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield path and state of each entry; a file that was moved has its old path behind it."""
+    found = iter(entries)
+    for entry in found:
+        blanks = _BLANKS.get(entry[:1])
+        if blanks is None:
+            continue
+        *state, path = entry.split(" ", blanks)
+        if entry[0] == "2":
+            state.append(next(found, ""))
+        yield path, " ".join(state)

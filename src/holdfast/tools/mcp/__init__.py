@@ -1,0 +1,1 @@
+"""MCP servers as tools: declared, started or reached, listed and called."""

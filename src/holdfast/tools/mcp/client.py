@@ -1,0 +1,281 @@
+"""The client of one MCP server in one session: connects when first needed, and reconnects."""
+
+import asyncio
+import importlib
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.secrets import Secret
+from holdfast.domain.tools import Grant, ResultCode
+from holdfast.ports import ToolWorkspace
+from holdfast.process.cancellation import in_thread
+from holdfast.process.launcher import Launcher
+from holdfast.tools.mcp.declarations import (
+    HttpServer,
+    Listed,
+    SecretReference,
+    Server,
+    SseServer,
+    StdioServer,
+    Wanted,
+    WebsocketServer,
+    is_registered,
+    order_for,
+)
+from holdfast.tools.process_context import ProcessSettings
+from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.web.connection import WebSettings
+from holdfast.tools.web.ssrf import Url, read_local_url, read_url, require_domain
+
+if TYPE_CHECKING:
+    from holdfast.tools.mcp.connection import Connection, Transport
+
+
+# After a failure nobody waits for the server again before three times what the failure took.
+_PATIENCE: Final = 3.0
+_HEAVY: Final = "holdfast.tools.mcp.connection"
+
+log = logging.getLogger(__name__)
+
+
+def no_consent(_: Server) -> bool:
+    """Vouch for nothing that an agent wants to have started, or reached on this machine."""
+    return False
+
+
+def our_processes() -> ProcessSettings:
+    """Return how processes are started where nobody says more."""
+    return ProcessSettings(environment=os.environ)
+
+
+async def no_secret(_: str) -> Secret:
+    """Have no secret to give."""
+    raise ToolTrouble(ResultCode.UNAVAILABLE, "a secret that it needs is not there")
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpSettings:
+    """How MCP servers are reached; `configured` are the user's own, which agents name by `ref`.
+
+    An agent may come with somebody else's repository: what it declares itself is started, or
+    reached on this machine, only if the user has configured the very same, or there is a
+    `consent` to it. Seconds are for the handshake, for a list of tools, and for one call.
+    """
+
+    web: WebSettings = field(default_factory=WebSettings)
+    configured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    secret: Callable[[str], Awaitable[Secret]] = no_secret
+    launcher: Launcher = field(default_factory=Launcher)
+    processes: ProcessSettings = field(default_factory=our_processes)
+    consent: Callable[[Server], bool] = no_consent
+    connect_limit: float = 30.0
+    list_limit: float = 10.0
+    call_limit: float = 300.0
+
+
+class Line:
+    """The tools of a server as they were last listed, or why there are none."""
+
+    def __init__(
+        self,
+        server: Server,
+        settings: McpSettings,
+        *,
+        is_named: bool = False,
+        is_guest: bool = False,
+        kept: frozenset[str] | None = None,
+    ) -> None:
+        """`is_named` tells that an agent only names the server, which the user configured.
+
+        `is_guest` tells that a person has named it for this session, and so has agreed to it.
+        `kept` are the ids of the tools that the session has of it; nothing before any were found.
+        """
+        self.server = server
+        self.kept = kept
+        self.tools: tuple[Listed, ...] = ()
+        self.trouble: str | None = None
+        self._settings = settings
+        self._connection: Connection | None = None
+        self._lock = asyncio.Lock()
+        self._rests_until = 0.0
+        self._is_closed = False
+        self._is_named = is_named
+        self._is_guest = is_guest
+
+    async def refresh(self, place: ToolWorkspace) -> None:
+        """List the tools anew, over a new connection if need be; never raises for the server."""
+        async with self._lock:
+            began = asyncio.get_running_loop().time()
+            if began < self._rests_until:
+                return
+            try:
+                self.tools, self.trouble = await self._listed(place), None
+                return
+            except (ToolTrouble, HoldfastError) as trouble:
+                self.trouble = trouble.message
+            # Whatever it is, a server cannot be the end of a turn.
+            except Exception:
+                log.exception("the MCP server %s failed in a way of its own", self.server.id)
+                self.trouble = "it failed for a reason of its own"
+            self.tools = ()
+            took = asyncio.get_running_loop().time() - began
+            self._rests_until = began + took * (1 + _PATIENCE)
+            await self._hang_up()
+
+    async def call(self, wanted: Wanted) -> dict[str, Any]:
+        """Call a tool that was listed a moment ago."""
+        connection = self._connection
+        if connection is None or not connection.is_alive:
+            raise ToolTrouble(ResultCode.UNAVAILABLE, f"The MCP server {self.server.id} is gone.")
+        return await connection.call(wanted, self._settings.call_limit)
+
+    async def close(self) -> None:
+        """Hang up for good; a connection that is just being made ends too."""
+        self._is_closed = True
+        if self._connection is not None:
+            await self._connection.close()
+        async with self._lock:
+            await self._hang_up()
+
+    async def _listed(self, place: ToolWorkspace) -> tuple[Listed, ...]:
+        if self._is_closed:
+            raise _unavailable("the session has left it")
+        # Asked every time: a grant may have become narrower since.
+        grants = None if self._is_guest else place.grants
+        require_agreed(self.server, self._settings, grants, is_named=self._is_named)
+        if self._connection is not None and self._connection.is_alive:
+            try:
+                return await self._connection.listed(self._settings.list_limit)
+            except ToolTrouble:
+                # It may have restarted and forgotten us, which only a new handshake mends.
+                pass
+        await self._hang_up()
+        transport = await self._transport(place)
+        connections = await asyncio.to_thread(importlib.import_module, _HEAVY)
+        self._connection = connections.Connection(transport)
+        await self._connection.ready(self._settings.connect_limit)
+        return await self._connection.listed(self._settings.list_limit)
+
+    async def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _transport(self, place: ToolWorkspace) -> "Callable[[Connection], Transport]":
+        server = self.server
+        if isinstance(server, StdioServer):
+            return await self._started(server, place)
+        url, local = _endpoint(server, None if self._is_guest else place.grants)
+        web, over_events = self._settings.web, isinstance(server, SseServer)
+        headers = await opened(server.headers, self._settings)
+
+        def reached(connection: "Connection") -> "Transport":
+            from holdfast.tools.mcp import connection as mcp_connection
+
+            endpoint = mcp_connection.Endpoint(
+                url, web, local=local, headers=headers, told=connection.heard
+            )
+            return (
+                mcp_connection.over_events(endpoint)
+                if over_events
+                else mcp_connection.over_http(endpoint)
+            )
+
+        return reached
+
+    async def _started(
+        self, server: StdioServer, place: ToolWorkspace
+    ) -> "Callable[[Connection], Transport]":
+        settings = self._settings
+        order = await in_thread(lambda _: order_for(server, place, settings.processes))
+        own = await opened(server.env, settings)
+        order = replace(order, environment={**order.environment, **own})
+
+        def started(connection: "Connection") -> "Transport":
+            from holdfast.tools.mcp import connection as mcp_connection
+
+            return mcp_connection.over_pipes(settings.launcher, order, connection)
+
+        return started
+
+
+async def opened(
+    given: Mapping[str, str | SecretReference], settings: McpSettings
+) -> dict[str, str]:
+    """Return the values with the secrets in place; from here on whoever is started has them."""
+    found = {}
+    for name, value in given.items():
+        if isinstance(value, SecretReference):
+            found[name] = (await settings.secret(value.ref)).reveal()
+        else:
+            found[name] = value
+    return found
+
+
+def require_agreed(
+    server: Server, settings: McpSettings, grants: tuple[Grant, ...] | None, *, is_named: bool
+) -> None:
+    """Refuse a server that nobody has agreed to, or that lies beyond what is granted.
+
+    Without grants a person has named it; `is_named` tells that the user has configured it.
+    """
+    _require_reach(server, grants)
+    is_agreed_to = is_named or grants is None
+    if not is_agreed_to and not _is_welcome(server, settings):
+        raise _unwelcome(server)
+
+
+def _is_welcome(server: Server, settings: McpSettings) -> bool:
+    """Tell whether the user has agreed to what an agent declares; hosts are granted apart."""
+    if not isinstance(server, StdioServer):
+        is_here = server.allow_local_endpoint and read_local_url(server.url) is not None
+        if not is_here:
+            return True
+    return is_registered(server, settings.configured) or settings.consent(server)
+
+
+def _unwelcome(server: Server) -> ToolTrouble:
+    if not isinstance(server, StdioServer):
+        return _unavailable(
+            "its agent wants an address of this machine, and only your configuration says which of"
+            " those are reached. If you want this one, describe it in holdfast.toml as"
+            f" [mcp.servers.{server.id}], with the same url and allow_local_endpoint = true"
+        )
+    return _unavailable(
+        "its agent declares a program, and only your configuration says which programs are started."
+        f" If you want this one, describe it in holdfast.toml as [mcp.servers.{server.id}], with"
+        " the same command, args and env"
+    )
+
+
+def _require_reach(server: Server, grants: tuple[Grant, ...] | None) -> None:
+    if isinstance(server, WebsocketServer):
+        raise _unavailable("websockets are not spoken; declare it with transport http")
+    if not isinstance(server, StdioServer):
+        _endpoint(server, grants)
+
+
+def _endpoint(
+    server: HttpServer | SseServer | WebsocketServer, grants: tuple[Grant, ...] | None
+) -> tuple[Url, bool]:
+    """Return where a server is, judged like every other host, and whether it is on this machine.
+
+    Without grants the host is one that a person has named.
+    """
+    local = read_local_url(server.url) if server.allow_local_endpoint else None
+    if local is not None:
+        return local, True
+    url = read_url(server.url)
+    named = (Grant(domains=(f"{url.host}:{url.port}",)),)
+    require_domain(url, named if grants is None else grants)
+    return url, False
+
+
+def _unavailable(why: str) -> ToolTrouble:
+    return ToolTrouble(ResultCode.UNAVAILABLE, why)

@@ -1,0 +1,453 @@
+"""An open connection to one MCP server, from the handshake to the end, in a task of its own.
+
+Its transports are the pipes of a process that we start, and HTTP on the tools' own client, where
+every request is resolved, checked and pinned. Imports the MCP package, so it is loaded late.
+
+"""
+
+import asyncio
+import hashlib
+import logging
+from asyncio import StreamReader, StreamWriter, TaskGroup
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, Final, Protocol, cast
+
+import httpx2
+import msgspec
+from mcp import types
+from mcp.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.memory import MessageStream, create_client_server_memory_streams
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
+
+from holdfast.domain.text import visible
+from holdfast.domain.tools import Effect, ResultCode
+from holdfast.process.cancellation import to_its_end
+from holdfast.process.child import FUSE, Child, NotStarted, Order
+from holdfast.process.launcher import Launcher
+from holdfast.process.streams import Kept
+from holdfast.tools.mcp.declarations import Listed, Wanted
+from holdfast.tools.tool import ToolTrouble, Unanswered
+from holdfast.tools.web.connection import OURS, WebSettings
+from holdfast.tools.web.exchange import Answer, Request, ask
+from holdfast.tools.web.ssrf import Url, read_url
+
+log = logging.getLogger(__name__)
+_PAGES_AT_MOST: Final = 50
+_TOOLS_AT_MOST: Final = 512
+_WORDS_LONGEST: Final = 4000
+_LEAVES_WITHIN: Final = 8.0
+# A server that knows it does one call once, however often it hears of it.
+KEY: Final = "holdfast/idempotency_key"
+Transport = AbstractAsyncContextManager[Any]
+
+
+class Connection:
+    """A server that is being talked to; `trouble` is why a request of ours did not get through."""
+
+    def __init__(self, transport: Callable[["Connection"], Transport]) -> None:
+        self.trouble: ToolTrouble | None = None
+        self._client: Client | None = None
+        self._settled = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._task = asyncio.create_task(self._own(transport(self)))
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether somebody is still there to be asked."""
+        return self._client is not None and not self._stop.is_set()
+
+    def heard(self, trouble: ToolTrouble) -> None:
+        """Note why a request did not get through; that one may have got through counts more."""
+        if not isinstance(self.trouble, Unanswered):
+            self.trouble = trouble
+
+    def ended(self) -> None:
+        """Note that the server is gone."""
+        self._stop.set()
+
+    async def ready(self, within: float) -> None:
+        """Wait for the handshake; raise when it fails or takes too long."""
+        try:
+            async with asyncio.timeout(within):
+                await self._settled.wait()
+        except TimeoutError:
+            raise _unavailable("it did not answer in time") from None
+        if self._client is None:
+            raise self._reason(_unavailable("it did not answer as an MCP server does"))
+
+    async def listed(self, within: float) -> tuple[Listed, ...]:
+        """Return the tools that the server has at this moment."""
+        self.trouble = None
+        try:
+            async with asyncio.timeout(within):
+                return tuple([each async for each in self._pages()])
+        except TimeoutError:
+            raise _unavailable("it did not list its tools in time") from None
+        except (MCPError, ValueError):
+            raise self._reason(_unavailable("it did not list its tools")) from None
+
+    async def call(self, wanted: Wanted, within: float) -> dict[str, Any]:
+        """Return what the server's tool answers; cancelling tells the server.
+
+        Raises `Unanswered` where the server may have done it all the same.
+        """
+        self.trouble = None
+        asked = {"name": wanted.name, "arguments": wanted.arguments, "_meta": {KEY: wanted.key}}
+        params = types.CallToolRequestParams.model_validate(asked)
+        try:
+            async with asyncio.timeout(within):
+                # Not by the package's own verb: it would run the server's patterns on its answer.
+                answer = await self._session.send_request(
+                    types.CallToolRequest(params=params), types.CallToolResult
+                )
+        except TimeoutError:
+            raise Unanswered(
+                ResultCode.TIMEOUT, f"The server did not answer within {within:g} seconds."
+            ) from None
+        except MCPError as error:
+            refused = _refused(error)
+            is_open = isinstance(refused, Unanswered)
+            raise (refused if is_open else self._reason(refused)) from None
+        except ValueError:
+            raise Unanswered(
+                ResultCode.FAILED, "The server's answer is not MCP, or asks something back."
+            ) from None
+        return _told(answer)
+
+    async def close(self) -> None:
+        """End it, politely as long as that goes; the process behind it is gone afterwards."""
+        self._stop.set()
+        if self._client is None:
+            self._task.cancel()
+        await asyncio.wait({self._task}, timeout=_LEAVES_WITHIN)
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    def _reason(self, otherwise: ToolTrouble) -> ToolTrouble:
+        return self.trouble or otherwise
+
+    @property
+    def _session(self) -> Any:
+        if self._client is None:
+            raise _unavailable("it is not connected")
+        return self._client.session
+
+    async def _own(self, transport: Transport) -> None:
+        # The package wants to be left by the task that entered it, so it gets one to itself.
+        told = types.Implementation(name="holdfast", version="1")
+        try:
+            async with Client(transport, client_info=told, cache=None) as client:
+                self._client = client
+                self._settled.set()
+                await self._stop.wait()
+        except Exception as error:  # noqa: BLE001 — a fault of the server is never ours
+            self.trouble = self._reason(_unavailable("it did not answer as an MCP server does"))
+            log.info("an MCP server is gone: %s", type(error).__name__)
+        finally:
+            self._stop.set()
+            self._settled.set()
+
+    async def _pages(self) -> AsyncIterator[Listed]:
+        cursor, count = None, 0
+        for _ in range(_PAGES_AT_MOST):
+            page = await self._session.list_tools(
+                params=types.PaginatedRequestParams(cursor=cursor) if cursor else None
+            )
+            for tool in page.tools:
+                count += 1
+                if count > _TOOLS_AT_MOST:
+                    return
+                yield _listed(tool)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+
+def _listed(tool: types.Tool) -> Listed:
+    hints = tool.annotations or types.ToolAnnotations()
+    hint = Effect.IDEMPOTENT if hints.idempotent_hint else Effect.UNSAFE
+    kept = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
+    definition = msgspec.json.encode(tool.model_dump(mode="json", include=kept), order="sorted")
+    return Listed(
+        name=tool.name,
+        description=tool.description or "",
+        schema=tool.input_schema,
+        definition=hashlib.sha256(definition).hexdigest(),
+        size=len(definition),
+        hint=Effect.PURE if hints.read_only_hint else hint,
+    )
+
+
+def _told(answer: types.CallToolResult) -> dict[str, Any]:
+    """Return the text and the structured part of an answer; of anything else, that it was there."""
+    texts, omitted = [], []
+    for block in answer.content:
+        match block:
+            case types.TextContent():
+                texts.append(block.text)
+            case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
+                texts.append(resource.text)
+            case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
+                omitted.append(f"resource of {len(resource.blob) * 3 // 4} bytes")
+            case types.ResourceLink():
+                texts.append(block.uri)
+            case types.ImageContent() | types.AudioContent():
+                omitted.append(f"{block.type} of {len(block.data) * 3 // 4} bytes")
+    text = "\n".join(texts).replace("\x00", "\ufffd")
+    if answer.is_error:
+        words = text[:_WORDS_LONGEST] or "it does not say why"
+        raise ToolTrouble(ResultCode.FAILED, f"The server reports an error: {words}")
+    told: dict[str, Any] = {"text": text}
+    if answer.structured_content is not None:
+        told["structured"] = answer.structured_content
+    return {**told, "omitted": omitted} if omitted else told
+
+
+def _refused(error: MCPError) -> ToolTrouble:
+    if error.code == types.CONNECTION_CLOSED:
+        return Unanswered(ResultCode.UNAVAILABLE, "The server went away during the call.")
+    words = str(error)[:_WORDS_LONGEST]
+    if error.code == types.REQUEST_TIMEOUT:
+        return Unanswered(ResultCode.TIMEOUT, f"The server gave up: {words}")
+    is_misfit = error.code == types.INVALID_PARAMS
+    code = ResultCode.INVALID_ARGUMENTS if is_misfit else ResultCode.FAILED
+    return ToolTrouble(code, f"The server refuses the call: {words}")
+
+
+def _unavailable(why: str) -> ToolTrouble:
+    return ToolTrouble(ResultCode.UNAVAILABLE, why)
+
+
+LINE_LARGEST: Final = 8 << 20
+# Of what a server complains about so much is kept: its first words and its last.
+COMPLAINTS_MOST: Final = 16 << 10
+_LAST_WORDS: Final = 0.5
+_STAYS: Final = 1.0
+
+
+class Listener(Protocol):
+    """Who wants to know what becomes of a server."""
+
+    def heard(self, trouble: ToolTrouble) -> None:
+        """Be told why it could not be started."""
+
+    def ended(self) -> None:
+        """Be told that it says no more."""
+
+
+@asynccontextmanager
+async def over_pipes(
+    launcher: Launcher, order: Order, listener: Listener
+) -> AsyncIterator[MessageStream]:
+    """Start the process and yield both directions.
+
+    Leaving ends the process and all that come from it, in every case; so does our own death.
+    """
+    process = _Process(await launcher.start(order, limit=LINE_LARGEST, is_heard=True), order)
+    stdin, stdout = process.streams
+    try:
+        async with create_client_server_memory_streams() as (ours, theirs), TaskGroup() as tasks:
+            reading = tasks.create_task(_read(stdout, theirs, listener))
+            writing = tasks.create_task(_write(stdin, theirs))
+            watching = tasks.create_task(_watch(process, reading, listener))
+            yield ours
+            for task in (reading, writing, watching):
+                task.cancel()
+    finally:
+        await to_its_end(process.end(listener), stop=process.child.stop)
+
+
+class _Process:
+    """A server from its start to its end, and what it complained about meanwhile."""
+
+    def __init__(self, child: Child, order: Order) -> None:
+        self.child = child
+        self.streams = cast(StreamWriter, child.stdin), cast(StreamReader, child.stdout)
+        self.gone = asyncio.ensure_future(child.ended())
+        self._name = visible(order.argv[0])
+        self._complaints = Kept(COMPLAINTS_MOST)
+        stderr = cast(StreamReader, child.stderr)
+        # Read to its end all the time, because who complains into a full pipe hangs.
+        self._hearing = asyncio.ensure_future(self._complaints.fill(stderr))
+
+    async def end(self, listener: Listener) -> None:
+        """Close its input, ask it to go, then leave it no choice."""
+        self.streams[0].close()
+        await asyncio.wait([self.gone], timeout=_STAYS)
+        if not self.gone.done():
+            self.child.stop()
+            await asyncio.wait([self.gone], timeout=FUSE)
+        await self.child.close()
+        await asyncio.wait([self.gone])
+        if isinstance(refused := self.gone.exception(), NotStarted):
+            listener.heard(_not_started(refused))
+        self._hearing.cancel()
+        await asyncio.gather(self._hearing, return_exceptions=True)
+        if complaints := self._complaints.text().strip():
+            log.info("an MCP server (%s) complained: %s", self._name, visible(complaints))
+
+
+async def _watch(process: _Process, reading: asyncio.Task[None], listener: Listener) -> None:
+    await asyncio.wait([process.gone])
+    # Its last words may still be on their way.
+    await asyncio.wait([reading], timeout=_LAST_WORDS)
+    listener.ended()
+
+
+async def _read(stdout: StreamReader, theirs: MessageStream, listener: Listener) -> None:
+    to_us = theirs[1]
+    try:
+        async with to_us:
+            while True:
+                line = await stdout.readuntil(b"\n")
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    # Some print what belongs on the other output; it is no message.
+                    continue
+                await to_us.send(SessionMessage(message))
+    except asyncio.LimitOverrunError:
+        log.warning("an MCP server sent a line of more than %d bytes; it is ended", LINE_LARGEST)
+    except Exception:  # noqa: BLE001 — it ended, or nobody listens any more: the same to us
+        log.debug("an MCP server says no more")
+    finally:
+        listener.ended()
+
+
+async def _write(stdin: StreamWriter, theirs: MessageStream) -> None:
+    with suppress(OSError):
+        async for each in theirs[0]:
+            if isinstance(each, Exception):
+                continue
+            line = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            stdin.write(line.encode() + b"\n")
+            await stdin.drain()
+
+
+def _not_started(refused: NotStarted) -> ToolTrouble:
+    if refused.stage.endswith("-changed"):
+        why = "its program or its folder was replaced while it was started"
+    elif refused.stage == "start":
+        why = f"its command cannot be run: {refused.reason}"
+    else:
+        why = f"it could not be confined here: {refused}"
+    return ToolTrouble(ResultCode.UNAVAILABLE, why)
+
+
+MESSAGE_LARGEST: Final = 8 << 20
+
+
+class Endpoint:
+    """Where a server listens; `told` hears why a request could not be made.
+
+    `headers` are the user's own for this server, and go with every request.
+    """
+
+    def __init__(
+        self,
+        url: Url,
+        web: WebSettings,
+        *,
+        local: bool,
+        headers: Mapping[str, str],
+        told: Callable[[ToolTrouble], None],
+    ) -> None:
+        self.url = url
+        self.web = web
+        self.local = local
+        self.headers = {name.lower(): value for name, value in headers.items()}
+        self.told = told
+
+
+@asynccontextmanager
+async def over_http(endpoint: Endpoint) -> AsyncIterator[Any]:
+    """Yield both directions of a server over streamable HTTP."""
+    async with (
+        _client(endpoint) as client,
+        streamable_http_client(
+            endpoint.url.text, http_client=client, max_sse_event_size=MESSAGE_LARGEST
+        ) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def over_events(endpoint: Endpoint) -> AsyncIterator[Any]:
+    """Yield both directions of a server over server-sent events."""
+
+    def made(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+        return _client(endpoint)
+
+    async with sse_client(endpoint.url.text, httpx_client_factory=made) as streams:
+        yield streams
+
+
+def _client(endpoint: Endpoint) -> httpx2.AsyncClient:
+    # No redirects even within the server, no proxies, and cookies never reach it.
+    return httpx2.AsyncClient(transport=_Pinned(endpoint), trust_env=False, max_redirects=0)
+
+
+class _Pinned(httpx2.AsyncBaseTransport):
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            answer = await self._asked(request)
+        except ToolTrouble as trouble:
+            self._endpoint.told(trouble)
+            # An answer and no error, because that would end every other call to the server too.
+            return httpx2.Response(503)
+        body = _Body(answer, self._endpoint.told)
+        return httpx2.Response(answer.status, headers=list(answer.headers), stream=body)
+
+    async def _asked(self, request: httpx2.Request) -> Answer:
+        endpoint = self._endpoint
+        url = read_url(str(request.url), schemes=(endpoint.url.scheme,))
+        if url.origin != endpoint.url.origin:
+            raise ToolTrouble(ResultCode.DOMAIN_NOT_ALLOWED, "The server names another host.")
+        theirs = {name.lower(): value for name, value in request.headers.items()}
+        headers = (theirs | endpoint.headers).items()
+        sent = tuple(each for each in headers if not OURS.fullmatch(each[0]))
+        content = await request.aread()
+        answer = await ask(
+            Request(url=url, method=request.method, headers=sent, body=content),
+            endpoint.web,
+            local=endpoint.local,
+        )
+        if answer.header("content-encoding") not in ("", "identity"):
+            answer.close()
+            raise Unanswered(ResultCode.FAILED, "The server packs what was not to be packed.")
+        return answer
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, answer: Answer, told: Callable[[ToolTrouble], None]) -> None:
+        self._answer = answer
+        self._told = told
+        # A stream of events has no end by itself; each event is bounded where it is put together.
+        is_stream = answer.header("content-type").startswith("text/event-stream")
+        self._largest = None if is_stream else MESSAGE_LARGEST
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        taken = 0
+        try:
+            async for chunk in self._answer.chunks():
+                taken += len(chunk)
+                if self._largest is not None and taken > self._largest:
+                    raise ToolTrouble(
+                        ResultCode.TOO_LARGE,
+                        f"The server answers with more than {self._largest} bytes.",
+                    )
+                yield chunk
+        except ToolTrouble as trouble:
+            # What was cut off is no message, and is told as such to the one call that waits.
+            self._told(trouble)
+
+    async def aclose(self) -> None:
+        self._answer.close()

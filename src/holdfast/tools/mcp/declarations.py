@@ -1,0 +1,298 @@
+"""MCP servers as an agent or the user declares them: a command to start, a URL to reach."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.text import visible
+from holdfast.domain.tools import Effect, ResultCode
+from holdfast.ports import ToolWorkspace
+from holdfast.process.child import Order
+from holdfast.process.environment import is_below
+from holdfast.process.executables import Program, find_program
+from holdfast.process.sandbox import Bounds, Confinement
+from holdfast.tools.process_context import ProcessSettings, Surroundings, surroundings_of
+from holdfast.tools.tool import ToolTrouble
+
+_QUOTED: Final = re.compile(r"`(?:\$\.)?([^`]*)`")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME_LONGEST: Final = 64
+Name = Annotated[str, Meta(min_length=1, max_length=_NAME_LONGEST, pattern=r"^[A-Za-z0-9._-]+$")]
+Allowlist = Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
+class SecretReference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value that the keychain holds under this name."""
+
+    secret: bool
+    ref: Annotated[str, Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        _require(self.secret, "secret")
+
+
+class StdioServer(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag="stdio",
+    tag_field="transport",
+    forbid_unknown_fields=True,
+):
+    """A server that we start and talk to over its input and output."""
+
+    id: Name
+    command: str
+    args: tuple[str, ...] = ()
+    env: dict[str, str | SecretReference] = {}
+    tools_allowlist: Allowlist | None = None
+    trusted: bool = False
+    # Variables of ours that are passed on.
+    env_names: tuple[str, ...] = ()
+    # What it reaches beside what the session does; not confined, it reaches what the user does.
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    network: bool = False
+    confined: bool = True
+    # Where it starts: nowhere in particular, because a program may run what it finds there.
+    cwd: Literal["workspace"] | None = None
+
+    def __post_init__(self) -> None:
+        _require(bool(self.command.strip()) and "\x00" not in self.command, "command")
+        _require("\x00" not in "".join(self.args), "args")
+        _require(all(map(_VARIABLE.fullmatch, self.env)), "env")
+        plain = [value for value in self.env.values() if isinstance(value, str)]
+        _require("\x00" not in "".join(plain), "env")
+
+    @property
+    def where(self) -> str:
+        """Say what is started, for the person who agrees."""
+        return " ".join((self.command, *self.args))
+
+
+class _Reached(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="transport"
+):
+    id: Name
+    url: Annotated[str, Meta(min_length=1)]
+    # Loopback, for this one server only.
+    allow_local_endpoint: bool = False
+    tools_allowlist: Allowlist | None = None
+    trusted: bool = False
+    # Sent with every request, to this server alone.
+    headers: dict[str, str | SecretReference] = {}
+
+    def __post_init__(self) -> None:
+        _require("@" not in self.url.partition("://")[2].partition("/")[0], "url")
+
+    @property
+    def where(self) -> str:
+        """Say who is reached, for the person who agrees."""
+        return self.url
+
+
+class HttpServer(_Reached, frozen=True, kw_only=True, tag="http"):
+    """A server over streamable HTTP."""
+
+
+class SseServer(_Reached, frozen=True, kw_only=True, tag="sse"):
+    """A server over server-sent events, as older ones speak."""
+
+
+class WebsocketServer(_Reached, frozen=True, kw_only=True, tag="websocket"):
+    """A server over a websocket; it can be declared, and the protocol's package speaks none."""
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    """A tool as its server describes it now; `definition` changes with any of it.
+
+    `hint` is what the server says about a second call, for those who trust it.
+    """
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    definition: str
+    size: int
+    hint: Effect
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A call of a listed tool; the same key means the same call, made again."""
+
+    name: str
+    arguments: dict[str, Any]
+    key: str
+
+
+Server = StdioServer | HttpServer | SseServer | WebsocketServer
+_USERS_ALONE: Final = (
+    *("trusted", "env_names", "readable", "writable", "network", "confined", "cwd", "headers"),
+)
+
+
+def read_server(
+    entry: Mapping[str, Any], configured: Mapping[str, Mapping[str, Any]] | None = None
+) -> Server:
+    """Return the server that an entry declares or, by `ref`, picks from the configured ones.
+
+    An entry by reference can only narrow what the user configured.
+    """
+    if "ref" not in entry:
+        for field in _USERS_ALONE:
+            _require(field not in entry, field)
+        return _read(entry)
+    known = (configured or {}).get(str(entry["ref"]))
+    if not entry.keys() <= {"ref", "tools_allowlist"}:
+        raise _invalid("ref")
+    if known is None:
+        raise _unknown(visible(str(entry["ref"]))[:_NAME_LONGEST])
+    server = _read({"id": entry["ref"], **known})
+    wanted = entry.get("tools_allowlist")
+    if wanted is None:
+        return server
+    narrowed = _read({**known, "id": server.id, "tools_allowlist": wanted}).tools_allowlist or ()
+    if server.tools_allowlist is not None:
+        narrowed = tuple(name for name in narrowed if name in server.tools_allowlist)
+    return msgspec.structs.replace(server, tools_allowlist=narrowed)
+
+
+def read_guest(entry: Mapping[str, Any]) -> Server:
+    """Return the server that a person has named: with the network, and else as far as its session.
+
+    An address of this machine is meant, too, if that is what was named.
+    """
+    server = _read(entry)
+    if isinstance(server, StdioServer):
+        return msgspec.structs.replace(server, network=True)
+    return msgspec.structs.replace(server, allow_local_endpoint=True)
+
+
+def is_registered(server: Server, configured: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell whether the user has configured what this server would start, or whom it would reach."""
+    known = (_read({"id": name, **entry}) for name, entry in configured.items())
+    return any(_meant(each) == _meant(server) for each in known)
+
+
+def _meant(server: Server) -> tuple[Any, ...]:
+    """Return what somebody agrees to: a program with all it is told, or an address."""
+    if isinstance(server, StdioServer):
+        return server.command, server.args, server.env
+    return server.url, server.allow_local_endpoint
+
+
+def _read(entry: Mapping[str, Any]) -> Server:
+    try:
+        server: Server = msgspec.convert(dict(entry), Server)
+    except msgspec.ValidationError as error:
+        # The library names the field last, in quotes of its own, and never shows a value.
+        raise _invalid(_QUOTED.findall(str(error))[-1]) from None
+    return server
+
+
+def _require(holds: bool, field: str) -> None:
+    if not holds:
+        raise _invalid(field)
+
+
+def _unknown(name: str) -> Invalid:
+    return Invalid(
+        Code.AGENT_INVALID,
+        f"The MCP server {name} is not configured; holdfast.toml has no [mcp.servers.{name}].",
+        {"fields": ["mcp_servers.ref"]},
+    )
+
+
+def _invalid(field: str) -> Invalid:
+    return Invalid(
+        Code.AGENT_INVALID,
+        f"An MCP server is declared wrongly: look at {field}.",
+        {"fields": [f"mcp_servers.{field}"]},
+    )
+
+
+# A folder that nobody who works in a session decides about: `python -m NAME`, and every name in
+# the arguments that is no path of its own, would be looked for in the folder of somebody else's
+# repository, and be run with the secrets of the server.
+NOWHERE: Final = "/"
+
+
+def order_for(server: StdioServer, place: ToolWorkspace, settings: ProcessSettings) -> Order:
+    """Return how to start a server at a place, but for its own variables; looks at the files."""
+    around = surroundings_of(place, settings)
+    folder = around.folder if server.cwd == "workspace" else NOWHERE
+    program = find_program(server.command, path=around.path, folder=folder)
+    if program is None:
+        raise _missing(server, folder)
+    home = _home(server, around)
+    return Order(
+        argv=(server.command, *server.args),
+        program=program.path,
+        program_identity=program.identity,
+        folder=folder,
+        folder_identity=around.folder_identity if folder == around.folder else (),
+        environment={**around.environment, **home, **dict(_own(server, around, settings))},
+        confinement=_confinement(server, around, program, tuple(set(home.values()))),
+    )
+
+
+def _home(server: StdioServer, around: Surroundings) -> dict[str, str]:
+    """Return where a server of a jailed session is at home, made if it is missing.
+
+    Out of reach for the session's commands, which could leave there what the server would run.
+    """
+    if not around.is_jailed or not server.confined:
+        return {}
+    # Behind a word, because a server may be called `..`.
+    home = os.path.join(f"{around.scratch}.servers", f"of-{server.id}")
+    try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ToolTrouble(ResultCode.UNAVAILABLE, "its folder cannot be made") from error
+    return {"HOME": home, "TMPDIR": home}
+
+
+def _own(
+    server: StdioServer, around: Surroundings, settings: ProcessSettings
+) -> Iterator[tuple[str, str]]:
+    if not server.confined and around.user_home is not None:
+        yield "HOME", around.user_home
+    for name in server.env_names:
+        if name in settings.environment:
+            yield name, settings.environment[name]
+
+
+def _confinement(
+    server: StdioServer, around: Surroundings, program: Program, home: tuple[str, ...]
+) -> Confinement:
+    reach = around.confinement(program)
+    # Whoever names a file in a command means it to be read.
+    named = [word for word in server.args if os.path.isabs(word) and os.path.exists(word)]
+    return Confinement(
+        is_jailed=reach.is_jailed and server.confined,
+        readable=(*reach.readable, *_added((*named, *server.readable), around)),
+        writable=(*reach.writable, *home, *_added(server.writable, around)),
+        hidden=reach.hidden,
+        has_network=reach.has_network or server.network or not server.confined,
+        guard=reach.guard if server.confined else None,
+        # A server lives as long as its session: what it takes adds up.
+        bounds=Bounds(processes=reach.bounds.processes),
+    )
+
+
+def _added(paths: Iterable[str], around: Surroundings) -> Iterator[str]:
+    """Yield the real paths that a server gets for itself; none of them leads to what is ours."""
+    for path in map(os.path.realpath, paths):
+        if not any(is_below(path, folder) for folder in around.hidden):
+            yield path
+
+
+def _missing(server: StdioServer, folder: str) -> ToolTrouble:
+    is_there = "/" in server.command and os.path.exists(os.path.join(folder, server.command))
+    why = "its command cannot be run" if is_there else "its command is not there"
+    return ToolTrouble(ResultCode.UNAVAILABLE, why)

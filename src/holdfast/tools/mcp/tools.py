@@ -1,0 +1,398 @@
+"""Tools of MCP servers: found by asking, called by an id of ours, checked like every other tool.
+
+Also the servers that are passed through to an ACP agent, which starts and reaches them by itself.
+
+"""
+
+import asyncio
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.errors import HoldfastError, Invalid
+from holdfast.domain.secrets import Secret
+from holdfast.domain.text import quote, visible, visible_json
+from holdfast.domain.tools import REMOTE, Effect, ResultCode, ToolClass, remote_id
+from holdfast.ports import ClientMcpServer, ClientMcpServers, LlmTool, RequestedCall, ToolWorkspace
+from holdfast.process.cancellation import in_thread
+from holdfast.process.executables import find_program
+from holdfast.tools.mcp.client import Line, McpSettings, opened, require_agreed
+from holdfast.tools.mcp.declarations import (
+    NOWHERE,
+    Listed,
+    Server,
+    SseServer,
+    StdioServer,
+    Wanted,
+    read_guest,
+    read_server,
+)
+from holdfast.tools.process_context import surroundings_of
+from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.web.ssrf import read_url
+
+_ID_LONGEST: Final = 64
+_DEFINITION_LARGEST: Final = 64 << 10
+_NAMED_AT_MOST: Final = 10
+_CAUTION: Final = {Effect.PURE: 0, Effect.IDEMPOTENT: 1, Effect.UNSAFE: 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteTool(Tool[Any]):
+    """A tool whose arguments its server describes."""
+
+    schema: Mapping[str, Any]
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the schema as the server gave it."""
+        return dict(self.schema)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A tool of a server, under the id that it has here."""
+
+    id: str
+    server: Server
+    listed: Listed
+
+    @property
+    def effect(self) -> Effect:
+        """Return what the server says about a second call, if the user trusts it."""
+        return self.listed.hint if self.server.trusted else Effect.UNSAFE
+
+    @property
+    def target(self) -> str:
+        """Return what changes when the server or the definition of its tool does."""
+        whose = msgspec.json.encode([self.server, self.listed.definition], order="sorted")
+        return hashlib.sha256(whose).hexdigest()
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """What the servers of a session have to offer, and what has to be said about it."""
+
+    found: Mapping[str, Found]
+    troubles: tuple[str, ...]
+
+
+class McpTools:
+    """The tools of all MCP servers, session by session."""
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._settings = settings
+        self._lines: dict[str, dict[str, Line]] = {}
+        self._wrong: dict[str, tuple[str, ...]] = {}
+
+    def effect(self, name: str) -> Effect:
+        """Return what a second call would do, going by the most cautious of all sessions."""
+        hints = [
+            found[name].effect
+            for session in self._lines
+            if name in (found := self._survey(session).found)
+        ]
+        return max(hints, key=_CAUTION.__getitem__, default=Effect.UNSAFE)
+
+    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
+        """Return every tool of the session that the servers of this place have now."""
+        survey = await self._refreshed(place)
+        return tuple(
+            LlmTool(
+                name=each.id, description=each.listed.description, parameters=each.listed.schema
+            )
+            for each in survey.found.values()
+        )
+
+    def grants(self, place: ToolWorkspace, name: str) -> bool:
+        """Tell whether a declared server grants the tool: all it had when it was first asked."""
+        return any(
+            _has(line.kept, name)
+            for server, line in self._lines.get(place.session, {}).items()
+            if name.startswith(remote_id(server))
+        )
+
+    async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
+        """Return what is missing, in sentences for a person; asks the servers at most once."""
+        if place.session in self._lines:
+            return self._survey(place.session).troubles
+        return (await self._refreshed(place)).troubles
+
+    async def find(self, place: ToolWorkspace, name: str) -> Tool[Any] | None:
+        """Return the tool; one of a declared server that is not there answers `unavailable`."""
+        if not name.startswith(REMOTE) or not (place.servers or place.guests):
+            return None
+        known = self._survey(place.session).found.get(name)
+        found = known or (await self._refreshed(place)).found.get(name)
+        if found is not None:
+            return self._tool(found.id, found.listed.description, found.listed.schema)
+        declared = self._lines.get(place.session, {})
+        is_declared = any(name.startswith(remote_id(server)) for server in declared)
+        return self._tool(name, "", {"type": "object"}) if is_declared else None
+
+    async def leave(self, session: str) -> None:
+        """Hang up on every server of the session."""
+        self._wrong.pop(session, None)
+        lines = self._lines.pop(session, {})
+        async with asyncio.TaskGroup() as group:
+            for line in lines.values():
+                group.create_task(line.close())
+
+    async def aclose(self) -> None:
+        """Hang up on everybody."""
+        for session in list(self._lines):
+            await self.leave(session)
+
+    def _tool(self, name: str, description: str, schema: Mapping[str, Any]) -> Tool[Any]:
+        async def plan(place: ToolWorkspace, arguments: dict[str, Any]) -> Aim:
+            return await self._planned(place, name, arguments)
+
+        async def act(
+            place: ToolWorkspace, arguments: dict[str, Any], asked: RequestedCall
+        ) -> dict[str, Any]:
+            found = self._present(place, name)
+            wanted = Wanted(name=found.listed.name, arguments=arguments, key=asked.idempotency_key)
+            return await self._lines[place.session][found.server.id].call(wanted)
+
+        return RemoteTool(
+            name=name,
+            description=description,
+            arguments=dict,
+            schema=schema,
+            effect=lambda _: self.effect(name),
+            plan=plan,
+            act=act,
+        )
+
+    async def _planned(self, place: ToolWorkspace, name: str, arguments: dict[str, Any]) -> Aim:
+        await self._refreshed(place, only=name)
+        found = self._present(place, name)
+        _require_fit(found.listed.schema, arguments)
+        server, listed = found.server, found.listed
+        lines = [f"Call {visible(listed.name)} of the MCP server {server.id} at"]
+        lines += [quote(server.where)]
+        lines += ["which describes it as", quote(listed.description)] if listed.description else []
+        lines += ["with the arguments", visible_json(arguments)]
+        is_command = isinstance(server, StdioServer)
+        return Aim(
+            tool_class=ToolClass.EGRESS,
+            targets=(found.target,),
+            question="\n".join(lines),
+            preview={"command": server.where} if is_command else {"host": _host(server.where)},
+            # With the definition, because "for this session" was said about this one.
+            memory=f"mcp:{name}:{found.target[:16]}",
+        )
+
+    def _present(self, place: ToolWorkspace, name: str) -> Found:
+        survey = self._survey(place.session)
+        found = survey.found.get(name)
+        if found is None:
+            why = " ".join(survey.troubles)
+            raise ToolTrouble(ResultCode.UNAVAILABLE, f"{name} cannot be had now. {why}".strip())
+        return found
+
+    async def _refreshed(self, place: ToolWorkspace, *, only: str | None = None) -> Survey:
+        lines = self._lines_of(place)
+        known = self._survey(place.session).found.get(only) if only else None
+        asked = [lines[known.server.id]] if known else list(lines.values())
+        async with asyncio.TaskGroup() as group:
+            for line in asked:
+                group.create_task(line.refresh(place))
+        survey = self._survey(place.session)
+        for line in asked:
+            if line.kept is None:
+                ids = (id for id, each in survey.found.items() if each.server is line.server)
+                # None still while there are none: what is found first is what a session has.
+                line.kept = frozenset(ids) or None
+        return survey
+
+    def _lines_of(self, place: ToolWorkspace) -> dict[str, Line]:
+        if place.session not in self._lines:
+            lines: dict[str, Line] = {}
+            wrong = []
+            for entry, is_guest in declared(place):
+                try:
+                    server = read_entry(entry, self._settings, is_guest=is_guest)
+                except Invalid as error:
+                    wrong.append(error.message)
+                    continue
+                if server.id in lines:
+                    wrong.append(f"The MCP server {server.id} is declared twice.")
+                named = (name for name in place.tools if name.startswith(remote_id(server.id)))
+                line = Line(
+                    server,
+                    self._settings,
+                    is_named="ref" in entry,
+                    is_guest=is_guest,
+                    kept=frozenset(named) or None,
+                )
+                lines.setdefault(server.id, line)
+            self._lines[place.session] = lines
+            self._wrong[place.session] = tuple(wrong)
+        return self._lines[place.session]
+
+    def _survey(self, session: str) -> Survey:
+        lines = self._lines.get(session, {}).values()
+        by_id: dict[str, list[Found]] = defaultdict(list)
+        troubles = list(self._wrong.get(session, ()))
+        for line in lines:
+            troubles += _said(line)
+            for each in _allowed(line):
+                by_id[each.id].append(each)
+        twice = [id for id, found in by_id.items() if len(found) > 1]
+        if twice:
+            troubles.append(f"Left out, because several tools would share the id: {_named(twice)}.")
+        single = {id: found[0] for id, found in by_id.items() if len(found) == 1}
+        kept = {line.server.id: line.kept for line in lines}
+        found = {id: each for id, each in single.items() if _has(kept[each.server.id], id)}
+        return Survey(found=found, troubles=tuple(troubles))
+
+
+def declared(place: ToolWorkspace) -> Iterator[tuple[Mapping[str, Any], bool]]:
+    """Yield what the agent declares, then what the person brought along, and which it is."""
+    yield from ((entry, False) for entry in place.servers)
+    yield from ((entry, True) for entry in place.guests)
+
+
+def read_entry(entry: Mapping[str, Any], settings: McpSettings, *, is_guest: bool) -> Server:
+    """Return the server that an entry declares."""
+    return read_guest(entry) if is_guest else read_server(entry, settings.configured)
+
+
+def _has(kept: frozenset[str] | None, id: str) -> bool:
+    """Tell whether a session has a tool of a server; all of them before any were found."""
+    return kept is None or id in kept
+
+
+def _allowed(line: Line) -> Iterator[Found]:
+    allowlist = line.server.tools_allowlist
+    for listed in line.tools:
+        id = remote_id(line.server.id, listed.name)
+        is_allowed = allowlist is None or listed.name in allowlist
+        if is_allowed and not _is_unfit(id, listed):
+            yield Found(id=id, server=line.server, listed=listed)
+
+
+def _is_unfit(id: str, listed: Listed) -> bool:
+    return len(id) > _ID_LONGEST or listed.size > _DEFINITION_LARGEST
+
+
+def _said(line: Line) -> Iterator[str]:
+    """Yield what has to be said about a server."""
+    server, names = line.server, [each.name for each in line.tools]
+    if line.trouble is not None:
+        yield f"The MCP server {server.id} is not available: {line.trouble.rstrip('.')}."
+        return
+    allowlist = server.tools_allowlist
+    if outside := [name for name in names if allowlist is not None and name not in allowlist]:
+        yield f"Left out of {server.id}, being outside of tools_allowlist: {_named(outside)}."
+    if missing := [name for name in allowlist or () if name not in names]:
+        yield f"Named in tools_allowlist and not to be had from {server.id}: {_named(missing)}."
+    if unfit := [
+        each.name for each in line.tools if _is_unfit(remote_id(server.id, each.name), each)
+    ]:
+        yield f"Left out of {server.id}, because name or description is too long: {_named(unfit)}."
+
+
+def _named(names: Iterable[str]) -> str:
+    shown = [visible(name)[:_ID_LONGEST] for name in names]
+    more = len(shown) - _NAMED_AT_MOST
+    return ", ".join(shown[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _host(url: str) -> str:
+    return read_url(url, schemes=("https", "http")).host
+
+
+def _require_fit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse what cannot fit by its names; the server itself judges the values."""
+    wanted, known = schema.get("required"), schema.get("properties")
+    names = [each for each in wanted if isinstance(each, str)] if isinstance(wanted, list) else []
+    missing = [name for name in names if name not in arguments]
+    is_closed = schema.get("additionalProperties") is False
+    extra = set(arguments) - set(known) if is_closed and isinstance(known, dict) else set()
+    if missing or extra:
+        raise ToolTrouble(
+            ResultCode.INVALID_ARGUMENTS,
+            f"The arguments do not fit: {_named([*missing, *sorted(extra)])} missing or unknown.",
+        )
+
+
+# The agent starts it in the repository, where what somebody else left would be found and run.
+_ELSEWHERE: Final = ("/bin/sh", "-c", f'cd {NOWHERE} && exec "$0" "$@"')
+
+
+class HandedServers:
+    """Implements the `Companions` port."""
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._settings = settings
+
+    async def of(self, place: ToolWorkspace) -> ClientMcpServers:
+        """Return the servers of a place that an agent may have, and why it has no others."""
+        found: dict[str, ClientMcpServer] = {}
+        troubles = []
+        for entry, is_guest in declared(place):
+            try:
+                server = read_entry(entry, self._settings, is_guest=is_guest)
+            except Invalid as error:
+                troubles.append(error.message)
+                continue
+            if server.id in found:
+                troubles.append(f"The MCP server {server.id} is declared twice.")
+                continue
+            grants = None if is_guest else place.grants
+            try:
+                require_agreed(server, self._settings, grants, is_named="ref" in entry)
+                _require_whole(server, place)
+                found[server.id] = await self._handed(server, place)
+            except (ToolTrouble, HoldfastError) as trouble:
+                why = trouble.message.rstrip(".")
+                troubles.append(f"The agent does not get the MCP server {server.id}: {why}.")
+        return ClientMcpServers(companions=tuple(found.values()), troubles=tuple(troubles))
+
+    async def _handed(self, server: Server, place: ToolWorkspace) -> ClientMcpServer:
+        if isinstance(server, StdioServer):
+            argv = await in_thread(lambda _: self._argv(server, place))
+            own = await opened(server.env, self._settings)
+            return ClientMcpServer(
+                name=server.id,
+                transport="stdio",
+                command=argv[0],
+                args=argv[1:],
+                values=_hidden({**dict(self._passed_on(server)), **own}),
+            )
+        return ClientMcpServer(
+            name=server.id,
+            transport="sse" if isinstance(server, SseServer) else "http",
+            url=server.url,
+            values=_hidden(await opened(server.headers, self._settings)),
+        )
+
+    def _argv(self, server: StdioServer, place: ToolWorkspace) -> tuple[str, ...]:
+        """Return what is run: the file itself, because the agent may look for names elsewhere."""
+        around = surroundings_of(place, self._settings.processes)
+        is_at_home = server.cwd == "workspace"
+        folder = around.folder if is_at_home else NOWHERE
+        program = find_program(server.command, path=around.path, folder=folder)
+        if program is None:
+            raise ToolTrouble(ResultCode.UNAVAILABLE, "its command is not there")
+        return (*(() if is_at_home else _ELSEWHERE), program.path, *server.args)
+
+    def _passed_on(self, server: StdioServer) -> Iterator[tuple[str, str]]:
+        ours = self._settings.processes.environment
+        return ((name, ours[name]) for name in server.env_names if name in ours)
+
+
+def _require_whole(server: Server, place: ToolWorkspace) -> None:
+    """Refuse a server of which only some tools may be used: nobody holds the agent to that."""
+    begins = remote_id(server.id)
+    if server.tools_allowlist is not None or any(name.startswith(begins) for name in place.tools):
+        why = "only some of its tools are allowed, and a program that has it has all of them"
+        raise ToolTrouble(ResultCode.UNAVAILABLE, why)
+
+
+def _hidden(values: dict[str, str]) -> dict[str, Secret]:
+    return {name: Secret(value) for name, value in values.items()}

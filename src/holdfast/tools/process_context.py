@@ -1,0 +1,124 @@
+"""What a tool's process finds: working folder, scope, scratch folder, PATH, environment."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.tools import ResultCode
+from holdfast.ports import ToolWorkspace
+from holdfast.process.environment import child_environment, is_below, restricted_path
+from holdfast.process.executables import Program, needed_by
+from holdfast.process.sandbox import Bounds, Confinement, Guard
+from holdfast.tools.files.scope import scope_of
+from holdfast.tools.tool import ToolTrouble
+
+
+class ProcessSettings(Struct, frozen=True, kw_only=True):
+    """What the tools that start processes are built with."""
+
+    # All of it; what is passed on is chosen by name.
+    environment: Mapping[str, str]
+    command_env: tuple[str, ...] = ()
+    extra_roots: tuple[str, ...] = ()
+    # Folders of Holdfast's own, out of reach for every process it starts.
+    hidden: tuple[str, ...] = ()
+    # Names of folders that commands fill and of files that they may write: `Guard.open_names`.
+    command_writes: tuple[str, ...] = ()
+    bounds: Bounds = Bounds()
+    # Whether commands are like any others where their protected paths cannot be covered.
+    allows_unprotected: bool = False
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """A workplace as its processes see it; every path is real."""
+
+    folder: str
+    folder_identity: tuple[int, int]
+    roots: tuple[str, ...]
+    scratch: str
+    is_jailed: bool
+    has_network: bool
+    path: tuple[str, ...]
+    environment: Mapping[str, str]
+    hidden: tuple[str, ...]
+    # The user's own, which the environment of a jailed process does not name.
+    user_home: str | None
+    command_writes: tuple[str, ...]
+    bounds: Bounds
+
+    def confinement(self, program: Program) -> Confinement:
+        """Return how far the program reaches."""
+        return Confinement(
+            is_jailed=self.is_jailed,
+            readable=needed_by(program, path=self.path, roots=self.roots),
+            writable=self.roots,
+            hidden=self.hidden,
+            has_network=self.has_network,
+            guard=Guard(
+                roots=tuple(root for root in self.roots if root != self.scratch),
+                outside=(self.scratch,),
+                open_names=self.command_writes,
+                home=None if self.user_home is None else os.path.realpath(self.user_home),
+                writes_git=self._is_git(program),
+            ),
+            bounds=self.bounds,
+        )
+
+    def _is_git(self, program: Program) -> bool:
+        """Tell whether a program is the system's git, which alone writes a repository's folder."""
+        is_ours = any(is_below(program.real, root) for root in self.roots)
+        return os.path.basename(program.real) == "git" and not is_ours
+
+    def environment_hash(self) -> str:
+        """Return what tells this environment from others; where scratch lies is no difference."""
+        told = {name: value for name, value in self.environment.items() if value != self.scratch}
+        return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+
+
+def surroundings_of(place: ToolWorkspace, settings: ProcessSettings) -> Surroundings:
+    """Return what a process would find now; looks at the file system."""
+    scope = scope_of(place, settings.extra_roots)
+    folder = os.path.realpath(place.working_dir)
+    identity = _identity(folder)
+    scratch = os.path.realpath(place.scratch)
+    roots = tuple(dict.fromkeys(root.path() for root in scope.roots))
+    # A root that is everything leaves nothing to be jailed from.
+    is_jailed = scope.is_jailed and "/" not in roots
+    known = roots if is_jailed else (folder, scratch)
+    path = restricted_path(settings.environment.get("PATH"), without=known)
+    return Surroundings(
+        folder=folder,
+        folder_identity=identity,
+        roots=known,
+        scratch=scratch,
+        is_jailed=is_jailed,
+        has_network=bool(place.grants) and all(grant.domains for grant in place.grants),
+        path=path,
+        environment=child_environment(
+            settings.environment,
+            path=path,
+            scratch=scratch,
+            home=scratch if is_jailed else None,
+            more=settings.command_env,
+        ),
+        hidden=tuple(os.path.realpath(each) for each in settings.hidden),
+        user_home=settings.environment.get("HOME"),
+        command_writes=settings.command_writes,
+        bounds=settings.bounds,
+    )
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    try:
+        found = os.stat(folder)
+    except OSError:
+        found = None
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        raise ToolTrouble(
+            ResultCode.UNAVAILABLE, "The working directory of this session is not there."
+        )
+    return found.st_dev, found.st_ino

@@ -1,0 +1,201 @@
+"""Files of a repository for an ACP agent that reads and writes through us, by our tools' rules."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from threading import Event
+from typing import Final, TypeVar
+
+from holdfast.domain.text import visible
+from holdfast.domain.tools import FsTier, ResultCode, ToolClass
+from holdfast.ports import FileProblem, PlannedWrite
+from holdfast.ports.tools import Trouble
+from holdfast.process.cancellation import in_thread
+from holdfast.process.protected_paths import folded_path
+from holdfast.tools.files.access import LARGEST, Doorkeeper, content_of
+from holdfast.tools.files.changes import Change, addition, class_of, diff, resolved_of
+from holdfast.tools.files.errors import outside
+from holdfast.tools.files.openat import real_path
+from holdfast.tools.files.path_walk import Spot
+from holdfast.tools.files.replace import Before, Draft, before_change, replace
+from holdfast.tools.files.scope import Root, Scope, names_in
+from holdfast.tools.git.status import GitStatus
+from holdfast.tools.terminal_covers import TerminalCovers
+from holdfast.tools.tool import ToolTrouble
+
+T = TypeVar("T")
+
+STATUS_SECONDS: Final = 5.0
+STATUS_MOST: Final = 10_000
+_FOLDERS_MOST: Final = 64
+_KINDS: Final[Mapping[ResultCode, Trouble]] = {
+    ResultCode.OUTSIDE_SCOPE: "outside",
+    ResultCode.PROTECTED_PATH: "outside",
+    ResultCode.NOT_FOUND: "missing",
+    ResultCode.NOT_A_FILE: "not_a_file",
+    ResultCode.TOO_LARGE: "too_large",
+    ResultCode.INVALID_ARGUMENTS: "outside",
+}
+
+
+class HostedFiles:
+    """Implements the `RepositoryFiles` port."""
+
+    def __init__(self, keeper: Doorkeeper, status: GitStatus, terminals: TerminalCovers) -> None:
+        self._keeper = keeper
+        self._status = status
+        self._terminals = terminals
+
+    async def covering(self, folder: str) -> tuple[str, ...] | None:
+        """Return the words before a command."""
+        return await self._terminals.words(folder)
+
+    async def read(self, folder: str, path: str) -> str:
+        """Return the text of a file."""
+
+        def work(_: Event) -> str:
+            scope = _scope(folder, path)
+            with (
+                self._keeper.way_to(scope, path) as spot,
+                self._keeper.file(scope, _below(scope, spot)) as descriptor,
+            ):
+                content = content_of(descriptor, path)
+            try:
+                return content.decode()
+            except UnicodeDecodeError:
+                raise FileProblem("not_text", f"{path} is not UTF-8 text.") from None
+
+        return await _told(work)
+
+    async def plan(self, folder: str, path: str, content: str) -> PlannedWrite:
+        """Judge a write."""
+        after = content.encode(errors="replace")
+
+        def work(_: Event) -> PlannedWrite:
+            scope = _scope(folder, path)
+            with self._keeper.way_to_change(scope, path) as spot:
+                before = self._before(scope, _below(scope, spot), after)
+                change = Change(
+                    resolved=resolved_of(spot),
+                    tool_class=class_of(spot),
+                    before=before,
+                    content=after,
+                )
+            aim = change.aim(path)
+            return PlannedWrite(
+                path=path,
+                tool_class=aim.tool_class,
+                before=_digest(before.content) if before is not None else None,
+                after=_digest(after),
+                question=aim.question,
+                memory=aim.memory,
+            )
+
+        return await _told(work)
+
+    async def write(self, folder: str, planned: PlannedWrite, content: str) -> None:
+        """Write a file whole, all of it or nothing."""
+        after = content.encode(errors="replace")
+
+        def work(stop: Event) -> None:
+            scope = _scope(folder, planned.path)
+            with self._keeper.way_to_change(scope, planned.path) as spot:
+                before = self._before(scope, _below(scope, spot), after)
+                found = _digest(before.content) if before is not None else None
+                if found != planned.before:
+                    raise FileProblem("failed", f"{planned.path} has changed; read it again.")
+                # Of the file, so that whoever writes it again finds what an attempt has left.
+                call = _digest(resolved_of(spot).encode())
+                replace(self._keeper, spot, Draft(call=call, before=before, content=after), stop)
+
+        await _told(work)
+
+    async def change(self, path: str, before: str | None, after: str) -> str:
+        """Return a change line by line; without a text before all of it is new."""
+
+        def work(_: Event) -> str:
+            named, new = visible(path).replace("\n", "\\u000a"), after.encode(errors="replace")
+            if before is None:
+                return f"{named} (new file)\n{addition(new)}"
+            return f"{named} (change)\n{diff(before.encode(errors='replace'), new)}"
+
+        return await _told(work)
+
+    async def folder(self, folder: str, path: str) -> str:
+        """Return the real path of a folder inside the repository."""
+
+        def work(_: Event) -> str:
+            scope = _scope(folder, path)
+            with (
+                self._keeper.way_to(scope, path) as spot,
+                self._keeper.folder(_below(scope, spot)) as descriptor,
+            ):
+                real = self._keeper.real_names(spot, descriptor)
+                return "/" + "/".join(real if real is not None else spot.resolved())
+
+        return await _told(work)
+
+    async def class_of(self, folder: str, paths: tuple[str, ...]) -> ToolClass:
+        """Return what changing these files is; the most delicate of them counts."""
+
+        def work(_: Event) -> ToolClass:
+            for path in paths:
+                try:
+                    scope = _scope(folder, path)
+                    with self._keeper.way_to_change(scope, path) as spot:
+                        if class_of(_below(scope, spot)) is not ToolClass.WRITE:
+                            return ToolClass.SENSITIVE_WRITE
+                except ToolTrouble:
+                    # Outside, or not to be written at all: nobody should say yes without looking.
+                    return ToolClass.SENSITIVE_WRITE
+            return ToolClass.WRITE
+
+        return await _told(work)
+
+    async def status(self, folder: str) -> Mapping[str, str] | None:
+        """Return what differs from what is committed; nothing if that is not known soon."""
+        try:
+            async with asyncio.timeout(STATUS_SECONDS):
+                await in_thread(lambda _: _scope(folder, folder))
+                found = await self._status.entries(folder)
+        except (TimeoutError, ToolTrouble, OSError):
+            return None
+        return found if len(found) <= STATUS_MOST else None
+
+    def _before(self, scope: Scope, spot: Spot, after: bytes) -> Before | None:
+        if len(spot.missing) > _FOLDERS_MOST:
+            raise FileProblem("failed", f"At most {_FOLDERS_MOST} directories are made at once.")
+        if len(after) > LARGEST:
+            raise FileProblem("too_large", f"{spot.path} would be larger than 8 MiB.")
+        return before_change(self._keeper, scope, spot)
+
+
+def _scope(folder: str, path: str) -> Scope:
+    """Return what is in reach of a path: the repository, by the real path it was started with."""
+    # Resolved before, and never anew: what leads elsewhere by now is another folder.
+    if os.path.realpath(folder) != folder:
+        raise outside(path)
+    names = names_in(folder)
+    return Scope(tier=FsTier.SANDBOXED, base=names, roots=(Root(names=names),), aliases=())
+
+
+def _below(scope: Scope, spot: Spot) -> Spot:
+    """Return the spot if the walk has begun in the repository; asked of what is open now."""
+    real = real_path(spot.root_fd)
+    # Folded, because a system that takes every case for the same tells another than was given.
+    if real is not None and folded_path(names_in(real)) != folded_path(scope.base):
+        raise outside(spot.path)
+    return spot
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+async def _told(work: Callable[[Event], T]) -> T:
+    """Do work apart; what is wrong with a path is told in the words of the port."""
+    try:
+        return await in_thread(work)
+    except ToolTrouble as trouble:
+        raise FileProblem(_KINDS.get(trouble.code, "failed"), trouble.message) from None

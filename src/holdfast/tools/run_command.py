@@ -1,0 +1,416 @@
+"""`run_command`: one program from the allowlist, without a shell, confined to the session's scope.
+
+The allowlist is matched by whole words, never by joined text. An approval covers the contents of
+the scripts that a call names.
+
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shlex
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from itertools import pairwise
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from holdfast.domain.text import is_encodable, visible
+from holdfast.domain.tools import Effect, Grant, ResultCode, ToolClass
+from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.process.cancellation import in_thread
+from holdfast.process.child import NotStarted, Order
+from holdfast.process.environment import is_below
+from holdfast.process.executables import Program, find_program
+from holdfast.process.launcher import Finished, Launcher
+from holdfast.process.supervisor.path_survey import ASIDE
+from holdfast.tools.git.listed_command import HardenedCall, hardened, names_git
+from holdfast.tools.process_context import ProcessSettings, Surroundings, surroundings_of
+from holdfast.tools.tool import Aim, Tool, ToolTrouble
+
+Words = tuple[str, ...]
+
+
+def has_entries(grants: Sequence[Grant]) -> bool:
+    """Tell whether any command at all could be allowed."""
+    return bool(grants) and all(grant.commands or grant.command_globs for grant in grants)
+
+
+def is_allowed(grants: Sequence[Grant], call: Words) -> bool:
+    """Tell whether each of the grants allows the call."""
+    return bool(call and grants) and all(_grant_allows(grant, call) for grant in grants)
+
+
+def _grant_allows(grant: Grant, call: Words) -> bool:
+    if any(words(entry) == call for entry in grant.commands):
+        return True
+    return any(_glob_allows(words(entry), call) for entry in grant.command_globs)
+
+
+def words(entry: str) -> Words:
+    """Return the words of an entry; none where its quotes do not match."""
+    try:
+        return tuple(shlex.split(entry))
+    except ValueError:
+        return ()
+
+
+def _glob_allows(patterns: Words, call: Words) -> bool:
+    # Refused by the configuration, too; a grant may have come from somewhere else.
+    if not patterns or set("*?") & set(patterns[0]) or "**" in patterns[:-1]:
+        return False
+    if patterns[-1] == "**":
+        patterns, call = patterns[:-1], call[: len(patterns) - 1]
+    return len(patterns) == len(call) and all(map(word_matches, patterns, call))
+
+
+def word_matches(pattern: str, word: str) -> bool:
+    """Tell whether `*` (any characters) and `?` (one) make the pattern fit the whole word.
+
+    Going back no further than the last star keeps this linear in the word.
+    """
+    at = here = 0
+    star, resume = -1, 0
+    while here < len(word):
+        if at < len(pattern) and pattern[at] == "*":
+            star, resume = at, here
+            at += 1
+        elif at < len(pattern) and pattern[at] in ("?", word[here]):
+            at += 1
+            here += 1
+        elif star >= 0:
+            resume += 1
+            at, here = star + 1, resume
+        else:
+            return False
+    return not pattern[at:].strip("*")
+
+
+Word = Annotated[str, Meta(max_length=(128 << 10) - 1)]
+_SHOWN_LONGEST: Final = 300
+_LOOKED_AT: Final = 4_096
+_UNPROTECTED: Final = (
+    "protected paths (.env, .git, …) are in its reach: this system has no mount namespaces"
+)
+# What programs say when they meet a cover.
+_COVERED: Final = ("Read-only file system", "EROFS", "Device or resource busy", "EBUSY")
+# What the plan of a call found, for the act that follows it in the same task: between looking
+# twice something else could have been put there.
+_planned: Final[ContextVar[tuple["CommandArguments", Order]]] = ContextVar("planned command")
+
+
+class CommandArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `run_command` takes."""
+
+    command: Annotated[str, Meta(min_length=1, max_length=4096)]
+    args: Annotated[tuple[Word, ...], Meta(max_length=4096)] = ()
+    timeout_s: Annotated[int, Meta(ge=1, le=600)] = 60
+
+    def __post_init__(self) -> None:
+        if any(each.isspace() for each in self.command):
+            raise ValueError("A command is one word: put arguments in args")
+        if not all("\x00" not in word and is_encodable(word) for word in self.call):
+            raise ValueError("A word of a command holds neither NUL nor half a character")
+
+    @property
+    def call(self) -> tuple[str, ...]:
+        """Return all words of the call."""
+        return (self.command, *self.args)
+
+
+def command_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[Tool[Any], ...]:
+    """Return the tools that run commands."""
+    commands = _Commands(settings, launcher)
+    return (
+        Tool(
+            name="run_command",
+            description=(
+                "Run one allowed program in the working directory and return its exit code and"
+                " output. There is no shell: put each argument into args, unquoted."
+            ),
+            arguments=CommandArguments,
+            effect=lambda _: Effect.UNSAFE,
+            plan=commands.plan,
+            act=commands.act,
+            is_available=lambda place: has_entries(place.grants),
+        ),
+    )
+
+
+class _Commands:
+    def __init__(self, settings: ProcessSettings, launcher: Launcher) -> None:
+        self._settings = settings
+        self._launcher = launcher
+
+    async def plan(self, place: ToolWorkspace, arguments: CommandArguments) -> Aim:
+        if not is_allowed(place.grants, arguments.call):
+            raise _not_allowed(arguments.call)
+        around, program = await in_thread(lambda _: self._found(place, arguments))
+        run = HardenedCall(argv=arguments.call, environment={})
+        if names_git(arguments.call):
+            run = await hardened(arguments.call, program, around, self._launcher)
+        scripts = await in_thread(lambda _: scripts_of(arguments.call, program, around))
+        order = Order(
+            argv=run.argv,
+            program=program.path,
+            program_identity=program.identity,
+            folder=around.folder,
+            folder_identity=around.folder_identity,
+            environment={**around.environment, **run.environment},
+            confinement=replace(around.confinement(program), executable=run.executable),
+        )
+        _planned.set((arguments, order))
+        is_protected = (await self._launcher.means()).mounts or self._settings.allows_unprotected
+        question = _question(run.argv, program, around, scripts)
+        return Aim(
+            # It may write what runs later, and nothing here keeps it from doing so.
+            tool_class=ToolClass.PROCESS if is_protected else ToolClass.SENSITIVE_WRITE,
+            targets=(*_targets(program, around), *_more_targets(run, scripts)),
+            question="\n".join(question if is_protected else [*question, _UNPROTECTED]),
+            preview={"command": question[0]},
+            memory=f"process:{json.dumps(arguments.call)}",
+        )
+
+    async def act(
+        self, _: ToolWorkspace, arguments: CommandArguments, __: RequestedCall
+    ) -> dict[str, Any]:
+        planned, order = _planned.get((None, None))
+        if order is None or planned != arguments:
+            raise ToolTrouble(ResultCode.TARGET_CHANGED, "The call was not planned; ask again.")
+        try:
+            finished = await self._launcher.run(order, time_limit=arguments.timeout_s)
+        except NotStarted as refused:
+            raise not_started(refused, arguments.command) from None
+        result = {
+            "exit_code": finished.exit_code,
+            "stdout": finished.stdout,
+            "stderr": finished.stderr,
+            "duration_ms": finished.duration_ms,
+            "timed_out": finished.timed_out,
+        }
+        notices = list(_notices(finished, order.folder))
+        return result | ({"notices": notices} if notices else {})
+
+    def _found(
+        self, place: ToolWorkspace, arguments: CommandArguments
+    ) -> tuple[Surroundings, Program]:
+        around = surroundings_of(place, self._settings)
+        program = find_program(arguments.command, path=around.path, folder=around.folder)
+        if program is None:
+            raise ToolTrouble(
+                ResultCode.UNAVAILABLE,
+                f"{visible(arguments.command)} is allowed, but there is no such program here.",
+            )
+        return around, program
+
+
+def shown(call: tuple[str, ...]) -> str:
+    """Return all words of a call on one line, each in quotes, with nothing that hides."""
+    return " ".join(_quoted(visible(word)) for word in call)
+
+
+def not_started(refused: NotStarted, command: str) -> ToolTrouble:
+    """Return what a call is told whose process did not start."""
+    if refused.stage.endswith("-changed"):
+        return ToolTrouble(
+            ResultCode.TARGET_CHANGED,
+            "The program or the working directory has changed since it was allowed; ask again.",
+        )
+    if refused.stage != "start":
+        return ToolTrouble(
+            ResultCode.UNAVAILABLE, f"The process could not be confined here: {refused}."
+        )
+    if refused.problem == errno.E2BIG:
+        return ToolTrouble(ResultCode.TOO_LARGE, "The arguments are too long for one command.")
+    return ToolTrouble(
+        ResultCode.FAILED, f"{visible(command)} cannot be started: {refused.reason}."
+    )
+
+
+def _not_allowed(call: tuple[str, ...]) -> ToolTrouble:
+    line = visible(shlex.join(call))
+    entry = line if len(line) <= _SHOWN_LONGEST else f"{line[:_SHOWN_LONGEST]}…"
+    return ToolTrouble(
+        ResultCode.COMMAND_NOT_ALLOWED,
+        "This command, word by word, is not on the list. Whoever wants it to run adds it to "
+        f"[chat].allowed_commands (or to the agent's allowed commands): {entry}",
+    )
+
+
+def _notices(finished: Finished, folder: str) -> Iterator[str]:
+    """Yield what the model has to know about protected paths that the command met."""
+    for path in finished.moved_aside:
+        name = visible(os.path.relpath(path, folder))
+        yield (
+            f"{name} is protected from commands: what this one put there was renamed to"
+            f" {name}{ASIDE}."
+        )
+    said = finished.stdout[-_LOOKED_AT:] + finished.stderr[-_LOOKED_AT:]
+    if finished.exit_code and any(each in said for each in _COVERED):
+        yield (
+            "Some paths are read-only for commands: .git for all but git itself, and files that"
+            " run later, such as Makefile and package.json. Those of the second kind may be"
+            " written by commands once the user adds their names to [chat].command_writes."
+        )
+
+
+def _targets(program: Program, around: Surroundings) -> tuple[str, ...]:
+    return (
+        f"program={program.real}",
+        f"program_identity={program.identity}",
+        f"folder={around.folder}",
+        f"folder_identity={around.folder_identity}",
+        f"environment={around.environment_hash()}",
+        f"network={around.has_network}",
+        f"jail={around.is_jailed}",
+    )
+
+
+class Script(Struct, frozen=True, kw_only=True):
+    """A file that decides what a command does; the fingerprint changes with its content."""
+
+    path: str
+    fingerprint: str
+
+
+def _more_targets(run: HardenedCall, scripts: tuple[Script, ...]) -> Iterator[str]:
+    """Yield what else decides what a call does; nothing for most calls."""
+    for script in scripts:
+        yield f"script={_on_one_line(script.path)} {script.fingerprint}"
+    if run.environment:
+        # Where the configuration of a repository has changed, so have the overrides.
+        yield f"git={json.dumps([run.argv, run.environment], sort_keys=True)}"
+
+
+def _question(
+    call: tuple[str, ...], program: Program, around: Surroundings, scripts: tuple[Script, ...]
+) -> list[str]:
+    lines = [shown(call), f"program: {visible(program.real)}", f"in: {visible(around.folder)}"]
+    lines += ["with the network"] if around.has_network else []
+    lines += [f"file: {_on_one_line(script.path)}" for script in scripts]
+    foreign = [word for word in call if not word.isascii()]
+    # Letters of other alphabets can look like ours; here every one is spelled out.
+    lines += [f"not plain ASCII: {json.dumps(word)}" for word in foreign]
+    return lines
+
+
+def _on_one_line(path: str) -> str:
+    text = path.encode("utf-8", "backslashreplace").decode()
+    return visible(text).replace("\n", "\\n")
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+# Beyond this much a file is told by its inode and its times, not by its content.
+_READ_MOST: Final = 64 << 20
+_PIECE: Final = 1 << 20
+_MAKE: Final = ("GNUmakefile", "makefile", "Makefile")
+_NODE: Final = ("package.json", ".npmrc", ".yarnrc.yml", ".pnpmfile.cjs", "bunfig.toml")
+_PYTHON: Final = ("pyproject.toml", "setup.py", "setup.cfg")
+_PYTEST: Final = ("conftest.py", "pytest.ini", "tox.ini", *_PYTHON)
+_GRADLE: Final = (
+    *("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
+    *("gradle.properties", "gradle/wrapper/gradle-wrapper.properties"),
+)
+_COMPOSE: Final = (
+    *("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"),
+    *("Dockerfile", "Containerfile"),
+)
+# What a program reads by itself, in its folder and in those that its words name.
+_ENTRY_POINTS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("make", "gmake", "bmake"), _MAKE),
+    **dict.fromkeys(("npm", "npx", "yarn", "pnpm", "pnpx", "bun", "bunx"), _NODE),
+    **dict.fromkeys(("pytest", "py.test"), _PYTEST),
+    **dict.fromkeys(("pip", "uv", "poetry", "pdm", "hatch", "flit"), _PYTHON),
+    **dict.fromkeys(("gradle", "gradlew"), _GRADLE),
+    **dict.fromkeys(("mvn", "mvnw"), ("pom.xml", ".mvn/jvm.config", ".mvn/maven.config")),
+    **dict.fromkeys(("docker", "podman", "docker-compose"), _COMPOSE),
+    **dict.fromkeys(("task", "go-task"), ("Taskfile.yml", "Taskfile.yaml")),
+    **dict.fromkeys(("bundle", "bundler"), ("Gemfile", "Rakefile")),
+    "just": ("justfile", "Justfile", ".justfile"),
+    "cargo": ("Cargo.toml", "build.rs", ".cargo/config.toml", ".cargo/config"),
+    "cmake": ("CMakeLists.txt", "CMakePresets.json"),
+    "ctest": ("CTestTestfile.cmake",),
+    "ninja": ("build.ninja",),
+    "meson": ("meson.build",),
+    "tox": ("tox.ini", *_PYTHON),
+    "nox": ("noxfile.py",),
+    "rake": ("Rakefile", "rakefile", "Rakefile.rb", "rakefile.rb"),
+    "ant": ("build.xml",),
+    "composer": ("composer.json",),
+    "deno": ("deno.json", "deno.jsonc"),
+    "mix": ("mix.exs",),
+    "sbt": ("build.sbt",),
+    "pre-commit": (".pre-commit-config.yaml",),
+    "lefthook": ("lefthook.yml", "lefthook.yaml"),
+}
+
+
+def scripts_of(call: tuple[str, ...], program: Program, around: Surroundings) -> tuple[Script, ...]:
+    """Return the scripts of a call as they are now; reads the files."""
+    left = _READ_MOST
+    found = []
+    for path in dict.fromkeys(_candidates(call, program, around)):
+        script, read = _script(path, left)
+        left -= read
+        found += [script] if script is not None else []
+    return tuple(found)
+
+
+def _candidates(call: tuple[str, ...], program: Program, around: Surroundings) -> Iterator[str]:
+    if any(is_below(program.real, root) for root in around.roots):
+        yield program.real
+    folders = [around.folder]
+    for word in _values(call[1:]):
+        path = os.path.join(around.folder, word)
+        if os.path.isdir(path):
+            folders.append(path)
+        yield path
+    # Any word, because a command may hand the rest to another: `env make`, `python -m pytest`.
+    for name in dict.fromkeys(os.path.basename(word) for word in call):
+        for folder in folders:
+            yield from (os.path.join(folder, each) for each in _ENTRY_POINTS.get(name, ()))
+    for option, module in pairwise(call):
+        if option == "-m":
+            below = os.path.join(around.folder, *module.split("."))
+            yield from (f"{below}.py", f"{below}/__main__.py", f"{below}/__init__.py")
+
+
+def _values(words: tuple[str, ...]) -> Iterator[str]:
+    """Yield what could be a path: each word, and the value of an option that holds one."""
+    for word in words:
+        yield word
+        _, sign, value = word.partition("=")
+        if sign:
+            yield value
+
+
+def _script(path: str, most: int) -> tuple[Script | None, int]:
+    """Return a regular file with its fingerprint, and how much of it was read."""
+    real = os.path.realpath(path)
+    try:
+        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    # Nothing there, or nothing that can be read: then the command cannot read it, either.
+    except (OSError, ValueError):
+        return None, 0
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return None, 0
+        if found.st_size > most:
+            times = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            return Script(path=real, fingerprint=f"{found.st_dev}:{found.st_ino}:{times}"), 0
+        digest, size = hashlib.sha256(), 0
+        while size <= most and (piece := os.read(descriptor, _PIECE)):
+            digest.update(piece)
+            size += len(piece)
+        return Script(path=real, fingerprint=digest.hexdigest()), size
+    finally:
+        os.close(descriptor)

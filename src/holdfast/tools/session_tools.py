@@ -1,0 +1,147 @@
+"""`checkpoint` and `read_output`: tools about the session itself.
+
+A checkpoint names this moment, and the call is the record of it; outputs are what the session
+stored.
+
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast.domain.tools import Effect, ResultCode
+from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.tools.files.read import stamped
+from holdfast.tools.tool import Aim, Tool, ToolTrouble, nothing_to_ask
+
+_DEPTH_MOST: Final = 32
+_STRING_LONGEST: Final = 65_536
+_STATE_LARGEST: Final = 1 << 20
+
+
+class CheckpointArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `checkpoint` takes."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=512)]
+    state: dict[str, Any] | None = None
+
+
+def checkpoint_tool(now: Callable[[], datetime]) -> Tool[CheckpointArguments]:
+    """Return `checkpoint`, which tells the time by the given clock."""
+
+    async def act(
+        _: ToolWorkspace, arguments: CheckpointArguments, __: RequestedCall
+    ) -> dict[str, Any]:
+        return {"name": arguments.name, "at": stamped(now())}
+
+    return Tool(
+        name="checkpoint",
+        description=(
+            "Mark a moment of the work by a name, with a state that a later session can take up."
+        ),
+        arguments=CheckpointArguments,
+        effect=lambda _: Effect.PURE,
+        plan=_plan_checkpoint,
+        act=act,
+    )
+
+
+async def _plan_checkpoint(place: ToolWorkspace, arguments: CheckpointArguments) -> Aim:
+    if not arguments.name.strip():
+        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "A checkpoint needs a name.")
+    if not _is_plain(arguments.name, 1) or not _is_plain(arguments.state, 1):
+        raise ToolTrouble(
+            ResultCode.INVALID_ARGUMENTS,
+            f"The state may be {_DEPTH_MOST} levels deep, with texts of at most"
+            f" {_STRING_LONGEST} characters and finite numbers.",
+        )
+    if len(msgspec.json.encode(arguments.state)) > _STATE_LARGEST:
+        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "The state has more than 1 MiB.")
+    return await nothing_to_ask(place, arguments)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _STRING_LONGEST
+    if isinstance(value, float):
+        return value - value == 0
+    if not isinstance(value, dict | list):
+        return True
+    if depth > _DEPTH_MOST:
+        return False
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    return all(_is_plain(part, depth + 1) for part in parts)
+
+
+# So much that a result holds it with all its escapes, and no part is put on the shelf again.
+_PART_LARGEST: Final = 16 << 10
+
+
+class ReadOutputArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `read_output` takes; bytes are counted from zero, and `end` is not included."""
+
+    handle: Annotated[str, Meta(min_length=1, max_length=200)]
+    start: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    end: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
+
+
+def output_tool() -> Tool[ReadOutputArguments]:
+    """Return `read_output`."""
+    return Tool(
+        name="read_output",
+        description=(
+            "Read a part of a long result by its media:// handle. start and end count bytes; at"
+            " most 16 KiB are returned at once, so go on from the `end` in the result."
+        ),
+        arguments=ReadOutputArguments,
+        effect=lambda _: Effect.PURE,
+        plan=_plan_read,
+        act=_read_part,
+    )
+
+
+async def _plan_read(place: ToolWorkspace, arguments: ReadOutputArguments) -> Aim:
+    if arguments.end is not None and arguments.end < arguments.start:
+        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "end must not be smaller than start.")
+    return await nothing_to_ask(place, arguments)
+
+
+async def _read_part(
+    place: ToolWorkspace, arguments: ReadOutputArguments, _: RequestedCall
+) -> dict[str, Any]:
+    most = arguments.start + _PART_LARGEST
+    end = most if arguments.end is None else min(arguments.end, most)
+    part = await place.shelf.read(arguments.handle, start=arguments.start, end=end)
+    if part is None:
+        raise ToolTrouble(
+            ResultCode.NOT_GRANTED, "This session has put nothing on its shelf under that handle."
+        )
+    before = _continued(part.content) if part.start else 0
+    is_last = part.start + len(part.content) >= part.total
+    content = part.content[before:] if is_last else _ended(part.content[before:])
+    start = part.start + before
+    return {
+        "content": content.decode("utf-8", "replace").replace("\0", "\ufffd"),
+        "start": start,
+        "end": start + len(content),
+        "total_bytes": part.total,
+    }
+
+
+def _continued(content: bytes) -> int:
+    """Return how many bytes at the start belong to a character that begins before."""
+    ahead = content[:3]
+    return next((at for at, byte in enumerate(ahead) if byte & 0xC0 != 0x80), len(ahead))
+
+
+def _ended(content: bytes) -> bytes:
+    """Return the content without a character at the end of which a part is missing."""
+    for back in range(1, min(3, len(content)) + 1):
+        byte = content[-back]
+        if byte & 0xC0 != 0x80:
+            size = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+            return content[:-back] if size > back else content
+    return content

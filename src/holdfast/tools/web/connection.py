@@ -1,0 +1,161 @@
+"""Outgoing connections: the name is resolved once, every address is checked, a checked one is used.
+
+That the connection is pinned to a checked address is the defence against DNS rebinding.
+
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.secrets import Secret
+from holdfast.domain.tools import ResultCode
+from holdfast.tools.tool import ToolTrouble, Unanswered
+from holdfast.tools.web.ssrf import Url, blocked_because, is_loopback
+
+# Headers that frame a message or speak for somebody on the way: nobody but us says those.
+OURS: Final = re.compile(
+    r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect"
+    r"|accept-encoding|proxy-.*|forwarded|x-forwarded-.*"
+)
+_TRIED_AT_MOST: Final = 4
+
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+Judge = Callable[[str], str | None]
+Credential = Callable[[], Awaitable[Secret]]
+
+
+async def resolve_by_system(host: str, port: int) -> Sequence[str]:
+    """Return every address that this machine knows for the host."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def secure_context() -> ssl.SSLContext:
+    """Return the machine's own trust: names and certificates are checked."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebSettings:
+    """How tools reach the web.
+
+    `credentials` maps an exact host to what is shown there; `judge` returns why an address is
+    blocked, or nothing. Seconds are for a whole request, resolving included.
+    """
+
+    resolve: Resolve = resolve_by_system
+    judge: Judge = blocked_because
+    tls: Callable[[], ssl.SSLContext] = secure_context
+    credentials: Mapping[str, Credential] = field(default_factory=dict)
+    time_limit: float = 30.0
+
+
+async def connect(url: Url, settings: WebSettings, *, local: bool = False) -> "Wire":
+    """Return a connection to the host, checked and with its certificate verified.
+
+    `local` turns the rule around: then every address has to be this machine itself.
+    """
+    addresses = await _checked(url, settings, local=local)
+    # Read from files, so not on the loop.
+    tls = await asyncio.to_thread(settings.tls) if url.scheme == "https" else None
+    for address in addresses:
+        try:
+            async with asyncio.timeout(settings.time_limit / len(addresses)):
+                return await _opened(url, address, tls)
+        except ssl.SSLError as error:
+            raise _failed(f"{url.host} shows no certificate that can be trusted") from error
+        except (OSError, TimeoutError):
+            continue
+    raise _failed(f"{url.host} cannot be reached")
+
+
+async def credential_for(url: Url, settings: WebSettings) -> str | None:
+    """Return the value to show at this exact host, and never over a line that is not encrypted."""
+    look_up = settings.credentials.get(url.host)
+    if look_up is None or url.scheme != "https":
+        return None
+    try:
+        value = (await look_up()).reveal()
+    except HoldfastError:
+        raise ToolTrouble(
+            ResultCode.UNAVAILABLE, f"The credential for {url.host} cannot be had now."
+        ) from None
+    # One word is a token; what is more names its own scheme.
+    return value if " " in value else f"Bearer {value}"
+
+
+class Wire:
+    """An open connection; whoever was given it closes it."""
+
+    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def read(self) -> bytes:
+        """Return what came next in answer to what was sent; nothing when the other side is done."""
+        try:
+            return await self._reader.read(1 << 16)
+        except OSError as error:
+            raise Unanswered(ResultCode.FAILED, "The connection broke off.") from error
+
+    async def write(self, content: bytes) -> None:
+        """Send all of it; a side that hears no more may still have answered."""
+        try:
+            self._writer.write(content)
+            await self._writer.drain()
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """End it at once, without a farewell that the other side could stretch."""
+        self._writer.transport.abort()
+
+
+async def _checked(url: Url, settings: WebSettings, *, local: bool) -> Sequence[str]:
+    """Return the addresses of the host; one that is blocked blocks them all."""
+    try:
+        # An address is only ever its own answer.
+        found = [url.host] if is_loopback(url.host) else await settings.resolve(url.host, url.port)
+    except (OSError, UnicodeError) as error:
+        raise _failed(f"{url.host} cannot be resolved") from error
+    for address in found:
+        why = settings.judge(address) if not local else _not_here(address)
+        if why is not None:
+            raise ToolTrouble(
+                ResultCode.ADDRESS_BLOCKED,
+                f"{url.host} leads to an address that is {why}; nothing was sent.",
+            )
+    if not found:
+        raise _failed(f"{url.host} cannot be resolved")
+    return found[:_TRIED_AT_MOST]
+
+
+def _not_here(address: str) -> str | None:
+    return None if is_loopback(address) else "not on this machine"
+
+
+async def _opened(url: Url, address: str, tls: ssl.SSLContext | None) -> Wire:
+    reader, writer = await asyncio.open_connection(
+        address,
+        url.port,
+        ssl=tls,
+        server_hostname=url.host if tls else None,
+        # So that nothing but an address is taken, and no name is looked up a second time.
+        flags=socket.AI_NUMERICHOST,
+    )
+    return Wire(reader, writer)
+
+
+def _failed(why: str) -> ToolTrouble:
+    return ToolTrouble(ResultCode.FAILED, f"{why}.")

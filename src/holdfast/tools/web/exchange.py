@@ -1,0 +1,173 @@
+"""One request and its answer over one connection, in HTTP/1.1.
+
+Nothing is followed, kept or repeated. Imported where it is used, because the protocol's package
+is.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.domain.tools import ResultCode
+from holdfast.parsing.http1 import (
+    End,
+    Head,
+    HeadTooLargeError,
+    NeedMore,
+    NotHttpError,
+    Talk,
+    UnsendableError,
+)
+from holdfast.tools.tool import ToolTrouble, Unanswered
+from holdfast.tools.web.connection import WebSettings, Wire, connect, credential_for
+from holdfast.tools.web.ssrf import Url
+
+# What belongs to a browser's memory or to whoever logs in, and to no model.
+_WITHHELD: Final = frozenset(
+    {
+        "authentication-info",
+        "authorization",
+        "proxy-authenticate",
+        "proxy-authentication-info",
+        "set-cookie",
+        "set-cookie2",
+        "www-authenticate",
+    }
+)
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What is sent; headers of the connection itself are ours to add."""
+
+    url: Url
+    method: str
+    headers: Headers = ()
+    body: bytes = b""
+
+
+async def ask(request: Request, settings: WebSettings, *, local: bool = False) -> "Answer":
+    """Send the request to a checked address; its `Answer` is open until it is closed."""
+    exchange = await reach(request, settings, local=local)
+    try:
+        return await exchange.answer()
+    except BaseException:
+        exchange.close()
+        raise
+
+
+async def reach(request: Request, settings: WebSettings, *, local: bool = False) -> "Exchange":
+    """Connect to a checked address; until its answer is asked for, nothing is sent."""
+    credential = await credential_for(request.url, settings)
+    talk = Talk()
+    content = _encoded(talk, request, credential)
+    wire = await connect(request.url, settings, local=local)
+    return Exchange(wire, talk, content, credential)
+
+
+class Exchange:
+    """A request that is ready to go out, and the connection it goes out on."""
+
+    def __init__(self, wire: Wire, talk: Talk, content: bytes, credential: str | None) -> None:
+        self._wire = wire
+        self._talk = talk
+        self._content = content
+        self._credential = credential
+
+    async def answer(self) -> "Answer":
+        """Send it; raises `Unanswered` for every trouble from here on."""
+        await self._wire.write(self._content)
+        head = await _head(self._wire, self._talk)
+        return Answer(self._wire, self._talk, head, self._credential)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._wire.close()
+
+
+class Answer:
+    """The head of an answer, and its body as it comes."""
+
+    def __init__(self, wire: Wire, talk: Talk, head: Head, credential: str | None) -> None:
+        self._wire = wire
+        self._talk = talk
+        self.status = head.status
+        self.headers: Headers = tuple(
+            (name, without(credential, value))
+            for name, value in head.headers
+            if name not in _WITHHELD
+        )
+        self.credential = credential
+
+    def header(self, name: str) -> str:
+        """Return all values of a header as one text; empty when there is none."""
+        return ", ".join(value for each, value in self.headers if each == name)
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """Yield the body piece by piece; raise when it is not as long as it claims to be."""
+        while True:
+            piece = await _next(self._wire, self._talk)
+            if not isinstance(piece, bytes):
+                return
+            yield piece
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._wire.close()
+
+
+def without(credential: str | None, text: str) -> str:
+    """Return the text without the credential, should the other side have sent it back."""
+    for secret in _forms(credential):
+        text = text.replace(secret, "[secret]")
+    return text
+
+
+def _forms(credential: str | None) -> Sequence[str]:
+    if not credential:
+        return ()
+    return credential, credential.partition(" ")[2] or credential
+
+
+def _encoded(talk: Talk, request: Request, credential: str | None) -> bytes:
+    headers = [
+        ("host", request.url.authority),
+        *request.headers,
+        ("accept-encoding", "identity"),
+        ("connection", "close"),
+    ]
+    if request.body or request.method in {"POST", "PUT", "PATCH"}:
+        headers.append(("content-length", str(len(request.body))))
+    # Whoever names this very server knows better than whoever names its host.
+    is_named = any(name == "authorization" for name, _ in request.headers)
+    if credential is not None and not is_named:
+        headers.append(("authorization", credential))
+    try:
+        return talk.request(request.method, request.url.target, headers, request.body)
+    except UnsendableError:
+        # Without the cause: it would show the value, which may be the credential.
+        raise ToolTrouble(ResultCode.FAILED, "A header of the request cannot be sent.") from None
+
+
+async def _head(wire: Wire, talk: Talk) -> Head:
+    piece = await _next(wire, talk)
+    if not isinstance(piece, Head):
+        raise Unanswered(ResultCode.FAILED, "The connection ended without an answer.")
+    return piece
+
+
+async def _next(wire: Wire, talk: Talk) -> Head | bytes | End:
+    try:
+        while isinstance(piece := talk.next(), NeedMore):
+            talk.receive(await wire.read())
+    except HeadTooLargeError as error:
+        raise Unanswered(
+            ResultCode.TOO_LARGE, "The head of the answer is larger than allowed."
+        ) from error
+    except NotHttpError as error:
+        raise Unanswered(
+            ResultCode.FAILED, "The answer is not whole, or not what HTTP allows."
+        ) from error
+    return piece

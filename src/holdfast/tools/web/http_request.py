@@ -1,0 +1,230 @@
+"""`http_request`: one request to a host that every grant names.
+
+The body is read within a bound, also while it is decompressed (zip bombs).
+
+"""
+
+import asyncio
+import hashlib
+import re
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
+
+from holdfast.domain.text import quote, visible
+from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered
+from holdfast.tools.web.connection import OURS, WebSettings
+from holdfast.tools.web.ssrf import URL_LONGEST, Url, allowed_domains, read_url, require_domain
+
+BODY_LARGEST: Final = 4 << 20
+_SWELLS_AT_MOST: Final = 100
+_PIECES_AT_MOST: Final = 64
+# For zlib: find out by yourself whether it is gzip or deflate.
+_EITHER: Final = 32 + zlib.MAX_WBITS
+
+
+async def whole_body(
+    chunks: AsyncIterator[bytes], *, encoding: str = "", largest: int = BODY_LARGEST
+) -> bytes:
+    """Return the body, inflated if need be; too much of it is refused as soon as it is seen."""
+    match encoding.strip().lower():
+        case "" | "identity":
+            return await _plain(chunks, largest)
+        case "gzip" | "x-gzip" | "deflate":
+            return await _inflated(chunks, largest)
+        case _:
+            raise Unanswered(
+                ResultCode.FAILED, "The answer is compressed in a way that was not asked for."
+            )
+
+
+async def _plain(chunks: AsyncIterator[bytes], largest: int) -> bytes:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > largest:
+            raise _too_large(f"The answer is larger than {largest} bytes.")
+    return bytes(body)
+
+
+async def _inflated(chunks: AsyncIterator[bytes], largest: int) -> bytes:
+    body, taken, pieces, inflating = bytearray(), 0, 1, zlib.decompressobj(_EITHER)
+    async for chunk in chunks:
+        taken += len(chunk)
+        # Much may be packed that unpacks to nothing.
+        if taken > largest:
+            raise _too_large(f"The answer is larger than {largest} bytes.")
+        rest = chunk
+        while rest:
+            if inflating.eof:
+                # One content may be packed in pieces; each costs us, even an empty one.
+                pieces, inflating = pieces + 1, zlib.decompressobj(_EITHER)
+            body += _some(inflating, rest, largest + 1 - len(body))
+            if len(body) > largest:
+                raise _too_large(f"The answer swells to more than {largest} bytes.")
+            if pieces > _PIECES_AT_MOST:
+                raise _too_large("The answer is packed in too many pieces.")
+            if len(body) > taken * _SWELLS_AT_MOST:
+                raise _too_large("The answer swells to more than a hundred times its size.")
+            rest = inflating.unconsumed_tail or inflating.unused_data
+    if taken and not inflating.eof:
+        raise _unreadable()
+    return bytes(body)
+
+
+def _some(inflating: "zlib._Decompress", chunk: bytes, most: int) -> bytes:
+    try:
+        return inflating.decompress(chunk, most)
+    except zlib.error:
+        raise _unreadable() from None
+
+
+def _too_large(why: str) -> ToolTrouble:
+    return ToolTrouble(ResultCode.TOO_LARGE, why)
+
+
+def _unreadable() -> ToolTrouble:
+    return Unanswered(ResultCode.FAILED, "The compressed answer cannot be read.")
+
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+Headers = tuple[tuple[str, str], ...]
+_BODY_LARGEST: Final = 1 << 20
+_HEADERS_LARGEST: Final = 32 << 10
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?|")
+_CREDENTIALS: Final = frozenset({"authorization", "cookie"})
+_KEY: Final = "idempotency-key"
+# As long as those hosts take it that know what to do with it.
+_KEY_LONGEST: Final = 255
+
+
+class RequestArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `http_request` takes."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=URL_LONGEST)]
+    method: Method = "GET"
+    headers: Annotated[dict[str, str], Meta(max_length=64)] = {}
+    body: Annotated[str, Meta(max_length=_BODY_LARGEST)] = ""
+
+
+def web_tools(settings: WebSettings) -> tuple[Tool[Any], ...]:
+    """Return the tools that reach the web."""
+    requests = _Requests(settings)
+    return (
+        Tool(
+            name="http_request",
+            description=(
+                "Send one HTTPS request to an allowed domain and return status, headers and text."
+                " Redirects are not followed: the answer names the location."
+            ),
+            arguments=RequestArguments,
+            effect=_effect,
+            plan=requests.plan,
+            act=requests.act,
+            is_available=lambda place: bool(allowed_domains(place.grants)),
+        ),
+    )
+
+
+class _Requests:
+    def __init__(self, settings: WebSettings) -> None:
+        self._settings = settings
+
+    async def plan(self, place: ToolWorkspace, arguments: RequestArguments) -> Aim:
+        url, headers = self._judged(place, arguments)
+        has_credential = url.host in self._settings.credentials
+        lines = [f"{arguments.method} {url.text}"]
+        lines += [f"{name}: {visible(value)}" for name, value in headers]
+        lines += ["with the credential for this host"] if has_credential else []
+        lines += ["with the body", quote(arguments.body)] if arguments.body else []
+        return Aim(
+            tool_class=ToolClass.EGRESS,
+            targets=(url.host, str(url.port), arguments.method, f"credential={has_credential}"),
+            question="\n".join(lines),
+            preview={"host": url.host},
+            memory=f"egress:{url.host}:{url.port}:{arguments.method}",
+        )
+
+    async def act(
+        self, place: ToolWorkspace, arguments: RequestArguments, asked: RequestedCall
+    ) -> dict[str, Any]:
+        from holdfast.tools.web.exchange import Request, reach, without
+
+        url, headers = self._judged(place, arguments)
+        request = Request(
+            url=url,
+            method=arguments.method,
+            headers=(*headers, *_key(arguments, headers, asked)),
+            body=arguments.body.encode(),
+        )
+        exchange = None
+        try:
+            async with asyncio.timeout(self._settings.time_limit):
+                exchange = await reach(request, self._settings)
+                with closing(exchange):
+                    answer = await exchange.answer()
+                    async with aclosing(answer.chunks()) as chunks:
+                        encoding = answer.header("content-encoding")
+                        body = await whole_body(chunks, encoding=encoding)
+        except TimeoutError:
+            # Before there is a connection, nothing can have got there.
+            kind = ToolTrouble if exchange is None else Unanswered
+            raise kind(
+                ResultCode.TIMEOUT,
+                f"{url.host} did not answer in full within {self._settings.time_limit:g} seconds.",
+            ) from None
+        if b"\x00" in body:
+            raise ToolTrouble(
+                ResultCode.BINARY, f"The answer is no text: {len(body)} bytes of binary content."
+            )
+        return {
+            "status": answer.status,
+            "headers": {name: answer.header(name) for name, _ in answer.headers},
+            "body": without(answer.credential, body.decode("utf-8", "replace")),
+            "body_bytes": len(body),
+        }
+
+    def _judged(self, place: ToolWorkspace, arguments: RequestArguments) -> tuple[Url, Headers]:
+        url = read_url(arguments.url)
+        require_domain(url, place.grants)
+        if len(arguments.body.encode()) > _BODY_LARGEST:
+            raise ToolTrouble(ResultCode.TOO_LARGE, f"The body exceeds {_BODY_LARGEST} bytes.")
+        headers = tuple(_sent(arguments.headers, url.host in self._settings.credentials))
+        if sum(len(name) + len(value) for name, value in headers) > _HEADERS_LARGEST:
+            raise ToolTrouble(ResultCode.TOO_LARGE, f"Headers exceed {_HEADERS_LARGEST} bytes.")
+        return url, headers
+
+
+def _effect(arguments: RequestArguments) -> Effect:
+    return Effect.UNSAFE if arguments.method in {"POST", "PATCH"} else Effect.IDEMPOTENT
+
+
+def _key(
+    arguments: RequestArguments, headers: Headers, asked: RequestedCall
+) -> Iterator[tuple[str, str]]:
+    """Yield what a host knows this very call by, if it is made again; looking needs none."""
+    has_own = any(name == _KEY for name, _ in headers)
+    if arguments.method not in {"GET", "HEAD"} and not has_own:
+        key = asked.idempotency_key
+        is_usual = len(key) <= _KEY_LONGEST and _HEADER_VALUE.fullmatch(key)
+        yield _KEY, key if is_usual else hashlib.sha256(key.encode()).hexdigest()
+
+
+def _sent(headers: dict[str, str], has_credential: bool) -> Iterator[tuple[str, str]]:
+    """Yield the headers that go out; those that nobody may choose are left out."""
+    for name, value in headers.items():
+        low = name.lower()
+        if low in _CREDENTIALS and not has_credential:
+            raise ToolTrouble(
+                ResultCode.INVALID_ARGUMENTS,
+                f"The header {low} is not taken from a call; it has to be configured for the host.",
+            )
+        legal = _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
+        if legal and low not in _CREDENTIALS and not OURS.fullmatch(low):
+            yield low, value

@@ -1,0 +1,42 @@
+"""A program that has ended a moment ago, and nobody of ours has heard of it yet."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.sessions import Status
+from holdfast.process.process_table import is_leaving
+from tests.acp.harness import aboard
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_program_that_was_killed_a_moment_ago_is_started_again(tmp_path: Path) -> None:
+    async with aboard(tmp_path) as ship:
+        session = await ship.open()
+        await ship.tell(session, "one")
+        pid = ship.peer.log("start")[0]["pid"]
+        os.kill(pid, 9)
+        until = time.monotonic() + 10
+        # Without the loop, so that the word of its end cannot arrive.
+        while not is_leaving(pid) and time.monotonic() < until:
+            pass
+        rows = await ship.tell(session, "two")
+        later = await ship.now(session)
+
+    assert (later.status, rows[-1].text, len(ship.peer.log("start"))) == (Status.IDLE, "ok", 2)
+
+
+def test_a_living_process_is_not_leaving_and_one_that_is_gone_is() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    until = time.monotonic() + 10
+    while not is_leaving(child) and time.monotonic() < until:
+        pass
+    waits = is_leaving(child)
+    os.waitpid(child, 0)
+
+    assert (is_leaving(os.getpid()), waits, is_leaving(child)) == (False, True, True)
